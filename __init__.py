@@ -1,0 +1,7 @@
+"""UpStream for Spark: the freshest answer per key, however much arrives."""
+
+from __future__ import annotations
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

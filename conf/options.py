@@ -1,0 +1,273 @@
+"""Typed options, declared once as dataclass fields and validated all at once.
+
+A group of options is a frozen dataclass whose fields are made by :func:`option`. Spark hands options over as strings with
+names in any case; :func:`parse_options` turns them into instances of the groups asked for, and reports every
+problem in one :class:`~upstream.conf.errors.OptionError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from .errors import OptionError
+from .units import parse_bytes, parse_duration_us
+
+__all__ = [
+    "OptionDoc",
+    "boolean",
+    "bytes_",
+    "columns",
+    "documented",
+    "duration_us",
+    "fraction",
+    "numbers",
+    "one_of",
+    "option",
+    "parse_options",
+    "positive_float",
+    "positive_int",
+    "text",
+    "whole",
+]
+
+T = TypeVar("T")
+Group = TypeVar("Group")
+
+
+@dataclasses.dataclass(frozen=True)
+class OptionDoc:
+    """What the options reference says of one option.
+
+    Attributes
+    ----------
+    name : str
+        As the user writes it, in Spark's camelCase.
+    expected : str
+        The type in words.
+    default : object
+        The value used when it is not given.
+    doc : str
+        One or two sentences.
+    """
+
+    name: str
+    expected: str
+    default: object
+    doc: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Parser:
+    expected: str
+    parse: Callable[[str], Any]
+
+
+def option(name: str, parser: _Parser, default: T, doc: str) -> T:
+    """Declare one option as a dataclass field.
+
+    Parameters
+    ----------
+    name : str
+        The option's name as the user writes it.
+    parser
+        One of this module's parsers (:func:`text`, :func:`positive_int`, …).
+    default
+        The value when the user gives none.
+    doc : str
+        What the reference says of it.
+    """
+    meta = {"parser": parser, "doc": OptionDoc(name, parser.expected, default, doc)}
+    return cast("T", dataclasses.field(default=default, metadata=meta))  # pyright: ignore[reportCallIssue,reportArgumentType]
+
+
+def text() -> _Parser:
+    """Any non-empty text."""
+    return _Parser("text", _non_empty)
+
+
+def columns() -> _Parser:
+    """One or more column names, separated by commas; a name with a comma in it is quoted by backticks."""
+    return _Parser("one or more column names, separated by commas", _column_list)
+
+
+def one_of(*choices: str) -> _Parser:
+    """One of the given words, in any case."""
+
+    def parse(value: str) -> str:
+        lowered = value.strip().lower()
+        if lowered not in choices:
+            near = difflib.get_close_matches(lowered, choices, n=1)
+            raise ValueError(f"did you mean {near[0]!r}?" if near else "")
+        return lowered
+
+    return _Parser("one of " + ", ".join(choices), parse)
+
+
+def boolean() -> _Parser:
+    """True or false (also on/off, yes/no, 1/0)."""
+    words = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+    return _Parser("true or false", lambda value: words[value.strip().lower()])
+
+
+def whole(minimum: int = 0) -> _Parser:
+    """A whole number of at least `minimum`."""
+    return _Parser(f"a whole number of at least {minimum}", lambda value: _at_least(int(value), minimum))
+
+
+def positive_int() -> _Parser:
+    """A whole number of at least 1."""
+    return whole(1)
+
+
+def positive_float() -> _Parser:
+    """A number above 0."""
+
+    def parse(value: str) -> float:
+        number = float(value)
+        if not 0 < number < float("inf"):
+            raise ValueError
+        return number
+
+    return _Parser("a number above 0", parse)
+
+
+def fraction() -> _Parser:
+    """A number from 0 to 1."""
+
+    def parse(value: str) -> float:
+        number = float(value)
+        if not 0 <= number <= 1:
+            raise ValueError
+        return number
+
+    return _Parser("a number from 0 to 1", parse)
+
+
+def numbers() -> _Parser:
+    """Numbers of at least 0, separated by commas."""
+
+    def parse(value: str) -> tuple[float, ...]:
+        parsed = tuple(float(part) for part in value.split(","))
+        if not all(0 <= number < float("inf") for number in parsed):
+            raise ValueError
+        return parsed
+
+    return _Parser("numbers of at least 0, separated by commas", parse)
+
+
+def duration_us() -> _Parser:
+    """A duration such as ``10 minutes``; microseconds when parsed."""
+    return _Parser("a duration such as '10 minutes' or '250 ms'", parse_duration_us)
+
+
+def bytes_() -> _Parser:
+    """A size such as ``32 MB``; bytes when parsed."""
+    return _Parser("a size such as '32 MB'", lambda value: _at_least(parse_bytes(value), 1))
+
+
+def documented(*groups: type) -> list[OptionDoc]:
+    """All options of the groups, in the order of declaration."""
+    return [field.metadata["doc"] for group in groups for field in _fields(group)]
+
+
+def parse_options(
+    given: Mapping[str, str],
+    groups: Sequence[type[Group]],
+    *,
+    elsewhere: Mapping[str, str] | None = None,
+    ignored: Sequence[str] = (),
+    ignored_prefixes: Sequence[str] = (),
+) -> list[Group]:
+    """Parse the user's options into one instance of each group.
+
+    Parameters
+    ----------
+    given
+        Names (any case) and values as Spark passes them.
+    groups
+        Option groups that apply.
+    elsewhere
+        Lower-case names of options that exist but do not apply here, with the reason.
+    ignored
+        Names that Spark itself adds.
+    ignored_prefixes
+        Lower-case prefixes of names that are passed on to somebody else.
+
+    Returns
+    -------
+    list
+        An instance of each group, in the order given.
+
+    Raises
+    ------
+    OptionError
+        Naming every problem found: unknown names (with the nearest known one), values of the wrong type.
+    """
+    known = {field.metadata["doc"].name.lower(): (group, field) for group in groups for field in _fields(group)}
+    skipped = {name.lower() for name in ignored}
+    values: dict[type, dict[str, Any]] = {group: {} for group in groups}
+    problems: list[str] = []
+    for name, value in given.items():
+        lowered = name.lower()
+        if lowered in known:
+            group, field = known[lowered]
+            doc: OptionDoc = field.metadata["doc"]
+            try:
+                values[group][field.name] = field.metadata["parser"].parse(value)
+            except (ValueError, KeyError) as error:
+                detail = f" ({error})" if isinstance(error, ValueError) and str(error) else ""
+                problems.append(f"{doc.name}={value!r} is not {doc.expected}{detail}")
+        elif elsewhere and lowered in elsewhere:
+            problems.append(f"{name!r} {elsewhere[lowered]}")
+        elif lowered not in skipped and not lowered.startswith(tuple(ignored_prefixes)):
+            names = {key: field.metadata["doc"].name for key, (_, field) in known.items()}
+            near = difflib.get_close_matches(lowered, names, n=1)
+            problems.append(f"unknown option {name!r}" + (f", did you mean {names[near[0]]!r}?" if near else ""))
+    if problems:
+        raise OptionError(
+            "; ".join(problems),
+            hint="correct the option" + ("s" if len(problems) > 1 else "") + "; docs/options.md lists all of them",
+        )
+    return [group(**values[group]) for group in groups]
+
+
+def _fields(group: type) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(group) if "doc" in field.metadata]
+
+
+def _non_empty(value: str) -> str:
+    if not value.strip():
+        raise ValueError
+    return value
+
+
+def _at_least(number: int, minimum: int) -> int:
+    if number < minimum:
+        raise ValueError
+    return number
+
+
+def _column_list(value: str) -> tuple[str, ...]:
+    names: list[str] = []
+    rest = value.strip()
+    while rest:
+        if rest.startswith("`"):
+            name, closed, rest = rest[1:].partition("`")
+            if not closed:
+                raise ValueError("a backtick is not closed")
+            _, comma, rest = rest.partition(",")
+        else:
+            name, comma, rest = rest.partition(",")
+            name = name.strip()
+        if not name:
+            raise ValueError("an empty name")
+        names.append(name)
+        rest = rest.strip()
+        if comma and not rest:
+            raise ValueError("a comma at the end")
+    if not names or len(set(names)) != len(names):
+        raise ValueError("a name is given twice" if names else "")
+    return tuple(names)

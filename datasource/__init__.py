@@ -1,0 +1,1 @@
+"""How rows and progress get in: the source, its connectors, coalescing and punctuation."""

@@ -1,0 +1,1 @@
+"""One module per connector, behind the contract in `contract`."""

@@ -1,0 +1,151 @@
+"""The contract between the source and a connector.
+
+A connector knows one kind of input. It says which feeds there are, how far they reach now, and reads a range as Arrow
+batches. Everything that must survive a restart goes into the *position*, a JSON value that Spark journals with each batch, and
+into the *ranges* that lead from one position to the next, which are journalled too. So a batch is a function of what was
+recorded: ``read`` may depend on nothing but the range and the data the range names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["Advance", "Chunk", "Connector", "Limit", "MalformedRows", "Position", "Range"]
+
+Position = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Limit:
+    """How much one batch may take. ``None`` is no limit. A connector takes at least one indivisible unit, so that it moves on."""
+
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """A piece of one feed that a single task reads.
+
+    Attributes
+    ----------
+    feed : str
+        The feed it belongs to (`_upstream.source`).
+    place : mapping
+        Where it lies, in the connector's own JSON terms, for example ``{"path": …, "from": 0, "to": 1048576}``.
+    span : int
+        An upper bound of its rows; that many sequence numbers are reserved for it.
+    arrival_us : int or None
+        When the system first could see its rows, if that is one instant; ``None`` if its chunks say so row by row.
+    """
+
+    feed: str
+    place: Mapping[str, Any]
+    span: int
+    arrival_us: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value, the inverse of :meth:`from_json`."""
+        return {"feed": self.feed, "place": dict(self.place), "span": self.span, "arrival_us": self.arrival_us}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Range:
+        """The range that :meth:`to_json` described."""
+        return cls(value["feed"], value["place"], value["span"], value["arrival_us"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Advance:
+    """A step from one position to the next.
+
+    Attributes
+    ----------
+    position : mapping
+        The position after the step; equal to the one given if nothing has come.
+    ranges : sequence of Range
+        What lies between, per feed in arrival order. Small enough each that several tasks share a large step.
+    ended : frozenset of str
+        Feeds that have said they will send nothing more.
+    """
+
+    position: Position
+    ranges: Sequence[Range]
+    ended: frozenset[str] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """Rows in arrival order.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        The columns asked for, in the connector's schema.
+    index : int64 array of length rows, or int
+        Each row's place within its range (increasing, below the range's span), or the first one's if they are contiguous.
+    arrival_us : int64 array of length rows, or None
+        Each row's arrival in microseconds since the epoch; ``None`` when the range gives one instant for all.
+    """
+
+    rows: pa.Table
+    index: npt.NDArray[np.int64] | int
+    arrival_us: npt.NDArray[np.int64] | None = None
+
+
+class MalformedRows(Protocol):
+    """Where a connector reports what it cannot read. May raise (`onMalformed=fail`)."""
+
+    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+        """Take one malformed row: its raw text, a readable place (a file and position), its 1-based line if known, the reason."""
+        ...
+
+
+class Connector(ABC):
+    """One kind of input. Instances are pickled to the tasks, so they hold options, not open handles.
+
+    Guarantee: rows of a range are the same, in the same order, each time it is read, or reading raises
+    :class:`~upstream.conf.errors.FeedChangedError`.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The schema of the rows, inferred if it was not given."""
+
+    @abstractmethod
+    def fix_schema(self, schema: pa.Schema) -> None:
+        """Take `schema` (the user's, or the one that was inferred) as the one to read by from now on."""
+
+    @abstractmethod
+    def feeds(self, position: Position | None) -> Sequence[str]:
+        """Names of the feeds known at a position; ``None`` is the beginning."""
+
+    @abstractmethod
+    def freeze(self, now_us: int) -> None:
+        """From now on see nothing that arrives after `now_us` (`Trigger.AvailableNow`, and batch reads)."""
+
+    @abstractmethod
+    def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
+        """How far the feeds reach at `now_us`, at most `limit` beyond `position`. Runs on the driver, once per trigger."""
+
+    @abstractmethod
+    def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
+        """The rows of a range in bounded memory; only `columns` if given (the driver looks at times alone). Runs in tasks."""
+
+    def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
+        """What lies beyond `position`, for people (for example ``{"bytes": …, "files": …}``); ``None`` if unknown."""
+        del position, now_us
+        return None
+
+    def commit(self, position: Position) -> None:
+        """A batch that ended at `position` has been committed; forget what is no longer needed."""
+        del position

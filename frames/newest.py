@@ -1,0 +1,148 @@
+"""Newest row per key, as array operations.
+
+The order is (event time, arrival sequence): a row replaces the earlier row with its key unless its time is older; ties on
+time go to the later arrival. Nothing here loops over rows or keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["NewestPerKey", "key_codes", "newest_per_key"]
+
+Int64s = npt.NDArray[np.int64]
+
+# Integer keys whose range is at most this many times the number of rows are their own codes: no hashing.
+_DENSE = 4
+
+
+def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, int]:
+    """Number the distinct keys of some rows.
+
+    Parameters
+    ----------
+    columns
+        The key's columns, of one length, without nulls. None at all means that every row has the same key.
+
+    Returns
+    -------
+    codes : int64 array of length rows
+        Equal for two rows iff their keys are equal; at least 0.
+    size : int
+        One more than the largest code. Codes need not be contiguous.
+    """
+    if not columns:
+        raise ValueError("key_codes needs at least one column; with no key there is one key")
+    codes, size = _codes(columns[0])
+    for column in columns[1:]:
+        more, more_size = _codes(column)
+        if size * more_size < 1 << 62:
+            codes, size = _compact(codes * more_size + more, size * more_size)
+        else:
+            codes, size = _compact(codes, size)
+            more, more_size = _compact(more, more_size)
+            codes, size = _compact(codes * more_size + more, size * more_size)
+    return codes, size
+
+
+def newest_per_key(codes: Int64s, size: int, time: Int64s | None) -> Int64s:
+    """Positions of each key's newest row; rows are in arrival order.
+
+    Parameters
+    ----------
+    codes, size
+        From :func:`key_codes`.
+    time : int64 array of length rows, or None
+        Event times; None means that arrival alone decides.
+
+    Returns
+    -------
+    int64 array of length keys
+        Increasing positions, one for each key that occurs.
+    """
+    place = np.full(size, -1, dtype=np.int64)
+    if time is None:
+        place[codes] = np.arange(len(codes))  # the last of equal indices is the one that stays
+    else:
+        best = np.full(size, np.iinfo(np.int64).min, dtype=np.int64)
+        np.maximum.at(best, codes, time)
+        candidates = np.flatnonzero(time == best[codes])
+        place[codes[candidates]] = candidates
+    chosen = place[place >= 0]
+    chosen.sort()
+    return chosen
+
+
+class NewestPerKey:
+    """The newest row of each key of some rows, with what it stands for.
+
+    Parameters
+    ----------
+    codes, size
+        From :func:`key_codes`.
+    time
+        As for :func:`newest_per_key`.
+    first_arrival_us, covered : int64 arrays of length rows, or int
+        What each row stood for until now.
+
+    Attributes
+    ----------
+    rows : int64 array of length keys
+        Positions of the rows that stay, increasing.
+    first_arrival_us, covered : int64 arrays of length keys
+        Oldest first arrival of the key's rows, and the sum of what they covered.
+    """
+
+    def __init__(
+        self, codes: Int64s, size: int, time: Int64s | None, first_arrival_us: Int64s | int, covered: Int64s | int
+    ) -> None:
+        self.rows = newest_per_key(codes, size, time)
+        kept = codes[self.rows]
+        if isinstance(first_arrival_us, int):
+            self.first_arrival_us = np.full(len(kept), first_arrival_us, dtype=np.int64)
+        else:
+            oldest = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
+            np.minimum.at(oldest, codes, first_arrival_us)
+            self.first_arrival_us = oldest[kept]
+        if isinstance(covered, int):
+            self.covered = np.bincount(codes, minlength=size)[kept] * covered
+        else:
+            total = np.zeros(size, dtype=np.int64)
+            np.add.at(total, codes, covered)
+            self.covered = total[kept]
+
+
+def _codes(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, int]:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):  # combine_chunks of an empty column may still be chunked
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if len(array) == 0:
+        return np.empty(0, dtype=np.int64), 0
+    if pa.types.is_integer(array.type) and array.type.bit_width <= 64 and array.type != pa.uint64():
+        values = array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        low, high = int(values.min()), int(values.max())
+        if high - low < max(_DENSE * len(values), 1024):
+            return values - low, high - low + 1
+    if pa.types.is_floating(array.type):
+        array = _canonical_floats(array)
+    if pa.types.is_struct(array.type):
+        return key_codes(array.flatten())
+    encoded = array.dictionary_encode()
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
+
+
+def _canonical_floats(array: pa.Array) -> pa.Array:
+    # Spark groups -0.0 with 0.0, and all NaNs together.
+    values = array.to_numpy(zero_copy_only=False) + 0.0
+    return pa.array(np.where(np.isnan(values), np.nan, values), array.type)
+
+
+def _compact(codes: Int64s, size: int) -> tuple[Int64s, int]:
+    if size < max(_DENSE * len(codes), 1024):
+        return codes, size
+    encoded = pa.array(codes).dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)

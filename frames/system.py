@@ -1,0 +1,81 @@
+"""The system column `_upstream` that every row carries.
+
+Its fields: ``punctuation`` marks a punctuation row; ``source`` names the independent feed whose progress is separate;
+``seq`` is the arrival order within it (increasing, not contiguous); ``arrival`` is when the system first could see the row;
+``first_arrival`` is the arrival of the oldest pending update that the row stands for; ``covered`` is how many updates that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["SYSTEM", "SYSTEM_DDL", "SYSTEM_TYPE", "TIMESTAMP", "system_array", "system_field", "with_system_ddl"]
+
+SYSTEM = "_upstream"
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+SYSTEM_TYPE = pa.struct(
+    [
+        pa.field("punctuation", pa.bool_()),
+        pa.field("source", pa.string()),
+        pa.field("seq", pa.int64()),
+        pa.field("arrival", TIMESTAMP),
+        pa.field("first_arrival", TIMESTAMP),
+        pa.field("covered", pa.int64()),
+    ]
+)
+SYSTEM_DDL = (
+    f"`{SYSTEM}` STRUCT<punctuation: BOOLEAN, source: STRING, seq: BIGINT, "
+    "arrival: TIMESTAMP, first_arrival: TIMESTAMP, covered: BIGINT>"
+)
+
+Int64s = npt.NDArray[np.int64]
+
+
+def with_system_ddl(ddl: str) -> str:
+    """A schema in Spark's DDL with the system column at its end, for ``readStream.schema(…)``."""
+    return f"{ddl}, {SYSTEM_DDL}"
+
+
+def system_array(
+    *,
+    source: str,
+    seq: Int64s,
+    arrival_us: Int64s,
+    first_arrival_us: Int64s | None = None,
+    covered: Int64s | None = None,
+    punctuation: bool = False,
+) -> pa.StructArray:
+    """The system column for rows of one feed.
+
+    Parameters
+    ----------
+    source : str
+        The feed's name.
+    seq, arrival_us, first_arrival_us, covered : int64 arrays of one length
+        Times in microseconds since the epoch. `first_arrival_us` defaults to `arrival_us`, `covered` to 1.
+    punctuation : bool
+        Whether these are punctuation rows.
+    """
+    n = len(seq)
+    first = arrival_us if first_arrival_us is None else first_arrival_us
+    count = np.ones(n, dtype=np.int64) if covered is None else covered
+    columns: Sequence[pa.Array] = [
+        pa.repeat(pa.scalar(punctuation), n),
+        pa.repeat(pa.scalar(source), n),
+        pa.array(seq, pa.int64()),
+        pa.array(arrival_us, pa.int64()).view(TIMESTAMP),
+        pa.array(first, pa.int64()).view(TIMESTAMP),
+        pa.array(count, pa.int64()),
+    ]
+    return pa.StructArray.from_arrays(columns, fields=list(SYSTEM_TYPE))
+
+
+def system_field(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array:
+    """One field of the system column of a table that has it."""
+    import pyarrow.compute as pc
+
+    return pc.struct_field(table.column(SYSTEM), [name])
