@@ -1,0 +1,161 @@
+"""Options of the source that hold for every connector."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import cast
+
+from ..conf.errors import OptionError
+from ..conf.options import boolean, bytes_, columns, duration_us, one_of, option, positive_int, text, whole
+from .connectors.contract import Limit
+from .progress import Policy, PolicyName
+
+__all__ = ["SourceOptions"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceOptions:
+    """What the user may ask of any feed."""
+
+    connector: str = option(
+        "connector", one_of("files", "replay", "synthetic"), "files", "Where the rows come from."
+    )
+    key: tuple[str, ...] = option(
+        "key", columns(), (), "The update key: a row replaces the earlier row with the same values in these columns."
+    )
+    time: str | None = option("time", text(), None, "The column that holds the event time.")
+    time_format: str | None = option(
+        "timeFormat",
+        text(),
+        None,
+        "How to read the time column: a strptime pattern for text (the column becomes a TIMESTAMP), or what numbers count: "
+        "epoch_s, epoch_ms, epoch_us, epoch_ns. Not needed for timestamps, dates and ISO 8601 text.",
+    )
+    time_zone: str = option("timeZone", text(), "UTC", "The zone of times that do not name theirs.")
+    schema: str | None = option(
+        "schema", text(), None, "The rows' schema in Spark's DDL, without the system column; inferred if not given."
+    )
+    where: str | None = option(
+        "where", text(), None, "Rows for which this SQL condition is not true are left out, before any coalescing."
+    )
+    coalesce: bool = option(
+        "coalesce",
+        boolean(),
+        False,
+        "Of the rows that a task reads in a batch, let only the newest per key leave. Right only where nothing but "
+        "the newest row per key is asked for; `_upstream.covered` says how many rows each stands for.",
+    )
+    progress: str | None = option(
+        "progress",
+        one_of("ordered", "bounded", "displaced", "embedded", "heartbeat", "latent"),
+        None,
+        "How the low-watermark of a feed is found. Without it: `bounded` if `time` is given, else `latent`.",
+    )
+    progress_delay_us: int = option(
+        "progressDelay", duration_us(), 600_000_000, "For `bounded`: how far behind the largest time a row may come."
+    )
+    progress_displacement: int = option(
+        "progressDisplacement", whole(), 1000, "For `displaced`: by how many rows a row may be out of its place."
+    )
+    max_jump_us: int = option(
+        "maxJump",
+        duration_us(),
+        3_600_000_000,
+        "Outlier guard: a row further than this beyond the largest confirmed time does not move progress until confirmed.",
+    )
+    confirmations: int = option(
+        "confirmations", positive_int(), 5, "Outlier guard: so many rows in succession beyond a jump confirm it."
+    )
+    punctuation: bool = option(
+        "punctuation", boolean(), True, "Append punctuation rows that tell how far each feed is complete (streams only)."
+    )
+    on_malformed: str = option(
+        "onMalformed",
+        one_of("quarantine", "fail"),
+        "quarantine",
+        "What to do with a row that cannot be read, has no key or no readable time: `fail` stops the query and names it, "
+        "`quarantine` writes it to `quarantineLocation` and goes on.",
+    )
+    quarantine_location: str | None = option(
+        "quarantineLocation",
+        text(),
+        None,
+        "A folder for malformed rows, as JSON lines. Without it: `quarantine` below `checkpointLocation` if that is given, "
+        "else a hidden folder beside the data.",
+    )
+    checkpoint_location: str | None = option(
+        "checkpointLocation",
+        text(),
+        None,
+        "The query's checkpoint folder. Optional here; with it the inferred schema is kept in it, and so are long file lists.",
+    )
+    max_rows_per_trigger: int | None = option(
+        "maxRowsPerTrigger", positive_int(), None, "The most rows in a batch; a compressed file is never divided."
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger", bytes_(), None, "The most bytes in a batch; a compressed file is never divided."
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        positive_int(),
+        None,
+        "Into how many tasks a large batch is divided. Without it: the number of cores of the driver's machine.",
+    )
+
+    def policy(self) -> Policy:
+        """The progress policy these options ask for.
+
+        Raises
+        ------
+        OptionError
+            The policy needs an option that is not given.
+        """
+        name = self.progress or ("bounded" if self.time else "latent")
+        if name not in ("latent", "heartbeat") and self.time is None:
+            raise OptionError(f"progress={name} without `time`", hint="name the column that holds the event time")
+        if name == "heartbeat" and self.time is None:
+            raise OptionError(
+                "progress=heartbeat without `time`", hint="name the column to add, in which rows are stamped on entry"
+            )
+        if name == "embedded" and not self.key:
+            raise OptionError("progress=embedded without `key`", hint="name the key; rows without one are the punctuation")
+        if name == "displaced" and self.progress_displacement > 100_000:
+            raise OptionError(f"progressDisplacement={self.progress_displacement}", expected="at most 100000")
+        return Policy(
+            cast("PolicyName", name),
+            self.progress_delay_us,
+            self.progress_displacement,
+            self.max_jump_us,
+            self.confirmations,
+        )
+
+    def limit(self) -> Limit:
+        """How much one batch may take, as far as rows and bytes say."""
+        return Limit(rows=self.max_rows_per_trigger, bytes=self.max_bytes_per_trigger)
+
+    def tasks(self) -> int:
+        """Into how many tasks a large batch is divided."""
+        return self.min_partitions or max(os.cpu_count() or 1, 2)
+
+    def check(self) -> None:
+        """Refuse combinations that contradict each other.
+
+        Raises
+        ------
+        OptionError
+            Naming all of them.
+        """
+        problems: list[str] = []
+        if self.coalesce and not self.key:
+            problems.append("coalesce=true without `key`: it keeps the newest row per key")
+        if self.time is not None and self.time in self.key:
+            problems.append(f"{self.time!r} is both `time` and part of `key`")
+        if self.time_format is not None and self.time is None:
+            problems.append("timeFormat without `time`")
+        if self.progress == "heartbeat" and self.time_format is not None:
+            problems.append("timeFormat with progress=heartbeat: the time column is stamped on entry, not read")
+        if problems:
+            raise OptionError("; ".join(problems), hint="give or leave out the options named")
+        self.policy()
+

@@ -1,0 +1,219 @@
+"""From a connector's chunk to rows that may leave: types, times, keys, the user's condition."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..conf.errors import OptionError, SchemaError
+from ..frames.system import TIMESTAMP
+from ..frames.times import NO_TIME, event_time_us
+from .connectors.contract import Chunk, MalformedRows
+from .options import SourceOptions
+from .schema import Shape
+
+__all__ = ["Condition", "Rows", "RowShaper"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows in arrival order, columns of equal length.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        The user's columns, as they leave.
+    time_us : int64 array or None
+        Event times in microseconds; None if no time column is named.
+    seq, arrival_us : int64 arrays
+        As in the system column.
+    first_arrival_us, covered : int64 arrays, or None until something was coalesced
+    """
+
+    table: pa.Table
+    time_us: Int64s | None
+    seq: Int64s
+    arrival_us: Int64s
+    first_arrival_us: Int64s | None = None
+    covered: Int64s | None = None
+
+    def take(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Rows:
+        """The chosen rows, by position or by mask."""
+        mask = chosen.dtype == np.bool_
+        picked = pa.array(chosen)
+        return Rows(
+            self.table.filter(picked) if mask else self.table.take(picked),
+            None if self.time_us is None else self.time_us[chosen],
+            self.seq[chosen],
+            self.arrival_us[chosen],
+            None if self.first_arrival_us is None else self.first_arrival_us[chosen],
+            None if self.covered is None else self.covered[chosen],
+        )
+
+
+class RowShaper:
+    """Turns chunks into rows, and puts aside those that have no key or no readable time.
+
+    Parameters
+    ----------
+    shape, options
+        What the rows are to look like.
+    """
+
+    def __init__(self, shape: Shape, options: SourceOptions) -> None:
+        self._shape = shape
+        self._options = options
+        self._condition = Condition(options.where, shape.user) if options.where else None
+
+    def shape(
+        self, chunk: Chunk, *, first_seq: int, arrival_us: int | None, place: str, malformed: MalformedRows
+    ) -> Rows:
+        """The rows of a chunk that may leave.
+
+        Parameters
+        ----------
+        chunk
+            What the connector read.
+        first_seq
+            The sequence number of the range's row 0.
+        arrival_us
+            The range's arrival; None if the chunk brings its own.
+        place
+            Names the range, for malformed rows.
+        malformed
+            Takes rows without a key or a readable time. Rows of an embedded punctuation pass.
+        """
+        count = chunk.rows.num_rows
+        index = chunk.index + np.arange(count) if isinstance(chunk.index, int) else chunk.index
+        arrivals = chunk.arrival_us
+        if arrivals is None:
+            if arrival_us is None:
+                raise ValueError("neither the range nor its chunk says when the rows arrived")
+            arrivals = np.full(count, arrival_us, dtype=np.int64)
+        times = self._times(chunk.rows, arrivals)
+        rows = Rows(self._leaving(chunk.rows, times), times, first_seq + index, arrivals)
+        rows = self._without_malformed(rows, chunk.rows, index, place, malformed)
+        if self._condition is not None and rows.table.num_rows:
+            rows = rows.take(self._condition.holds(rows.table))
+        return rows
+
+    def _times(self, raw: pa.Table, arrivals: Int64s) -> Int64s | None:
+        name = self._options.time
+        if name is None:
+            return None
+        if self._shape.stamped:
+            return arrivals
+        return event_time_us(raw.column(name), self._options.time_format, self._options.time_zone)
+
+    def _leaving(self, raw: pa.Table, times: Int64s | None) -> pa.Table:
+        columns: list[pa.ChunkedArray | pa.Array] = []
+        for field in self._shape.user:
+            if field.name == self._options.time and times is not None and pa.types.is_timestamp(field.type):
+                stamps = pa.array(times, pa.int64(), mask=times == NO_TIME) if (times == NO_TIME).any() else pa.array(times)
+                columns.append(stamps.cast(TIMESTAMP))
+            else:
+                columns.append(_cast(raw.column(field.name), field, self._options.time_zone))
+        return pa.table(columns, schema=self._shape.user)
+
+    def _without_malformed(
+        self, rows: Rows, raw: pa.Table, index: Int64s, place: str, malformed: MalformedRows
+    ) -> Rows:
+        bad = np.zeros(rows.table.num_rows, dtype=np.bool_)
+        reasons: list[tuple[npt.NDArray[np.bool_], str]] = []
+        for name in self._options.key:
+            column = rows.table.column(name)
+            if column.null_count:
+                reasons.append((column.is_null().to_numpy(), f"the key column {name!r} is null"))
+        if rows.time_us is not None and self._options.time is not None:
+            unread = rows.time_us == NO_TIME
+            if unread.any():
+                reasons.append((unread, f"the time column {self._options.time!r} is null or cannot be read as a time"))
+        if not reasons:
+            return rows
+        spared = embedded_punctuation(rows.table, self._options) if self._options.progress == "embedded" else bad
+        for mask, reason in reasons:
+            fresh = mask & ~bad & ~spared
+            bad |= fresh
+            positions = np.flatnonzero(fresh)
+            for position, record in zip(positions, raw.take(pa.array(positions)).to_pylist(), strict=True):
+                text = json.dumps(record, default=str, ensure_ascii=False)
+                malformed.report(text=text, place=f"{place}, row {index[position]}", line=None, reason=reason)
+        return rows.take(~bad) if bad.any() else rows
+
+
+class Condition:
+    """The user's `where`, evaluated by Polars on Arrow data.
+
+    Parameters
+    ----------
+    sql : str
+        A condition in SQL over the user's columns.
+    schema : pyarrow.Schema
+        The columns there are.
+
+    Raises
+    ------
+    OptionError
+        The text is not a condition over these columns.
+    """
+
+    def __init__(self, sql: str, schema: pa.Schema) -> None:
+        self._sql = sql
+        empty = schema.empty_table()
+        try:
+            self._names: Sequence[str] = self._columns(schema)
+            self.holds(empty)
+        except Exception as error:  # Polars has no one root for what an expression can be wrong about
+            raise OptionError(
+                f"where={sql!r} cannot be evaluated: {error}", expected="an SQL condition over " + ", ".join(schema.names)
+            ) from error
+
+    def holds(self, table: pa.Table) -> npt.NDArray[np.bool_]:
+        """Whether the condition is true, row by row; null counts as false."""
+        import polars as pl
+
+        frame = pl.DataFrame(pl.from_arrow(table.select(self._names)))
+        if not self._names:
+            frame = pl.DataFrame({"": np.zeros(table.num_rows, dtype=np.int8)})
+        result = frame.select(pl.sql_expr(self._sql).cast(pl.Boolean).fill_null(value=False).alias("holds"))
+        values = result["holds"].to_numpy()
+        return np.full(table.num_rows, values[0]) if len(values) == 1 != table.num_rows else values.astype(np.bool_)
+
+    def _columns(self, schema: pa.Schema) -> list[str]:
+        import polars as pl
+
+        names = pl.sql_expr(self._sql).meta.root_names()
+        absent = [name for name in names if name not in schema.names]
+        if absent:
+            raise SchemaError("no column " + ", ".join(map(repr, absent)))
+        return list(dict.fromkeys(names))
+
+
+def embedded_punctuation(table: pa.Table, options: SourceOptions) -> npt.NDArray[np.bool_]:
+    """Which rows are punctuation of the feed itself: all columns but the time (and perhaps the key) are null."""
+    others = [name for name in table.column_names if name != options.time and name not in options.key]
+    mask = np.ones(table.num_rows, dtype=np.bool_)
+    for name in others:
+        mask &= table.column(name).is_null().to_numpy()
+    if options.time is not None:
+        mask &= table.column(options.time).is_valid().to_numpy()
+    if not others:
+        for name in options.key:
+            mask &= table.column(name).is_null().to_numpy()
+    return mask
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field, time_zone: str) -> pa.ChunkedArray:
+    if column.type.equals(field.type):
+        return column
+    if pa.types.is_timestamp(column.type) and column.type.tz is None and time_zone != "UTC":
+        column = pc.assume_timezone(column, time_zone, ambiguous="earliest", nonexistent="earliest")
+    return column.cast(field.type)

@@ -1,0 +1,120 @@
+"""What the rows of a feed look like: the connector's schema, the one that leaves, and how the first becomes the second."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..conf.errors import SchemaError
+from ..frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
+from ..frames.times import check_time_type, is_pattern
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from .options import SourceOptions
+
+__all__ = ["Shape", "leaving_schema", "shape_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """How rows are read and how they leave.
+
+    Attributes
+    ----------
+    rows : pyarrow.Schema
+        What the connector is asked for.
+    leaving : pyarrow.Schema
+        What Spark gets: the user's columns and the system column.
+    stamped : bool
+        Whether the time column is not read but filled with the arrival (`progress=heartbeat`).
+    """
+
+    rows: pa.Schema
+    leaving: pa.Schema
+    stamped: bool
+
+    @property
+    def user(self) -> pa.Schema:
+        """The columns that leave, without the system column."""
+        return pa.schema([field for field in self.leaving if field.name != SYSTEM])
+
+
+def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
+    """The schema of the source in Spark's terms, from what a connector inferred."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    fields = [pa.field(field.name, _leaving_type(field, options)) for field in inferred]
+    if options.progress == "heartbeat" and options.time is not None:
+        if options.time in inferred.names:
+            raise SchemaError(
+                f"progress=heartbeat stamps rows on entry, but the data has a column {options.time!r} already",
+                hint="name a new column as `time`, or use a policy for times that the data brings, such as bounded",
+            )
+        fields.append(pa.field(options.time, TIMESTAMP))
+    fields.append(pa.field(SYSTEM, SYSTEM_TYPE))
+    _check(pa.schema(fields), options)
+    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=False)
+
+
+def shape_of(schema: StructType, options: SourceOptions) -> Shape:
+    """How to read rows that are to leave as `schema`.
+
+    Raises
+    ------
+    SchemaError
+        The system column is missing, or the key or time column is absent or of an unfit type.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    if SYSTEM not in arrow.names:
+        raise SchemaError(
+            f"the schema given with readStream.schema(…) has no column {SYSTEM!r}, which every row of this source carries",
+            hint='give the schema as an option instead, .option("schema", "a INT, b STRING"), or append the column: '
+            '.schema(upstream.with_system("a INT, b STRING"))',
+        )
+    if not arrow.field(SYSTEM).type.equals(SYSTEM_TYPE):
+        raise SchemaError(f"the column {SYSTEM!r} has another type than the source gives it", expected=with_system_ddl("…"))
+    _check(arrow, options)
+    stamped = options.progress == "heartbeat"
+    rows: list[pa.Field] = []
+    for field in arrow:
+        if field.name == SYSTEM or (stamped and field.name == options.time):
+            continue
+        if field.name == options.time and is_pattern(options.time_format):
+            field = pa.field(field.name, pa.string())
+        rows.append(pa.field(field.name, field.type))
+    return Shape(pa.schema(rows), arrow, stamped)
+
+
+def _leaving_type(field: pa.Field, options: SourceOptions) -> pa.DataType:
+    dtype = field.type
+    if field.name == options.time:
+        check_time_type(field.name, dtype, options.time_format)
+        if pa.types.is_string(dtype):
+            return TIMESTAMP
+    if pa.types.is_timestamp(dtype):
+        return TIMESTAMP
+    return dtype
+
+
+def _check(arrow: pa.Schema, options: SourceOptions) -> None:
+    names = [name for name in arrow.names if name != SYSTEM]
+    wanted = [("key", name) for name in options.key] + ([("time", options.time)] if options.time else [])
+    for role, name in wanted:
+        if name not in names:
+            raise SchemaError(
+                f"the {role} column {name!r} is not among the columns",
+                expected="one of " + ", ".join(names),
+                hint=f"correct the option `{role}`",
+            )
+    if options.time is not None and not is_pattern(options.time_format):
+        check_time_type(options.time, arrow.field(options.time).type, options.time_format)
+    for name in options.key:
+        dtype = arrow.field(name).type
+        if pa.types.is_list(dtype) or pa.types.is_map(dtype):
+            raise SchemaError(f"the key column {name!r} is of type {dtype}", expected="a type that can be compared for equality")

@@ -1,0 +1,148 @@
+"""Event times: any column that says when, as microseconds since the epoch.
+
+Progress, coalescing and replay compare times of all feeds in one unit. The user's column keeps its own type in the rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..conf.errors import SchemaError
+from .system import TIMESTAMP
+
+__all__ = ["EPOCH_UNITS", "NO_TIME", "check_time_type", "event_time_us", "is_pattern", "time_scalar"]
+
+Int64s = npt.NDArray[np.int64]
+
+NO_TIME = int(np.iinfo(np.int64).min)
+"""What stands for a null or unreadable time among int64 microseconds."""
+
+# Units per second, and microseconds per unit where that is whole.
+EPOCH_UNITS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
+
+
+def is_pattern(time_format: str | None) -> bool:
+    """Whether the format is a strptime pattern, so that the column holds text to be parsed."""
+    return time_format is not None and "%" in time_format
+
+
+def check_time_type(name: str, dtype: pa.DataType, time_format: str | None) -> None:
+    """Refuse a time column whose type and format do not go together.
+
+    Raises
+    ------
+    SchemaError
+        Naming the column, its type, and the option to give.
+    """
+    number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
+    if time_format is not None and time_format not in EPOCH_UNITS and not is_pattern(time_format):
+        raise SchemaError(
+            f"timeFormat={time_format!r} is unknown",
+            expected="a strptime pattern such as '%Y-%m-%d %H:%M:%S', or one of " + ", ".join(EPOCH_UNITS),
+        )
+    if number and time_format not in EPOCH_UNITS:
+        raise SchemaError(
+            f"the time column {name!r} holds numbers ({dtype}) and timeFormat is {time_format!r}",
+            expected="one of " + ", ".join(EPOCH_UNITS),
+            hint="say what the numbers count, for example timeFormat=epoch_ms",
+        )
+    text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
+    if not (number or text or pa.types.is_timestamp(dtype) or pa.types.is_date(dtype)):
+        raise SchemaError(
+            f"the time column {name!r} is of type {dtype}", expected="a timestamp, a date, text or a number with timeFormat"
+        )
+
+
+def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, time_zone: str) -> Int64s:
+    """Microseconds since the epoch of each row.
+
+    Parameters
+    ----------
+    column
+        Timestamps, dates, numbers (then `time_format` is one of :data:`EPOCH_UNITS`), or text (ISO 8601, or `time_format` is a
+        strptime pattern).
+    time_format
+        As above; None where the type says it all.
+    time_zone
+        The zone of times that do not name theirs.
+
+    Returns
+    -------
+    int64 array of length rows
+        :data:`NO_TIME` where the time is null, not a number, or cannot be read.
+    """
+    array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+    dtype = array.type
+    if pa.types.is_floating(dtype):
+        return _from_floats(array.to_numpy(), time_format)
+    if pa.types.is_integer(dtype):
+        return _from_integers(array, time_format)
+    if pa.types.is_date(dtype):
+        return _filled(pc.cast(array, pa.timestamp("us")))
+    if pa.types.is_timestamp(dtype):
+        return _filled(_in_utc(array, time_zone))
+    return _filled(_parse_text(array, time_format, time_zone))
+
+
+def time_scalar(bound_us: int, dtype: pa.DataType, time_format: str | None) -> pa.Scalar:
+    """A bound in the terms of the time column: never later than `bound_us`, so that what it promises stays true."""
+    if pa.types.is_date(dtype):
+        return pa.scalar(bound_us // 86_400_000_000, pa.int32()).cast(dtype)
+    if pa.types.is_integer(dtype):
+        return pa.scalar(bound_us * EPOCH_UNITS[time_format or "epoch_us"] // 1_000_000, dtype)
+    if pa.types.is_floating(dtype):
+        return pa.scalar(bound_us * EPOCH_UNITS[time_format or "epoch_us"] / 1_000_000, dtype)
+    return pa.scalar(bound_us, pa.int64()).cast(TIMESTAMP).cast(dtype)
+
+
+def _filled(array: pa.ChunkedArray) -> Int64s:
+    micros = pc.cast(pc.cast(array, pa.timestamp("us", tz=array.type.tz), safe=False), pa.int64())
+    return pc.fill_null(micros, NO_TIME).to_numpy()
+
+
+def _in_utc(array: pa.ChunkedArray, time_zone: str) -> pa.ChunkedArray:
+    if array.type.tz is not None or time_zone.upper() in ("UTC", "GMT", "Z"):
+        return array
+    # A local time that a clock change skips or repeats: the earlier reading, so that a row never looks newer than it can be.
+    return pc.assume_timezone(array, time_zone, ambiguous="earliest", nonexistent="earliest")
+
+
+def _from_floats(values: npt.NDArray[np.float64], time_format: str | None) -> Int64s:
+    micros = values * (1_000_000 / EPOCH_UNITS[time_format or "epoch_us"])
+    usable = np.isfinite(micros) & (np.abs(micros) < 9e18)
+    result = np.full(len(values), NO_TIME, dtype=np.int64)
+    result[usable] = np.round(micros[usable]).astype(np.int64)
+    return result
+
+
+def _from_integers(array: pa.ChunkedArray, time_format: str | None) -> Int64s:
+    per_second = EPOCH_UNITS[time_format or "epoch_us"]
+    values = pc.fill_null(pc.cast(array, pa.int64()), NO_TIME).to_numpy()
+    if per_second == 1_000_000:
+        return values
+    if per_second > 1_000_000:
+        return np.where(values == NO_TIME, NO_TIME, values // (per_second // 1_000_000))
+    factor = 1_000_000 // per_second
+    limit = np.iinfo(np.int64).max // factor
+    return np.where((values > limit) | (values < -limit), NO_TIME, values * factor)
+
+
+def _parse_text(array: pa.ChunkedArray, time_format: str | None, time_zone: str) -> pa.ChunkedArray:
+    import polars as pl
+
+    # Polars reads offsets and fractions that Arrow's strptime does not; a value that does not fit becomes null, not an error.
+    series = pl.Series(array.cast(pa.string()))
+    zoned = bool(time_format and "%z" in time_format)
+    if time_format is not None:
+        parsed = series.str.to_datetime(time_format, time_unit="us", strict=False, ambiguous="earliest")
+        text = parsed.dt.convert_time_zone("UTC").to_arrow() if zoned else parsed.to_arrow()
+        return _in_utc(pa.chunked_array([text]), time_zone)
+    has_zone = series.str.contains(r"(?i)(z|[+-]\d{2}:?\d{2})$")
+    cleaned = series.str.replace(" ", "T", literal=True)
+    with_zone = cleaned.set(~has_zone, None).str.to_datetime("%+", time_unit="us", strict=False, time_zone="UTC")
+    naive = cleaned.set(has_zone, None).str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=False)
+    local = pc.cast(_in_utc(pa.chunked_array([naive.to_arrow()]), time_zone), TIMESTAMP)
+    return pc.coalesce(pa.chunked_array([with_zone.to_arrow()]).cast(TIMESTAMP), local)
