@@ -5,6 +5,7 @@ Right only where nothing but the newest row per key is asked for (semantics: str
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -26,9 +27,7 @@ def newest_rows(rows: Rows, key: tuple[str, ...]) -> Rows:
         first = int(first[0])
     newest = NewestPerKey(codes, size, rows.time_us, first, 1 if rows.covered is None else rows.covered)
     kept = rows.take(newest.rows)
-    return Rows(
-        kept.table, kept.time_us, kept.seq, kept.arrival_us, newest.first_arrival_us, newest.covered
-    )
+    return dataclasses.replace(kept, first_arrival_us=newest.first_arrival_us, covered=newest.covered)
 
 
 def coalesced(chunks: Iterable[Rows], key: tuple[str, ...]) -> Iterator[Rows]:
@@ -56,6 +55,7 @@ def _concatenated(earlier: Rows, later: Rows) -> Rows:
         times,
         np.concatenate([earlier.seq, later.seq]),
         np.concatenate([earlier.arrival_us, later.arrival_us]),
+        earlier.source,
         np.concatenate([earlier.first_arrival_us, later.first_arrival_us]),
         np.concatenate([earlier.covered, later.covered]),
     )

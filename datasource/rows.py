@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import OptionError, SchemaError
-from ..frames.system import TIMESTAMP
+from ..frames.system import TIMESTAMP, system_array
 from ..frames.times import NO_TIME, event_time_us
-from .connectors.contract import Chunk, MalformedRows
+from .connectors.contract import Chunk, MalformedRows, Range
 from .options import SourceOptions
 from .schema import Shape
 
@@ -35,6 +35,8 @@ class Rows:
         Event times in microseconds; None if no time column is named.
     seq, arrival_us : int64 arrays
         As in the system column.
+    source : str
+        The feed's name.
     first_arrival_us, covered : int64 arrays, or None until something was coalesced
     """
 
@@ -42,8 +44,20 @@ class Rows:
     time_us: Int64s | None
     seq: Int64s
     arrival_us: Int64s
+    source: str = ""
     first_arrival_us: Int64s | None = None
     covered: Int64s | None = None
+
+    def system(self, *, punctuation: bool = False) -> pa.StructArray:
+        """The rows' system column."""
+        return system_array(
+            source=self.source,
+            seq=self.seq,
+            arrival_us=self.arrival_us,
+            first_arrival_us=self.first_arrival_us,
+            covered=self.covered,
+            punctuation=punctuation,
+        )
 
     def take(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Rows:
         """The chosen rows, by position or by mask."""
@@ -54,6 +68,7 @@ class Rows:
             None if self.time_us is None else self.time_us[chosen],
             self.seq[chosen],
             self.arrival_us[chosen],
+            self.source,
             None if self.first_arrival_us is None else self.first_arrival_us[chosen],
             None if self.covered is None else self.covered[chosen],
         )
@@ -74,7 +89,7 @@ class RowShaper:
         self._condition = Condition(options.where, shape.user) if options.where else None
 
     def shape(
-        self, chunk: Chunk, *, first_seq: int, arrival_us: int | None, place: str, malformed: MalformedRows
+        self, chunk: Chunk, part: Range, *, first_seq: int, malformed: MalformedRows
     ) -> Rows:
         """The rows of a chunk that may leave.
 
@@ -82,12 +97,10 @@ class RowShaper:
         ----------
         chunk
             What the connector read.
+        part
+            The range it belongs to.
         first_seq
             The sequence number of the range's row 0.
-        arrival_us
-            The range's arrival; None if the chunk brings its own.
-        place
-            Names the range, for malformed rows.
         malformed
             Takes rows without a key or a readable time. Rows of an embedded punctuation pass.
         """
@@ -95,12 +108,12 @@ class RowShaper:
         index = chunk.index + np.arange(count) if isinstance(chunk.index, int) else chunk.index
         arrivals = chunk.arrival_us
         if arrivals is None:
-            if arrival_us is None:
+            if part.arrival_us is None:
                 raise ValueError("neither the range nor its chunk says when the rows arrived")
-            arrivals = np.full(count, arrival_us, dtype=np.int64)
+            arrivals = np.full(count, part.arrival_us, dtype=np.int64)
         times = self._times(chunk.rows, arrivals)
-        rows = Rows(self._leaving(chunk.rows, times), times, first_seq + index, arrivals)
-        rows = self._without_malformed(rows, chunk.rows, index, place, malformed)
+        rows = Rows(self._leaving(chunk.rows, times), times, first_seq + index, arrivals, part.feed)
+        rows = self._without_malformed(rows, chunk.rows, index, part, malformed)
         if self._condition is not None and rows.table.num_rows:
             rows = rows.take(self._condition.holds(rows.table))
         return rows
@@ -124,7 +137,7 @@ class RowShaper:
         return pa.table(columns, schema=self._shape.user)
 
     def _without_malformed(
-        self, rows: Rows, raw: pa.Table, index: Int64s, place: str, malformed: MalformedRows
+        self, rows: Rows, raw: pa.Table, index: Int64s, part: Range, malformed: MalformedRows
     ) -> Rows:
         bad = np.zeros(rows.table.num_rows, dtype=np.bool_)
         reasons: list[tuple[npt.NDArray[np.bool_], str]] = []
@@ -143,6 +156,7 @@ class RowShaper:
             fresh = mask & ~bad & ~spared
             bad |= fresh
             positions = np.flatnonzero(fresh)
+            place = json.dumps(dict(part.place), ensure_ascii=False)
             for position, record in zip(positions, raw.take(pa.array(positions)).to_pylist(), strict=True):
                 text = json.dumps(record, default=str, ensure_ascii=False)
                 malformed.report(text=text, place=f"{place}, row {index[position]}", line=None, reason=reason)

@@ -141,6 +141,14 @@ class Connector(ABC):
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         """The rows of a range in bounded memory; only `columns` if given (the driver looks at times alone). Runs in tasks."""
 
+    def limit(self, common: Limit) -> Limit:
+        """The limit of one batch: what all connectors know, and what only this one does (files)."""
+        return common
+
+    def quarantine_folder(self) -> str:
+        """Where malformed rows go when nobody has said: a hidden folder beside the data."""
+        return "_quarantine"
+
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
         """What lies beyond `position`, for people (for example ``{"bytes": …, "files": …}``); ``None`` if unknown."""
         del position, now_us

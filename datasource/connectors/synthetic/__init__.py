@@ -1,0 +1,9 @@
+"""Seeded synthetic feeds: any stretch of any feed can be made on its own, anywhere, and comes out the same."""
+
+from __future__ import annotations
+
+from .connector import SyntheticConnector
+from .options import SyntheticOptions
+from .stream import Place, Recipe, Rows, SyntheticStream
+
+__all__ = ["Place", "Recipe", "Rows", "SyntheticConnector", "SyntheticOptions", "SyntheticStream"]

@@ -1,0 +1,255 @@
+"""From one journaled offset to the next: what a batch takes, and everything its rows depend on.
+
+``latestOffset`` may look at clocks, listings and limits; whatever it finds goes into the end offset that it returns, which
+Spark journals before the batch runs: the ranges, their sequence numbers and arrivals, the state of progress, the punctuation.
+A replay reads all of that from the end offset alone, and so gives the same rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..conf.errors import CheckpointError
+from ..frames.times import event_time_us
+from .connectors.contract import Connector, Limit, Range
+from .options import SourceOptions
+from .progress import Policy, Progress
+from .quarantine import Ignoring
+from .rows import embedded_punctuation
+from .schema import Shape
+
+__all__ = ["OFFSET_VERSION", "Planner", "Task"]
+
+Int64s = npt.NDArray[np.int64]
+Offset = dict[str, Any]
+
+OFFSET_VERSION = 1
+
+# A task with fewer rows than this costs more to start than it saves.
+_SMALLEST_TASK_SPAN = 4 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What one Spark task of a batch reads.
+
+    Attributes
+    ----------
+    batch : str
+        Names the batch of this checkpoint, and so the files of malformed rows.
+    number : int
+        The task's number within the batch.
+    ranges : sequence of (first sequence number, Range)
+        In arrival order.
+    punctuation : mapping
+        Feeds whose punctuation the task appends, with the bound in microseconds.
+    clock_us : int
+        The batch's clock: the arrival of its punctuation rows.
+    """
+
+    batch: str
+    number: int
+    ranges: Sequence[tuple[int, Range]]
+    punctuation: Mapping[str, int]
+    clock_us: int
+
+
+class Planner:
+    """Plans the batches of one stream.
+
+    Parameters
+    ----------
+    connector, options, shape
+        What is read, and how.
+    clock : callable
+        The time now, in microseconds since the epoch.
+    new_id : callable
+        Names a new stream; the name is journaled with its first batch.
+    """
+
+    def __init__(
+        self,
+        connector: Connector,
+        options: SourceOptions,
+        shape: Shape,
+        *,
+        clock: Callable[[], int],
+        new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
+    ) -> None:
+        self._connector = connector
+        self._options = options
+        self._shape = shape
+        self._policy: Policy = options.policy()
+        self._clock = clock
+        self._new_id = new_id
+        self._schema = json.dumps([[field.name, str(field.type)] for field in shape.rows])
+
+    @staticmethod
+    def initial() -> Offset:
+        """The offset before the first batch. Constant, since Spark does not journal it."""
+        return {"version": OFFSET_VERSION, "batch": 0}
+
+    def freeze(self) -> None:
+        """Look no further than what is there now (`Trigger.AvailableNow`, batch reads)."""
+        self._connector.freeze(self._clock())
+
+    def plan(self, start: Offset, limit: Limit) -> Offset:
+        """The end of the next batch; `start` itself if nothing has come.
+
+        Raises
+        ------
+        CheckpointError
+            `start` was written by another version, connector or schema.
+        """
+        self.check(start)
+        position: Mapping[str, Any] | None = start.get("position")
+        now = max(self._clock(), int(start.get("now_us", 0)))
+        step = self._connector.advance(position, now, limit)
+        before = {feed: Progress(self._policy, state) for feed, state in start.get("progress", {}).items()}
+        ended = set(start.get("ended", ()))
+        if not step.ranges and step.ended <= ended:
+            return start
+        for feed in self._connector.feeds(step.position):
+            before.setdefault(feed, Progress(self._policy))
+        bounds = {feed: progress.bound for feed, progress in before.items()}
+        self._observe(step.ranges, before)
+        for feed, progress in before.items():
+            progress.close_batch(now)
+            if feed in step.ended:
+                progress.end()
+        seq = int(start.get("seq", 0))
+        return {
+            "version": OFFSET_VERSION,
+            "batch": int(start["batch"]) + 1,
+            "id": start.get("id") or self._new_id(),
+            "connector": self._connector.name,
+            "schema": self._schema,
+            "now_us": now,
+            "seq": seq + sum(part.span for part in step.ranges),
+            "first_seq": seq,
+            "position": step.position,
+            "progress": {feed: progress.snapshot() for feed, progress in before.items()},
+            "ended": sorted(ended | step.ended),
+            "punctuation": {
+                feed: progress.bound
+                for feed, progress in before.items()
+                if progress.bound is not None and progress.bound != bounds[feed]
+            },
+            "tasks": self._divide(step.ranges),
+            "ranges": [part.to_json() for part in step.ranges],
+        }
+
+    def tasks(self, start: Offset, end: Offset) -> list[Task]:
+        """The tasks of the batch that ends at `end`: a function of `end` alone.
+
+        Raises
+        ------
+        CheckpointError
+            The batch is not one that was planned from `start`.
+        """
+        if end["batch"] == start["batch"]:
+            return []
+        self.check(end)
+        if end["batch"] != start["batch"] + 1:
+            raise CheckpointError(
+                f"batch {end['batch']} was asked for from batch {start['batch']}",
+                expected="the batch that follows",
+                hint="the checkpoint's offsets have a gap; restore it, or start with a new checkpoint",
+            )
+        ranges = [Range.from_json(value) for value in end["ranges"]]
+        firsts = np.cumsum([0] + [part.span for part in ranges]) + end["first_seq"]
+        numbered = [(int(first), part) for first, part in zip(firsts, ranges, strict=False)]
+        name = f"{end['id']}-{end['batch']:08d}"
+        punctuation: dict[str, int] = end["punctuation"] if self._options.punctuation else {}
+        divided = [numbered[low:high] for low, high in end["tasks"]] or ([[]] if punctuation else [])
+        return [
+            Task(name, number, group, punctuation if number == len(divided) - 1 else {}, end["now_us"])
+            for number, group in enumerate(divided)
+        ]
+
+    def backlog(self, start: Offset) -> dict[str, Any] | None:
+        """What waits beyond `start`, for Spark's progress report."""
+        return self._connector.backlog(start.get("position"), self._clock())
+
+    def commit(self, end: Offset) -> None:
+        """The batch that ended at `end` has been committed."""
+        if "position" in end:
+            self._connector.commit(end["position"])
+
+    def check(self, offset: Offset) -> None:
+        """Refuse an offset that this source cannot continue from."""
+        if offset.get("version") != OFFSET_VERSION:
+            raise CheckpointError(
+                f"the checkpoint's offset has version {offset.get('version')!r}",
+                expected=f"version {OFFSET_VERSION}",
+                hint="start with a new checkpoint, or run the release that wrote this one",
+            )
+        recorded = offset.get("connector", self._connector.name)
+        if recorded != self._connector.name:
+            raise CheckpointError(
+                f"the checkpoint was written by connector={recorded}, and the query reads connector={self._connector.name}",
+                hint="use a new checkpoint for another connector",
+            )
+        schema = offset.get("schema", self._schema)
+        if schema != self._schema:
+            raise CheckpointError(
+                f"the checkpoint was written for the columns {_named(schema)}, and the query reads {_named(self._schema)}",
+                expected="the same columns for the life of a checkpoint",
+                hint="give the recorded columns with the option `schema`, or start with a new checkpoint",
+            )
+
+    def _observe(self, ranges: Sequence[Range], progress: Mapping[str, Progress]) -> None:
+        """Let each feed's progress see the batch's times; the driver reads the time column alone."""
+        if self._policy.name in ("latent", "heartbeat") or not self._options.punctuation or self._options.time is None:
+            return
+        with ThreadPoolExecutor(self._options.tasks()) as pool:
+            looks: deque[tuple[str, Future[list[tuple[Int64s, Int64s]]]]] = deque()
+            # A few ranges ahead, not all: the times of a long backlog do not fit in memory.
+            for part in [*ranges, None]:
+                if part is not None:
+                    looks.append((part.feed, pool.submit(lambda each=part: list(self._look(each)))))
+                while looks and (part is None or len(looks) > 2 * self._options.tasks()):
+                    feed, look = looks.popleft()
+                    for times, claims in look.result():
+                        progress[feed].observe(times)
+                        if len(claims):
+                            progress[feed].observe_punctuation(int(claims.max()))
+
+    def _look(self, part: Range) -> Iterator[tuple[Int64s, Int64s]]:
+        options = self._options
+        assert options.time is not None
+        embedded = self._policy.name == "embedded"
+        columns = None if embedded else [options.time]
+        for chunk in self._connector.read(part, columns, Ignoring()):
+            times = event_time_us(chunk.rows.column(options.time), options.time_format, options.time_zone)
+            if not embedded:
+                yield times, times[:0]
+                continue
+            marks = embedded_punctuation(chunk.rows, options)
+            feed_wide = marks.copy()
+            for name in options.key:
+                feed_wide &= chunk.rows.column(name).is_null().to_numpy()
+            yield times[~marks], times[feed_wide]
+
+    def _divide(self, ranges: Sequence[Range]) -> list[tuple[int, int]]:
+        """Neighbouring ranges for each task, about equal in span, as index pairs."""
+        if not ranges:
+            return []
+        ends = np.cumsum([part.span for part in ranges])
+        wanted = min(self._options.tasks(), len(ranges), max(1, int(ends[-1]) // _SMALLEST_TASK_SPAN + 1))
+        marks = np.searchsorted(ends, np.arange(1, wanted) * (ends[-1] / wanted), side="left") + 1
+        cuts = sorted({0, len(ranges), *(int(mark) for mark in marks)})
+        return list(zip(cuts[:-1], cuts[1:], strict=True))
+
+
+def _named(schema: str) -> str:
+    return ", ".join(f"{name} {dtype}" for name, dtype in json.loads(schema))

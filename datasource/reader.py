@@ -1,0 +1,255 @@
+"""Spark's two readers: thin adapters around the planner, the shaper and the coalescer.
+
+Guarantee: a batch is a pure function of its journaled end offset, so the source is replayable, and with a transactional
+sink the whole query delivers exactly once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ..frames.system import SYSTEM, system_array
+from ..frames.times import time_scalar
+from .coalesce import coalesced
+from .connectors.contract import Connector, Limit, MalformedRows
+from .connectors.registry import CONNECTORS, parse_source_options
+from .options import SourceOptions
+from .planner import Offset, Planner, Task
+from .quarantine import Failing, Quarantine
+from .recorded import keep_schema, recorded_schema
+from .rows import Rows, RowShaper, embedded_punctuation
+from .schema import Shape, leaving_schema, shape_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["UpstreamBatchReader", "UpstreamStreamReader", "source_schema"]
+
+# Rows per Arrow batch handed to the JVM: large enough to cost nothing, small enough to bound its buffers.
+_ROWS_PER_BATCH = 100_000
+
+
+def source_schema(given: Mapping[str, str]) -> StructType | str:
+    """The source's schema from its options: what the user gave, what the checkpoint recorded, or what the data shows."""
+    from ..frames.system import with_system_ddl
+
+    common, own = parse_source_options(given)
+    if common.schema is not None:
+        return with_system_ddl(common.schema)
+    recorded = recorded_schema(common.checkpoint_location)
+    if recorded is not None:
+        return recorded
+    connector = CONNECTORS[common.connector].make(own, common, None)
+    schema = leaving_schema(connector.schema(), common)
+    keep_schema(common.checkpoint_location, schema)
+    return schema
+
+
+class _TaskPartition(InputPartition):
+    def __init__(self, task: Task) -> None:
+        super().__init__(task.number)
+        self.task = task
+
+
+class _Reading:
+    """What both readers share: options, connector, and how a task is read. Pickled to the tasks."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self.options, own = parse_source_options(given)
+        self.shape: Shape = shape_of(schema, self.options)
+        self.connector: Connector = CONNECTORS[self.options.connector].make(own, self.options, None)
+        self.connector.fix_schema(self.shape.rows)
+        self.quarantine = self._quarantine_folder()
+        RowShaper(self.shape, self.options)  # a wrong condition is refused here, on the driver
+
+    def read(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, then its punctuation."""
+        malformed: MalformedRows = Failing()
+        if self.options.on_malformed == "quarantine":
+            malformed = Quarantine(self.quarantine, f"{task.batch}-{task.number:04d}.jsonl")
+        marks: list[Rows] = []
+        rows = self._rows(task, malformed, marks)
+        if self.options.coalesce:
+            rows = coalesced(rows, self.options.key)
+        for each in rows:
+            yield from self._batches(each)
+        if isinstance(malformed, Quarantine):
+            malformed.write()
+        if self.options.punctuation:
+            for each in marks:
+                yield from self._batches(each, punctuation=True)
+            yield from self._punctuation(task)
+
+    def _rows(self, task: Task, malformed: MalformedRows, marks: list[Rows]) -> Iterator[Rows]:
+        shaper = RowShaper(self.shape, self.options)
+        for first_seq, part in task.ranges:
+            for chunk in self.connector.read(part, None, malformed):
+                rows = shaper.shape(chunk, part, first_seq=first_seq, malformed=malformed)
+                if self.options.progress == "embedded":
+                    rows = self._without_marks(rows, marks)
+                yield rows
+
+    def _without_marks(self, rows: Rows, marks: list[Rows]) -> Rows:
+        # The feed's own punctuation: that for all keys is told by the planner, that for one key passes as it is.
+        mask = embedded_punctuation(rows.table, self.options)
+        if not mask.any():
+            return rows
+        keyed = mask.copy()
+        for name in self.options.key:
+            keyed &= rows.table.column(name).is_valid().to_numpy()
+        if keyed.any():
+            marks.append(rows.take(keyed))
+        return rows.take(~mask)
+
+    def _batches(self, rows: Rows, *, punctuation: bool = False) -> Iterator[pa.RecordBatch]:
+        system = rows.system(punctuation=punctuation)
+        columns = [system if name == SYSTEM else rows.table.column(name) for name in self.shape.leaving.names]
+        yield from pa.table(columns, schema=self.shape.leaving).to_batches(max_chunksize=_ROWS_PER_BATCH)
+
+    def _punctuation(self, task: Task) -> Iterator[pa.RecordBatch]:
+        last = task.ranges[-1] if task.ranges else None
+        seq = np.array([last[0] + last[1].span - 1 if last else 0])
+        for feed, bound in task.punctuation.items():
+            columns: list[pa.Array] = []
+            for field in self.shape.leaving:
+                if field.name == SYSTEM:
+                    clock = np.array([task.clock_us])
+                    columns.append(system_array(source=feed, seq=seq, arrival_us=clock, punctuation=True))
+                elif field.name == self.options.time:
+                    columns.append(pa.array([time_scalar(bound, field.type, self.options.time_format).as_py()], field.type))
+                else:
+                    columns.append(pa.nulls(1, field.type))
+            yield pa.RecordBatch.from_arrays(columns, schema=self.shape.leaving)
+
+    def _quarantine_folder(self) -> str:
+        if self.options.quarantine_location is not None:
+            return self.options.quarantine_location
+        if self.options.checkpoint_location is not None:
+            return self.options.checkpoint_location.rstrip("/") + "/quarantine"
+        return self.connector.quarantine_folder()
+
+
+class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """``spark.readStream.format("upstream")``.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        The user's options.
+    schema : pyspark.sql.types.StructType
+        Of the rows, with the system column.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._reading = _Reading(given, schema)
+        self._planner: Planner | None = None
+        self._last: Offset = Planner.initial()
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first batch."""
+        return Planner.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limits that the options set; Spark's interface holds one of them, the others are added in `latestOffset`."""
+        limit = self._limit()
+        if limit.rows is not None:
+            return ReadMaxRows(limit.rows)
+        if limit.bytes is not None:
+            return ReadMaxBytes(limit.bytes)
+        if limit.files is not None:
+            return ReadMaxFiles(limit.files)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Plan the batch that follows `start`."""
+        own = Limit() if isinstance(limit, ReadAllAvailable) else self._limit()
+        if isinstance(limit, ReadMaxRows):
+            own = Limit(min(limit.max_rows, own.rows or limit.max_rows), own.bytes, own.files)
+        self._last = self._plan().plan(start, own)
+        return self._last
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Look no further than what is there now."""
+        self._plan().freeze()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What waits beyond the last planned batch, for the query's progress."""
+        backlog = self._plan().backlog(self._last)
+        return None if backlog is None else {"backlog": backlog}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a batch, from its journaled end offset."""
+        return [_TaskPartition(task) for task in self._plan().tasks(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task as Arrow batches."""
+        return self._reading.read(cast("_TaskPartition", partition).task)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Forget what a committed batch no longer needs."""
+        self._plan().commit(end)
+
+    def _plan(self) -> Planner:
+        # Made on first use: the copies of this reader that go to tasks need none.
+        if self._planner is None:
+            reading = self._reading
+            self._planner = Planner(reading.connector, reading.options, reading.shape, clock=_now_us)
+        return self._planner
+
+    def _limit(self) -> Limit:
+        return self._reading.connector.limit(self._reading.options.limit())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_reading": self._reading, "_planner": None, "_last": {}}
+
+
+class UpstreamBatchReader(DataSourceReader):
+    """``spark.read.format("upstream")``: the rows that a stream would have delivered up to now, without punctuation.
+
+    Parameters
+    ----------
+    given, schema
+        As for :class:`UpstreamStreamReader`.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._reading = _Reading({**given, "punctuation": "false"}, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """Everything there is now, divided into tasks."""
+        reading = self._reading
+        # Named after the content, so that reading the same twice leaves malformed rows in the quarantine once.
+        planner = Planner(
+            reading.connector,
+            reading.options,
+            reading.shape,
+            clock=_now_us,
+            new_id=lambda: "batch-" + hashlib.sha256(repr(reading.options).encode()).hexdigest()[:12],
+        )
+        planner.freeze()
+        end = planner.plan(Planner.initial(), Limit())
+        tasks: list[InputPartition] = [_TaskPartition(task) for task in planner.tasks(Planner.initial(), end)]
+        return tasks or [_TaskPartition(Task("empty", 0, [], {}, 0))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task as Arrow batches."""
+        return self._reading.read(cast("_TaskPartition", partition).task)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
