@@ -31,15 +31,15 @@ def newest_rows(rows: Rows, key: tuple[str, ...]) -> Rows:
 
 
 def coalesced(chunks: Iterable[Rows], key: tuple[str, ...]) -> Iterator[Rows]:
-    """All the chunks' rows as one, newest per key. Chunks come in arrival order."""
-    kept: Rows | None = None
+    """All the chunks' rows, newest per feed and key; one item per feed. Chunks come in arrival order."""
+    kept: dict[str, Rows] = {}
     for rows in chunks:
         if not rows.table.num_rows:
             continue
         newest = newest_rows(rows, key)
-        kept = newest if kept is None else newest_rows(_concatenated(kept, newest), key)
-    if kept is not None:
-        yield kept
+        earlier = kept.get(rows.source)
+        kept[rows.source] = newest if earlier is None else newest_rows(_concatenated(earlier, newest), key)
+    yield from kept.values()
 
 
 def _concatenated(earlier: Rows, later: Rows) -> Rows:

@@ -1,0 +1,54 @@
+"""Makes ``spark.readStream.format("upstream")`` work without any call to register it.
+
+Spark looks through the installed modules for names that begin with ``pyspark_`` and registers their ``DefaultSource``. Several short-lived
+Python processes import this module for every query, so it imports nothing until it is asked to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter
+    from pyspark.sql.types import StructType
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """The ``upstream`` format: a source of update streams, and a sink that keeps the newest row per key.
+
+    Guarantee: the source is replayable (a batch is a function of its journaled offsets), the sink transactional; together
+    exactly once.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "upstream"
+
+    def schema(self) -> StructType | str:
+        """Of the rows read: given by option, recorded in the checkpoint, or inferred."""
+        from upstream.datasource.reader import source_schema
+
+        return source_schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For ``spark.read``."""
+        from upstream.datasource.reader import UpstreamBatchReader
+
+        return UpstreamBatchReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``."""
+        from upstream.datasource.reader import UpstreamStreamReader
+
+        return UpstreamStreamReader(self.options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """For ``df.writeStream``."""
+        from upstream.sink.writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
