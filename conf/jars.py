@@ -1,0 +1,118 @@
+"""Delta's jars for Spark: fetched once through Ivy, found in its cache from then on.
+
+``delta-spark`` names 33 jars (87 MB), of which Spark brings all but Delta's own, and those for Unity Catalog are not used here.
+Two are left (9.4 MB); a test runs MERGE, streaming writes, OPTIMIZE, VACUUM and time travel with these two alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from .errors import EnvironmentMissingError
+
+__all__ = ["EXCLUDES", "JARS", "PACKAGE", "delta_jars", "ivy_home"]
+
+PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+# Globs of what PACKAGE depends on and Spark has, or nobody here needs. Ivy refuses `*:*`: it would exclude the package itself.
+EXCLUDES = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.unitycatalog:*,io.airlift:*,io.delta:delta-kernel-*"
+# As Ivy names them, with what they must contain: a file half-written by somebody else is not taken for a jar.
+JARS = {
+    "io.delta_delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    "io.delta_delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
+}
+
+# Ivy settings that a user may have, for a mirror or a cache elsewhere.
+_PASSED_ON = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositories")
+
+
+def ivy_home(settings: Mapping[str, str]) -> Path:
+    """The folder of Ivy's cache: ``spark.jars.ivy``, or Spark's own default."""
+    return Path(settings.get("spark.jars.ivy") or "~/.ivy2.5.2").expanduser().absolute()
+
+
+def delta_jars(settings: Mapping[str, str]) -> list[str]:
+    """Paths of Delta's jars on this machine; fetched by Ivy if they are not there yet.
+
+    Parameters
+    ----------
+    settings
+        Spark settings; of these the ones about Ivy are used.
+
+    Returns
+    -------
+    list of str
+        Nothing if Spark's own jar folder has Delta already.
+
+    Raises
+    ------
+    EnvironmentMissingError
+        They are not there and cannot be fetched.
+    """
+    if any(_spark_home().glob("jars/*delta-spark_*.jar")):
+        return []
+    home = ivy_home(settings)
+    found = _found(home)
+    if found is None:
+        home.mkdir(parents=True, exist_ok=True)
+        with open(home / "upstream.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one test run may come here at once
+            found = _found(home)
+            if found is None:
+                said = _fetch(home, settings)
+                found = _found(home)
+    if found is None:
+        raise EnvironmentMissingError(
+            f"the jars of {PACKAGE} are not in {home / 'jars'} and could not be fetched ({_reason(said)})",
+            hint="connect to the network for this first run, or point spark.jars.ivySettings at your mirror, "
+            f"or copy {' and '.join(JARS)} to that folder",
+        )
+    return found
+
+
+def _found(home: Path) -> list[str] | None:
+    paths = [home / "jars" / name for name in JARS]
+    for path, digest in zip(paths, JARS.values(), strict=True):
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+            return None
+    return [str(path) for path in paths]
+
+
+def _fetch(home: Path, settings: Mapping[str, str]) -> str:
+    """Let spark-submit resolve the package, with the user's own defaults and Ivy settings, and run an empty script."""
+    command = [str(_spark_home() / "bin" / "spark-submit"), "--master", "local[1]"]
+    for name in _PASSED_ON:
+        if settings.get(name):
+            command += ["--conf", f"{name}={settings[name]}"]
+    command += ["--conf", f"spark.jars.ivy={home}", "--packages", PACKAGE, "--exclude-packages", EXCLUDES]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
+    environment.pop("PYSPARK_SUBMIT_ARGS", None)
+    environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "nothing.py")
+        script.touch()
+        done = subprocess.run(
+            [*command, str(script)], env=environment, capture_output=True, text=True, errors="replace", check=False
+        )
+    return done.stdout + done.stderr
+
+
+def _reason(said: str) -> str:
+    for line in said.splitlines():
+        if "unresolved dependency" in line or "Host " in line or "Error" in line or "FAILED" in line:
+            return line.strip().rstrip(".")
+    return "the downloaded files are not the published ones" if "artifacts copied" in said else "Ivy did not say why"
+
+
+def _spark_home() -> Path:
+    if os.environ.get("SPARK_HOME"):
+        return Path(os.environ["SPARK_HOME"])
+    import pyspark
+
+    return Path(pyspark.__path__[0])

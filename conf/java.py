@@ -1,0 +1,80 @@
+"""Is there a Java that Spark can start? And a Python that this project can run on?
+
+This file uses the standard library alone and no relative import, so that the Makefile can run it by its path before
+anything is installed: ``python3 conf/java.py`` prints one sentence and ends with 1 if something is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+__all__ = ["SUPPORTED_JAVA", "SUPPORTED_PYTHON", "java_problem", "python_problem"]
+
+SUPPORTED_JAVA = (17, 21)
+SUPPORTED_PYTHON = ((3, 10), (3, 13))  # from, up to but not including
+
+_INSTALL = "install a JDK 17 or 21 (on Debian and Ubuntu: apt install openjdk-17-jdk-headless) and set JAVA_HOME to it or put it on the PATH"
+_VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
+
+
+def java_problem() -> str | None:
+    """What is wrong with the Java that Spark would start, in one sentence, or None.
+
+    Java is looked for as Spark does it: ``$JAVA_HOME/bin/java``, else ``java`` on the PATH.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not java:
+        return f"There is no Java, and Spark runs on Java: {_INSTALL}."
+    if shutil.which(java) is None:
+        return f"JAVA_HOME is {home}, but there is no {java}: correct JAVA_HOME, or {_INSTALL}."
+    # One start of the JVM answers both questions: Spark's launcher asks for this module, which a reduced runtime lacks.
+    code, said = _run(java, "--add-modules", "jdk.incubator.vector", "-version")
+    version = _major(said)
+    if version is None:
+        code_plain, said = _run(java, "-version")
+        version = _major(said) if code_plain == 0 else None
+    if version is None:
+        return f"{java} does not say its version: {_INSTALL}."
+    if version not in SUPPORTED_JAVA:
+        return f"{java} is Java {version}, and Spark 4.2 runs on Java 17 or 21: {_INSTALL}."
+    if code != 0:
+        return f"{java} is a reduced runtime without the module jdk.incubator.vector, which Spark needs: {_INSTALL}."
+    return None
+
+
+def python_problem() -> str | None:
+    """What is wrong with this Python, in one sentence, or None."""
+    low, high = SUPPORTED_PYTHON
+    if low <= sys.version_info[:2] < high:
+        return None
+    found = ".".join(map(str, sys.version_info[:2]))
+    return f"This is Python {found}, and this project runs on Python 3.10 to 3.12: install one of them."
+
+
+def _run(*command: str) -> tuple[int, str]:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    return done.returncode, done.stderr + done.stdout
+
+
+def _major(said: str) -> int | None:
+    match = _VERSION.search(said)
+    return int(match.group(1)) if match else None
+
+
+def _main() -> int:
+    problems = [problem for problem in (python_problem(), java_problem()) if problem]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,257 @@
+"""A Spark session preset that works, and what a session that somebody else made lacks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import EnvironmentMissingError, OptionError
+from .jars import EXCLUDES, PACKAGE, delta_jars
+from .java import java_problem
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_session", "missing", "preset", "session"]
+
+_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_SPARK = "4.2."
+# More shuffle partitions than this cost more in tasks and state stores than they bring on one machine.
+_MOST_PARTITIONS = 32
+
+# What `missing` looks at: setting, value, what suffers without it. Also part of the preset.
+_LOOKED_AT = (
+    ("spark.sql.extensions", _EXTENSION, "Spark SQL cannot read or maintain the table"),
+    ("spark.sql.catalog.spark_catalog", _CATALOG, "Spark SQL cannot read or maintain the table by name"),
+    ("spark.sql.session.timeZone", "UTC", "times without a zone are read and shown in the machine's"),
+    ("spark.sql.streaming.stateStore.providerClass", _ROCKSDB, "state is held in the JVM's memory"),
+    (
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
+        "true",
+        "each batch uploads whole state files",
+    ),
+)
+
+_log = logging.getLogger(__name__)
+
+
+def preset() -> dict[str, str]:
+    """The settings that do not depend on the machine; ``spark-defaults.conf`` says the same for spark-submit."""
+    return {
+        **{name: value for name, value, _ in _LOOKED_AT},
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def session(app_name: str = "upstream", *, master: str | None = None, **conf: Any) -> SparkSession:
+    """A Spark session with Delta, UTC, RocksDB state and a quiet console; the active one if there is one.
+
+    Parameters
+    ----------
+    app_name : str
+        Shown in Spark's UI and logs.
+    master : str, optional
+        Such as ``local[4]``; all cores of this machine unless given here, in `conf` or to spark-submit.
+    **conf
+        Spark settings, which win over the preset: ``session(**{"spark.ui.enabled": True})``. So do those given to
+        spark-submit and those in Spark's own ``spark-defaults.conf``.
+
+    Returns
+    -------
+    pyspark.sql.SparkSession
+
+    Raises
+    ------
+    EnvironmentMissingError
+        No Java or a wrong one; Delta's jars can neither be found nor fetched; a session is active that lacks what this needs.
+    OptionError
+        A name in `conf` is not a Spark setting.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    own = _as_settings(conf)
+    if master is not None:
+        own["spark.master"] = master
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        check_session(active, strict=True)
+        for name, value in own.items():
+            if active.conf.isModifiable(name):
+                active.conf.set(name, value)
+        return active
+
+    started_by_submit = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not started_by_submit and SparkContext._gateway is None:
+        problem = java_problem()
+        if problem:
+            raise EnvironmentMissingError(problem)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    given = {**(_from_submit() if started_by_submit else _from_defaults_file()), **own}
+
+    settings = {**preset(), **_for_machine(given.get("spark.master", "local[*]"))}
+    settings["spark.jars"] = _joined(given.get("spark.jars"), *_jars(given))
+    settings["spark.sql.extensions"] = _joined(given.get("spark.sql.extensions"), _EXTENSION)
+    settings["spark.driver.extraJavaOptions"] = _java_options(given.get("spark.driver.extraJavaOptions", ""))
+    always = {"spark.jars", "spark.sql.extensions", "spark.driver.extraJavaOptions"}
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in {**settings, **{name: value for name, value in given.items() if name not in always}}.items():
+        if value:
+            builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    check_session(spark)
+    return spark
+
+
+def missing(spark: SparkSession) -> list[str]:
+    """What a session lacks of what this project is built for, one sentence each, most important first.
+
+    An empty list for a session made by :func:`session`. Setting another time zone or state store on purpose is a
+    user's right: nothing here refuses to run because of it.
+    """
+    lacks: list[str] = []
+    if not spark.version.startswith(_SPARK):
+        lacks.append(f"Spark {_SPARK}x: this is {spark.version}, where the data source and the sink are not tested")
+    if not _has_class(spark, _EXTENSION):
+        lacks.append(
+            f"Delta's jars: start with --packages {PACKAGE} --exclude-packages '{EXCLUDES}', "
+            "or with --properties-file conf/spark-defaults.conf of this package"
+        )
+    for name, value, without in _LOOKED_AT:
+        found = spark.conf.get(name, "")
+        if value not in (found or "").split(","):
+            lacks.append(f"{name}={value}: it is {found or 'not set'}, so {without}")
+    worker = _worker_python(spark)
+    if worker is not None:
+        lacks.append(
+            f"PYSPARK_PYTHON={sys.executable}: workers start {worker}, which may not have this package's dependencies"
+        )
+    return lacks
+
+
+def check_session(spark: SparkSession, *, strict: bool = False) -> list[str]:
+    """Report by name what a session lacks, as warnings in the log ``upstream.conf.session``.
+
+    Parameters
+    ----------
+    spark
+        Any session, for example one that spark-submit or a platform made.
+    strict : bool
+        Raise instead.
+
+    Returns
+    -------
+    list of str
+        What :func:`missing` says.
+
+    Raises
+    ------
+    EnvironmentMissingError
+        Something is missing and `strict` is set.
+    """
+    lacks = missing(spark)
+    if lacks and strict:
+        raise EnvironmentMissingError(
+            "the Spark session lacks " + "; ".join(lacks),
+            hint="stop it and let upstream.session() make one, or set these where it is made",
+        )
+    for lack in lacks:
+        _log.warning("The Spark session lacks %s.", lack)
+    return lacks
+
+
+def _as_settings(conf: Mapping[str, Any]) -> dict[str, str]:
+    wrong = [name for name in conf if not name.startswith("spark.")]
+    if wrong:
+        raise OptionError(
+            f"{', '.join(map(repr, wrong))} is not a Spark setting",
+            expected="names that begin with 'spark.'",
+            hint='write session(**{"spark.ui.enabled": True})',
+        )
+    return {
+        name: ("true" if value else "false") if isinstance(value, bool) else str(value) for name, value in conf.items()
+    }
+
+
+def _from_submit() -> dict[str, str]:
+    """What the user told spark-submit, which has started the JVM already."""
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
+
+
+def _from_defaults_file() -> dict[str, str]:
+    """The user's own spark-defaults.conf, which settings made in Python would otherwise override."""
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    path = Path(folder, "spark-defaults.conf")
+    if not path.is_absolute() or not path.is_file():
+        return {}
+    pairs = (line.strip().replace("=", " ", 1).split(None, 1) for line in path.read_text().splitlines())
+    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2 and pair[0].startswith("spark.")}
+
+
+def _for_machine(master: str) -> dict[str, str]:
+    if not master.startswith("local"):
+        return {}  # a cluster's number of cores is its owner's to say
+    inside = master.partition("[")[2].partition("]")[0].partition(",")[0]
+    cores = int(inside) if inside.isdigit() else 1 if not inside else len(os.sched_getaffinity(0))
+    return {
+        "spark.sql.shuffle.partitions": str(max(2, min(2 * cores, _MOST_PARTITIONS))),
+        # Nobody else has to reach the driver; a host name that does not resolve must not stop it.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
+def _jars(given: Mapping[str, str]) -> list[str]:
+    named = given.get("spark.jars", "") + "," + given.get("spark.jars.packages", "")
+    return [] if "delta-spark_" in named else delta_jars(given)
+
+
+def _joined(given: str | None, *more: str) -> str:
+    parts = [part.strip() for part in (given or "").split(",") if part.strip()]
+    return ",".join(parts + [part for part in more if part not in parts])
+
+
+def _java_options(given: str) -> str:
+    quiet = Path(__file__).with_name("log4j2.properties")
+    if "log4j" in given or not quiet.is_file():  # inside a zip there is no file
+        return given
+    return f'"-Dlog4j2.configurationFile={quiet.as_uri()}" {given}'.strip()
+
+
+def _has_class(spark: SparkSession, name: str) -> bool:
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return True  # Spark Connect: the server's business, and not to be seen from here
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        jvm.org.apache.spark.util.Utils.classForName(name, False, False)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _worker_python(spark: SparkSession) -> str | None:
+    """The workers' Python where it runs on this machine and is another one, else None."""
+    context = getattr(spark, "_sc", None)
+    if context is None or not context.master.startswith("local"):
+        return None
+    import shutil
+
+    worker = shutil.which(context.pythonExec)
+    same = worker is not None and os.path.samefile(worker, sys.executable)
+    # A virtual environment's python is a link to one that lacks the environment's packages.
+    return None if same and os.path.dirname(worker or "") == os.path.dirname(sys.executable) else context.pythonExec
