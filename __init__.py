@@ -1,7 +1,55 @@
-"""UpStream for Spark: the freshest answer per key, however much arrives."""
+"""UpStream for Spark: the freshest answer per key, however much arrives.
+
+``spark.readStream.format("upstream")`` and ``df.writeStream.format("upstream")`` need no import of this package. What is
+exported here makes the common jobs short: :func:`session`, :func:`latest`, :func:`write_latest`.
+"""
 
 from __future__ import annotations
 
-__all__ = ["__version__"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .conf.errors import UpstreamError as UpstreamError
+    from .conf.session import check_session as check_session
+    from .conf.session import session as session
+    from .datasource.latest import latest as latest
+    from .frames.system import SYSTEM as SYSTEM
+    from .frames.system import with_system_ddl as with_system_ddl
+    from .sink.latest import write_latest as write_latest
+    from .sink.summary import CommitSummary as CommitSummary
+    from .sink.summary import read_summaries as read_summaries
 
 __version__ = "0.1.0"
+
+# Spark's worker processes import this package many times over; each name is fetched when somebody asks for it.
+_HOMES = {
+    "SYSTEM": ".frames.system",
+    "CommitSummary": ".sink.summary",
+    "UpstreamError": ".conf.errors",
+    "check_session": ".conf.session",
+    "latest": ".datasource.latest",
+    "read_summaries": ".sink.summary",
+    "session": ".conf.session",
+    "with_system_ddl": ".frames.system",
+    "write_latest": ".sink.latest",
+}
+
+__all__ = [
+    "SYSTEM",
+    "CommitSummary",
+    "UpstreamError",
+    "check_session",
+    "latest",
+    "read_summaries",
+    "session",
+    "with_system_ddl",
+    "write_latest",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home, __name__), name)

@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -23,25 +21,18 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ..frames.system import SYSTEM, system_array
-from ..frames.times import time_scalar
-from .coalesce import coalesced
-from .connectors.contract import Connector, Limit, MalformedRows
+from .connectors.contract import Limit
 from .connectors.registry import CONNECTORS, parse_source_options
-from .options import SourceOptions
 from .planner import Offset, Planner, Task
-from .quarantine import Failing, Quarantine
+from .reading import Reading
 from .recorded import keep_schema, recorded_schema
-from .rows import Rows, RowShaper, embedded_punctuation
-from .schema import Shape, leaving_schema, shape_of
+from .schema import leaving_schema, shape_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 __all__ = ["UpstreamBatchReader", "UpstreamStreamReader", "source_schema"]
-
-# Rows per Arrow batch handed to the JVM: large enough to cost nothing, small enough to bound its buffers.
-_ROWS_PER_BATCH = 100_000
 
 
 def source_schema(given: Mapping[str, str]) -> StructType | str:
@@ -66,82 +57,15 @@ class _TaskPartition(InputPartition):
         self.task = task
 
 
-class _Reading:
-    """What both readers share: options, connector, and how a task is read. Pickled to the tasks."""
-
-    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self.options, own = parse_source_options(given)
-        self.shape: Shape = shape_of(schema, self.options)
-        self.connector: Connector = CONNECTORS[self.options.connector].make(own, self.options, None)
-        self.connector.fix_schema(self.shape.rows)
-        self.quarantine = self._quarantine_folder()
-        RowShaper(self.shape, self.options)  # a wrong condition is refused here, on the driver
-
-    def read(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, then its punctuation."""
-        malformed: MalformedRows = Failing()
-        if self.options.on_malformed == "quarantine":
-            malformed = Quarantine(self.quarantine, f"{task.batch}-{task.number:04d}.jsonl")
-        marks: list[Rows] = []
-        rows = self._rows(task, malformed, marks)
-        if self.options.coalesce:
-            rows = coalesced(rows, self.options.key)
-        for each in rows:
-            yield from self._batches(each)
-        if isinstance(malformed, Quarantine):
-            malformed.write()
-        if self.options.punctuation:
-            for each in marks:
-                yield from self._batches(each, punctuation=True)
-            yield from self._punctuation(task)
-
-    def _rows(self, task: Task, malformed: MalformedRows, marks: list[Rows]) -> Iterator[Rows]:
-        shaper = RowShaper(self.shape, self.options)
-        for first_seq, part in task.ranges:
-            for chunk in self.connector.read(part, None, malformed):
-                rows = shaper.shape(chunk, part, first_seq=first_seq, malformed=malformed)
-                if self.options.progress == "embedded":
-                    rows = self._without_marks(rows, marks)
-                yield rows
-
-    def _without_marks(self, rows: Rows, marks: list[Rows]) -> Rows:
-        # The feed's own punctuation: that for all keys is told by the planner, that for one key passes as it is.
-        mask = embedded_punctuation(rows.table, self.options)
-        if not mask.any():
-            return rows
-        keyed = mask.copy()
-        for name in self.options.key:
-            keyed &= rows.table.column(name).is_valid().to_numpy()
-        if keyed.any():
-            marks.append(rows.take(keyed))
-        return rows.take(~mask)
-
-    def _batches(self, rows: Rows, *, punctuation: bool = False) -> Iterator[pa.RecordBatch]:
-        system = rows.system(punctuation=punctuation)
-        columns = [system if name == SYSTEM else rows.table.column(name) for name in self.shape.leaving.names]
-        yield from pa.table(columns, schema=self.shape.leaving).to_batches(max_chunksize=_ROWS_PER_BATCH)
-
-    def _punctuation(self, task: Task) -> Iterator[pa.RecordBatch]:
-        last = task.ranges[-1] if task.ranges else None
-        seq = np.array([last[0] + last[1].span - 1 if last else 0])
-        for feed, bound in task.punctuation.items():
-            columns: list[pa.Array] = []
-            for field in self.shape.leaving:
-                if field.name == SYSTEM:
-                    clock = np.array([task.clock_us])
-                    columns.append(system_array(source=feed, seq=seq, arrival_us=clock, punctuation=True))
-                elif field.name == self.options.time:
-                    columns.append(pa.array([time_scalar(bound, field.type, self.options.time_format).as_py()], field.type))
-                else:
-                    columns.append(pa.nulls(1, field.type))
-            yield pa.RecordBatch.from_arrays(columns, schema=self.shape.leaving)
-
-    def _quarantine_folder(self) -> str:
-        if self.options.quarantine_location is not None:
-            return self.options.quarantine_location
-        if self.options.checkpoint_location is not None:
-            return self.options.checkpoint_location.rstrip("/") + "/quarantine"
-        return self.connector.quarantine_folder()
+def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
+    options, own = parse_source_options(given)
+    shape = shape_of(schema, options)
+    connector = CONNECTORS[options.connector].make(own, options, None)
+    connector.fix_schema(shape.rows)
+    folder = options.quarantine_location
+    if folder is None and options.checkpoint_location is not None:
+        folder = options.checkpoint_location.rstrip("/") + "/quarantine"
+    return Reading(options, shape, connector, folder or connector.quarantine_folder())
 
 
 class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -156,7 +80,7 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._reading = _Reading(given, schema)
+        self._reading = _reading(given, schema)
         self._planner: Planner | None = None
         self._last: Offset = Planner.initial()
 
@@ -228,7 +152,7 @@ class UpstreamBatchReader(DataSourceReader):
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._reading = _Reading({**given, "punctuation": "false"}, schema)
+        self._reading = _reading({**given, "punctuation": "false"}, schema)
 
     def partitions(self) -> list[InputPartition]:
         """Everything there is now, divided into tasks."""

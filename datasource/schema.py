@@ -75,7 +75,7 @@ def shape_of(schema: StructType, options: SourceOptions) -> Shape:
         raise SchemaError(
             f"the schema given with readStream.schema(…) has no column {SYSTEM!r}, which every row of this source carries",
             hint='give the schema as an option instead, .option("schema", "a INT, b STRING"), or append the column: '
-            '.schema(upstream.with_system("a INT, b STRING"))',
+            '.schema(upstream.with_system_ddl("a INT, b STRING"))',
         )
     if not arrow.field(SYSTEM).type.equals(SYSTEM_TYPE):
         raise SchemaError(f"the column {SYSTEM!r} has another type than the source gives it", expected=with_system_ddl("…"))

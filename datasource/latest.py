@@ -1,0 +1,57 @@
+"""The short way to an update stream of which only the newest row per key is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["latest"]
+
+
+def latest(
+    spark: SparkSession,
+    path: str | None = None,
+    *,
+    key: str | Sequence[str],
+    time: str | None = None,
+    **options: object,
+) -> DataFrame:
+    """A stream of updates, coalesced where it is read: per batch and task only the newest row of each key leaves.
+
+    For :func:`~upstream.write_latest`, or anything else that wants nothing but the newest row per key. For counts and windows, which
+    need every row, read with ``spark.readStream.format("upstream")`` instead.
+
+    Parameters
+    ----------
+    spark
+        Any session.
+    path
+        File, directory or glob; None for a connector that needs none.
+    key
+        The update key's column or columns.
+    time
+        The event time's column; without it arrival decides what is newest.
+    **options
+        Any option of the source, see docs/options.md, for example ``timeFormat="epoch_ms"``, ``maxRowsPerTrigger=100_000``.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        Streaming; the feed's columns and `_upstream`.
+
+    Raises
+    ------
+    OptionError, SchemaError
+        As a Spark exception whose message ends in theirs, since Spark asks a process of its own.
+    """
+    names = [key] if isinstance(key, str) else list(key)
+    reader = spark.readStream.format("upstream").option("coalesce", "true")
+    reader = reader.option("key", ",".join(f"`{name}`" for name in names))
+    if time is not None:
+        reader = reader.option("time", time)
+    for name, value in options.items():
+        reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
+    return reader.load(path) if path is not None else reader.load()

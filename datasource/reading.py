@@ -1,0 +1,101 @@
+"""How a task reads its ranges: shape, coalesce, append punctuation. No Spark in it; pickled to the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from ..frames.system import SYSTEM, system_array
+from ..frames.times import time_scalar
+from .coalesce import coalesced
+from .connectors.contract import Connector, MalformedRows
+from .options import SourceOptions
+from .planner import Task
+from .quarantine import Failing, Quarantine
+from .rows import Rows, RowShaper, embedded_punctuation
+from .schema import Shape
+
+__all__ = ["Reading"]
+
+# Rows per Arrow batch handed to the JVM: large enough to cost nothing, small enough to bound its buffers.
+_ROWS_PER_BATCH = 100_000
+
+
+class Reading:
+    """Reads the tasks of a batch.
+
+    Parameters
+    ----------
+    options, shape, connector
+        What is read, and how it is to look.
+    quarantine : str
+        The folder for malformed rows.
+    """
+
+    def __init__(self, options: SourceOptions, shape: Shape, connector: Connector, quarantine: str) -> None:
+        self.options = options
+        self.shape = shape
+        self.connector = connector
+        self.quarantine = quarantine
+        RowShaper(shape, options)  # a wrong condition is refused here, on the driver
+
+    def read(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, then its punctuation."""
+        malformed: MalformedRows = Failing()
+        if self.options.on_malformed == "quarantine":
+            malformed = Quarantine(self.quarantine, f"{task.batch}-{task.number:04d}.jsonl")
+        marks: list[Rows] = []
+        rows = self._rows(task, malformed, marks)
+        if self.options.coalesce:
+            rows = coalesced(rows, self.options.key)
+        for each in rows:
+            yield from self._batches(each)
+        if isinstance(malformed, Quarantine):
+            malformed.write()
+        if self.options.punctuation:
+            for each in marks:
+                yield from self._batches(each, punctuation=True)
+            yield from self._punctuation(task)
+
+    def _rows(self, task: Task, malformed: MalformedRows, marks: list[Rows]) -> Iterator[Rows]:
+        shaper = RowShaper(self.shape, self.options)
+        for first_seq, part in task.ranges:
+            for chunk in self.connector.read(part, None, malformed):
+                rows = shaper.shape(chunk, part, first_seq=first_seq, malformed=malformed)
+                if self.options.progress == "embedded":
+                    rows = self._without_marks(rows, marks)
+                yield rows
+
+    def _without_marks(self, rows: Rows, marks: list[Rows]) -> Rows:
+        # The feed's own punctuation: that for all keys is told by the planner, that for one key passes as it is.
+        mask = embedded_punctuation(rows.table, self.options)
+        if not mask.any():
+            return rows
+        keyed = mask.copy()
+        for name in self.options.key:
+            keyed &= rows.table.column(name).is_valid().to_numpy()
+        if keyed.any():
+            marks.append(rows.take(keyed))
+        return rows.take(~mask)
+
+    def _batches(self, rows: Rows, *, punctuation: bool = False) -> Iterator[pa.RecordBatch]:
+        system = rows.system(punctuation=punctuation)
+        columns = [system if name == SYSTEM else rows.table.column(name) for name in self.shape.leaving.names]
+        yield from pa.table(columns, schema=self.shape.leaving).to_batches(max_chunksize=_ROWS_PER_BATCH)
+
+    def _punctuation(self, task: Task) -> Iterator[pa.RecordBatch]:
+        last = task.ranges[-1] if task.ranges else None
+        seq = np.array([last[0] + last[1].span - 1 if last else 0])
+        for feed, bound in task.punctuation.items():
+            columns: list[pa.Array] = []
+            for field in self.shape.leaving:
+                if field.name == SYSTEM:
+                    clock = np.array([task.clock_us])
+                    columns.append(system_array(source=feed, seq=seq, arrival_us=clock, punctuation=True))
+                elif field.name == self.options.time:
+                    columns.append(pa.array([time_scalar(bound, field.type, self.options.time_format).as_py()], field.type))
+                else:
+                    columns.append(pa.nulls(1, field.type))
+            yield pa.RecordBatch.from_arrays(columns, schema=self.shape.leaving)

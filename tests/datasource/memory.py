@@ -1,0 +1,60 @@
+"""A connector over rows in memory: the contract at its smallest, for tests of what stands on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from upstream.datasource.connectors.contract import (
+    Advance,
+    Chunk,
+    Connector,
+    Limit,
+    MalformedRows,
+    Position,
+    Range,
+)
+
+
+class MemoryConnector(Connector):
+    """Feeds are tables that grow by assignment; positions are row counts; ranges hold at most `most` rows."""
+
+    name = "files"
+
+    def __init__(self, tables: Mapping[str, pa.Table], most: int = 7) -> None:
+        self.tables = dict(tables)
+        self.most = most
+        self.ended: frozenset[str] = frozenset()
+
+    def schema(self) -> pa.Schema:
+        return next(iter(self.tables.values())).schema
+
+    def fix_schema(self, schema: pa.Schema) -> None:
+        assert schema.names == self.schema().names
+
+    def feeds(self, position: Position | None) -> Sequence[str]:
+        return list(position or {})
+
+    def freeze(self, now_us: int) -> None:
+        self.tables = dict(self.tables)
+
+    def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
+        reached = dict(position or {})
+        left = limit.rows if limit.rows is not None else 1 << 40
+        ranges: list[Range] = []
+        for feed, table in self.tables.items():
+            low = int(reached.get(feed, 0))
+            high = min(table.num_rows, low + left)
+            left -= high - low
+            for start in range(low, high, self.most):
+                stop = min(start + self.most, high)
+                ranges.append(Range(feed, {"from": start, "to": stop}, stop - start, now_us))
+            reached[feed] = high
+        return Advance(reached, ranges, self.ended)
+
+    def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
+        table = self.tables[part.feed].slice(part.place["from"], part.place["to"] - part.place["from"])
+        for start in range(0, table.num_rows, 3):
+            piece = table.slice(start, 3)
+            yield Chunk(piece.select(columns) if columns else piece, start)

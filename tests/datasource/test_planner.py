@@ -1,0 +1,211 @@
+"""A batch is a pure function of its journaled offsets: replays, splits, coalescing, punctuation."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import MemoryConnector
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError
+from upstream.datasource.connectors.contract import Limit
+from upstream.datasource.options import SourceOptions
+from upstream.datasource.planner import Offset, Planner
+from upstream.datasource.quarantine import count_quarantined
+from upstream.datasource.reading import Reading
+from upstream.datasource.schema import Shape, leaving_schema, shape_of
+
+SCHEMA = pa.schema([("k", pa.string()), ("ms", pa.int64()), ("v", pa.int64())])
+
+
+def table_of(rows: list[tuple[str | None, int | None, int]]) -> pa.Table:
+    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=SCHEMA)
+
+
+def options(**changes: Any) -> SourceOptions:
+    base: dict[str, Any] = {"key": ("k",), "time": "ms", "time_format": "epoch_ms", "progress_delay_us": 5000, "confirmations": 1}
+    return SourceOptions(**{**base, **changes})
+
+
+def shape(given_options: SourceOptions) -> Shape:
+    return shape_of(leaving_schema(SCHEMA, given_options), given_options)
+
+
+def run(
+    connector: MemoryConnector, opts: SourceOptions, limits: list[int | None], quarantine: str = "unused"
+) -> Iterator[tuple[Offset, Offset, list[dict[str, Any]]]]:
+    """Plan and read batches; every batch is read twice, once by a restarted planner from the journal's JSON."""
+    clock = itertools.count(1_000_000, 500)
+    start = Planner.initial()
+    for limit in limits:
+        planner = Planner(connector, opts, shape(opts), clock=lambda: next(clock), new_id=lambda: "test")
+        end = planner.plan(start, Limit(rows=limit))
+        reading = Reading(opts, shape(opts), connector, quarantine)
+        rows = [row for task in planner.tasks(start, end) for batch in reading.read(task) for row in batch.to_pylist()]
+        journaled_start, journaled_end = json.loads(json.dumps([start, end]))
+        again = Planner(connector, opts, shape(opts), clock=lambda: 0)
+        replayed = [
+            row
+            for task in again.tasks(journaled_start, journaled_end)
+            for batch in reading.read(task)
+            for row in batch.to_pylist()
+        ]
+        assert replayed == rows
+        yield start, end, rows
+        start = json.loads(json.dumps(end))
+
+
+def data_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if not row["_upstream"]["punctuation"]]
+
+
+feeds = st.dictionaries(
+    st.sampled_from(["a", "b"]),
+    st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=40),
+    min_size=1,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(feeds, st.lists(st.integers(1, 20), max_size=8))
+def test_any_split_delivers_every_row_once_in_order_with_true_punctuation(
+    data: dict[str, list[tuple[str, int, int]]], limits: list[int]
+) -> None:
+    connector = MemoryConnector({feed: table_of(list(rows)) for feed, rows in data.items()})
+    promised: dict[str, int] = {}
+    delivered: dict[str, list[tuple[Any, ...]]] = {feed: [] for feed in data}
+    last_seq = -1
+    counted = 0
+    for _, end, rows in run(connector, options(), [*limits, None, None]):
+        counted = sum(state["late"] for state in end.get("progress", {}).values())
+        for row in sorted(rows, key=lambda row: (row["_upstream"]["seq"], row["_upstream"]["punctuation"])):
+            system = row["_upstream"]
+            if system["punctuation"]:
+                assert row["k"] is None
+                assert row["v"] is None
+                assert row["ms"] > promised.get(system["source"], -(10**9))
+                promised[system["source"]] = row["ms"]
+                continue
+            assert system["seq"] > last_seq
+            last_seq = system["seq"]
+            assert system["covered"] == 1
+            assert system["first_arrival"] == system["arrival"]
+            delivered[system["source"]].append((row["k"], row["ms"], row["v"]))
+    assert delivered == {feed: [tuple(row) for row in rows] for feed, rows in data.items()}
+    assert promised == {feed: max(row[1] for row in rows) - 5 for feed, rows in data.items()}
+    assert counted >= 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(feeds, st.lists(st.integers(1, 20), max_size=8))
+def test_coalescing_keeps_the_newest_and_accounts_for_the_rest(
+    data: dict[str, list[tuple[str, int, int]]], limits: list[int]
+) -> None:
+    connector = MemoryConnector({feed: table_of(list(rows)) for feed, rows in data.items()})
+    best: dict[str, dict[str, Any]] = {}
+    covered = 0
+    for _, end, rows in run(connector, options(coalesce=True), [*limits, None]):
+        for row in data_rows(rows):
+            covered += row["_upstream"]["covered"]
+            assert row["_upstream"]["first_arrival"] <= row["_upstream"]["arrival"]
+            rank = (row["ms"], row["_upstream"]["seq"])
+            if row["k"] not in best or rank >= (best[row["k"]]["ms"], best[row["k"]]["_upstream"]["seq"]):
+                best[row["k"]] = row
+        assert len(data_rows(rows)) <= 3 * len(data) * max(len(end.get("tasks", ())), 1)
+    assert covered == sum(map(len, data.values()))
+    for key, row in best.items():
+        assert row["ms"] == max(each[1] for rows in data.values() for each in rows if each[0] == key)
+
+
+def test_nothing_new_leaves_the_offset_as_it_is() -> None:
+    connector = MemoryConnector({"a": table_of([("x", 1, 1)])})
+    batches = list(run(connector, options(), [None, None]))
+    assert batches[1][0] == batches[1][1]
+    assert batches[1][2] == []
+
+
+def test_an_ended_feed_says_so_once() -> None:
+    connector = MemoryConnector({"a": table_of([("x", 1, 1), ("x", 7, 2)])})
+    connector.ended = frozenset({"a"})
+    batches = list(run(connector, options(), [None, None]))
+    assert [row["ms"] for row in batches[0][2] if row["_upstream"]["punctuation"]] == [7]
+    assert batches[1][2] == []
+
+
+def test_where_comes_before_coalescing_and_null_is_not_true() -> None:
+    connector = MemoryConnector({"a": table_of([("x", 1, 5), ("x", 2, 1), ("y", 3, 0)])})
+    ((_, _, rows),) = run(connector, options(coalesce=True, where="v >= 5 AND k <> 'q'", punctuation=False), [None])
+    assert [(row["k"], row["ms"], row["v"]) for row in rows] == [("x", 1, 5)]
+    with pytest.raises(OptionError, match="where='w > 1'"):
+        Reading(options(where="w > 1"), shape(options()), connector, "unused")
+
+
+def test_rows_without_key_or_time_are_put_aside_once_and_counted(tmp_path: Path) -> None:
+    connector = MemoryConnector({"a": table_of([("x", 1, 5), (None, 2, 1), ("y", None, 0), ("z", 3, 3)])})
+    ((_, _, rows),) = run(connector, options(punctuation=False), [None], str(tmp_path))
+    assert [row["k"] for row in rows] == ["x", "z"]
+    (file,) = tmp_path.glob("*.jsonl")
+    recorded = [json.loads(line) for line in file.read_text().splitlines()]
+    assert count_quarantined(tmp_path) == 2
+    assert "the key column 'k' is null" in recorded[0]["reason"]
+    assert json.loads(recorded[1]["text"]) == {"k": "y", "ms": None, "v": 0}
+    with pytest.raises(MalformedRowError, match=r"row 1.*key column 'k' is null.*onMalformed=quarantine"):
+        list(run(connector, options(on_malformed="fail"), [None]))
+
+
+def test_embedded_punctuation_is_consumed_and_that_for_one_key_passes() -> None:
+    rows = [("x", 10, 1), (None, 10, None), ("y", 12, 2), ("y", 11, None), ("x", 11, 3)]
+    connector = MemoryConnector({"a": table_of(rows)})  # type: ignore[arg-type]
+    ((_, _, out),) = run(connector, options(progress="embedded"), [None])
+    assert [(row["k"], row["ms"], row["v"]) for row in data_rows(out)] == [("x", 10, 1), ("y", 12, 2), ("x", 11, 3)]
+    marks = [(row["k"], row["ms"]) for row in out if row["_upstream"]["punctuation"]]
+    assert marks == [("y", 11), (None, 10)]
+
+
+def test_heartbeat_stamps_rows_with_their_arrival() -> None:
+    opts = SourceOptions(key=("k",), time="at", progress="heartbeat")
+    connector = MemoryConnector({"a": table_of([("x", 1, 5)])})
+    ((_, end, rows),) = run(connector, opts, [None])
+    assert rows[0]["at"] == rows[0]["_upstream"]["arrival"]
+    assert rows[1]["_upstream"]["punctuation"]
+    assert rows[1]["at"].timestamp() * 1e6 == end["now_us"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 99}, "version 99"),
+        ({"connector": "replay"}, "written by connector=replay"),
+        ({"schema": json.dumps([["k", "int64"]])}, "written for the columns k int64"),
+    ],
+)
+def test_an_incompatible_checkpoint_is_refused_with_the_remedy(change: dict[str, Any], message: str) -> None:
+    connector = MemoryConnector({"a": table_of([("x", 1, 1)])})
+    ((_, end, _),) = run(connector, options(), [None])
+    planner = Planner(connector, options(), shape(options()), clock=lambda: 0)
+    with pytest.raises(CheckpointError, match=message) as caught:
+        planner.plan({**end, **change}, Limit())
+    assert "What to do:" in str(caught.value)
+
+
+def test_a_gap_in_the_journal_is_refused() -> None:
+    connector = MemoryConnector({"a": table_of([("x", 1, 1)] * 9)})
+    batches = list(run(connector, options(), [3, 3]))
+    planner = Planner(connector, options(), shape(options()), clock=lambda: 0)
+    with pytest.raises(CheckpointError, match="batch 2 was asked for from batch 0"):
+        planner.tasks(batches[0][0], batches[1][1])
+
+
+def test_schemas_of_the_source_are_what_spark_takes() -> None:
+    struct = leaving_schema(SCHEMA, options())
+    assert struct.fieldNames() == ["k", "ms", "v", "_upstream"]
+    with pytest.raises(Exception, match="has no column '_upstream'"):
+        shape_of(from_arrow_schema(SCHEMA), options())
