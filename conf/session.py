@@ -128,8 +128,8 @@ def missing(spark: SparkSession) -> list[str]:
             "or with --properties-file conf/spark-defaults.conf of this package"
         )
     for name, value, without in _LOOKED_AT:
-        found = spark.conf.get(name, "")
-        if value not in (found or "").split(","):
+        found = _setting(spark, name)
+        if value not in found.split(","):
             lacks.append(f"{name}={value}: it is {found or 'not set'}, so {without}")
     worker = _worker_python(spark)
     if worker is not None:
@@ -229,6 +229,15 @@ def _java_options(given: str) -> str:
     if "log4j" in given or not quiet.is_file():  # inside a zip there is no file
         return given
     return f'"-Dlog4j2.configurationFile={quiet.as_uri()}" {given}'.strip()
+
+
+def _setting(spark: SparkSession, name: str) -> str:
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.conf.get(name) or ""
+    except PySparkException:  # not set, and Spark has no default
+        return ""
 
 
 def _has_class(spark: SparkSession, name: str) -> bool:

@@ -1,0 +1,123 @@
+"""The preset, what wins over it, and what is said of a session that lacks something."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from upstream.conf.errors import EnvironmentMissingError, OptionError
+from upstream.conf.session import check_session, missing, preset, session
+
+pytestmark = pytest.mark.spark
+
+
+def _python(tmp_path: Path, script: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
+    """A session in a process of its own: there is one JVM per process."""
+    merged = {**os.environ, **environment}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=tmp_path,
+        env={name: value for name, value in merged.items() if value is not None},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_preset_is_in_force(spark: SparkSession) -> None:
+    assert missing(spark) == []
+    for name, value in preset().items():
+        assert spark.conf.get(name) == value, name
+    assert spark.range(8).repartition(3).count() == 8
+    assert spark.sparkContext.getConf().get("spark.driver.host") == "127.0.0.1"
+
+
+def test_active_session_is_given_back_with_the_settings_that_can_still_change(spark: SparkSession) -> None:
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        assert session(**{"spark.sql.shuffle.partitions": 3}) is spark
+        assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+def test_what_is_not_a_spark_setting_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"'shuffle_partitions' is not a Spark setting"):
+        session(shuffle_partitions=3)
+
+
+def test_missing_names_what_was_changed(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Paris")
+    try:
+        (lack,) = missing(spark)
+        assert lack.startswith("spark.sql.session.timeZone=UTC: it is Europe/Paris")
+        assert check_session(spark) == [lack]
+        with pytest.raises(EnvironmentMissingError, match=r"lacks spark\.sql\.session\.timeZone=UTC"):
+            check_session(spark, strict=True)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_users_settings_win_and_the_console_is_quiet(tmp_path: Path) -> None:
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text("# mine\nspark.sql.shuffle.partitions 7\nspark.sql.session.timeZone=UTC\n")
+    script = """
+        import json, os
+        from upstream.conf.session import missing, session
+        spark = session("mine", master="local[3]", **{"spark.sql.extensions": "", "spark.ui.enabled": False,
+                        "spark.databricks.delta.snapshotPartitions": 5})
+        assert spark.range(100).repartition(4).selectExpr("sum(id)").collect()[0][0] == 4950
+        names = ["spark.app.name", "spark.master", "spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"]
+        print(json.dumps([missing(spark), [spark.conf.get(name) for name in names], os.environ["PYSPARK_PYTHON"]]))
+    """
+    done = _python(tmp_path, script, SPARK_CONF_DIR=str(conf), PYSPARK_PYTHON=None, PYSPARK_DRIVER_PYTHON=None)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [[], ["mine", "local[3]", "7", "5"], sys.executable]
+    noise = [line for line in done.stderr.splitlines() if "jdk.incubator.vector" not in line]
+    assert noise == []
+
+
+def test_plain_session_is_reported_by_name_and_still_works(tmp_path: Path) -> None:
+    script = """
+        import json
+        from pyspark.sql import SparkSession
+        from upstream.conf.session import missing, session
+        from upstream.conf.errors import EnvironmentMissingError
+        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+        lacks = missing(spark)
+        try:
+            session()
+        except EnvironmentMissingError as error:
+            print(json.dumps([lacks, str(error)]))
+    """
+    done = _python(tmp_path, script, PYSPARK_PYTHON="python3")
+    assert done.returncode == 0, done.stderr
+    lacks, refused = json.loads(done.stdout.splitlines()[-1])
+    names = [lack.split("=")[0].split(":")[0] for lack in lacks]
+    assert names[:3] == ["Delta's jars", "spark.sql.extensions", "spark.sql.catalog.spark_catalog"]
+    assert "spark.sql.streaming.stateStore.providerClass" in names
+    assert "let upstream.session() make one" in refused
+
+
+def test_other_python_for_workers_is_reported(tmp_path: Path) -> None:
+    script = """
+        from upstream.conf.session import missing, session
+        print(*missing(session(master="local[1]")), sep="\\n")
+    """
+    done = _python(tmp_path, script, PYSPARK_PYTHON="/usr/bin/env")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"PYSPARK_PYTHON={sys.executable}: workers start /usr/bin/env")
+
+
+def test_no_java_is_one_sentence(tmp_path: Path) -> None:
+    script = "from upstream.conf.session import session\nsession()"
+    done = _python(tmp_path, script, PATH=str(tmp_path), JAVA_HOME=None)
+    assert done.returncode == 1
+    assert "EnvironmentMissingError: There is no Java" in done.stderr.splitlines()[-1]

@@ -1,0 +1,82 @@
+"""``conf/spark-defaults.conf`` gives spark-submit what ``upstream.session`` gives a script; ``spark-submit`` is really called."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyspark
+import pytest
+import upstream.conf
+from upstream.conf.jars import EXCLUDES, PACKAGE
+from upstream.conf.session import preset
+
+DEFAULTS = Path(upstream.conf.__file__).with_name("spark-defaults.conf")
+LOG4J = DEFAULTS.with_name("log4j2.properties")
+
+JOB = """
+import json, sys
+from pyspark.sql import SparkSession
+from upstream.conf.session import missing, session
+spark = SparkSession.builder.getOrCreate() if sys.argv[1] == "plain" else session("told by submit")
+spark.range(10).write.format("delta").save(sys.argv[2])
+count = spark.sql(f"SELECT count(*) FROM delta.`{sys.argv[2]}`").collect()[0][0]
+names = ["spark.sql.shuffle.partitions", "spark.sql.session.timeZone", "spark.app.name"]
+print(json.dumps([missing(spark), count, [spark.conf.get(name) for name in names]]))
+"""
+
+
+def _settings() -> dict[str, str]:
+    lines = (line.split(None, 1) for line in DEFAULTS.read_text().splitlines() if line and not line.startswith("#"))
+    return {name: value.strip() for name, value in lines}
+
+
+def _submit(tmp_path: Path, *options: str, arguments: tuple[str, ...]) -> tuple[list[object], str]:
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    done = subprocess.run(
+        [str(Path(pyspark.__path__[0], "bin", "spark-submit")), "--master", "local[2]", *options, str(job), *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+def test_same_settings_as_the_session() -> None:
+    assert _settings() == {**preset(), "spark.jars.packages": PACKAGE, "spark.jars.excludes": EXCLUDES}
+
+
+@pytest.mark.spark
+def test_spark_submit_with_the_properties_file(tmp_path: Path) -> None:
+    said, log = _submit(
+        tmp_path,
+        "--properties-file",
+        str(DEFAULTS),
+        "--driver-java-options",
+        f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
+        arguments=("plain", str(tmp_path / "table")),
+    )
+    assert said == [[], 10, ["200", "UTC", "job.py"]]
+    assert " WARN " not in log
+    assert " INFO " not in log
+
+
+@pytest.mark.spark
+def test_session_under_spark_submit_keeps_what_submit_was_told(tmp_path: Path) -> None:
+    said, _ = _submit(
+        tmp_path,
+        "--properties-file",
+        str(DEFAULTS),
+        "--conf",
+        "spark.sql.shuffle.partitions=5",
+        arguments=("session", str(tmp_path / "table")),
+    )
+    assert said[:2] == [[], 10]
+    assert said[2] == ["5", "UTC", "job.py"] or said[2] == ["5", "UTC", "told by submit"]
