@@ -27,6 +27,7 @@ __all__ = [
     "one_of",
     "option",
     "parse_options",
+    "parsed",
     "positive_float",
     "positive_int",
     "text",
@@ -166,6 +167,11 @@ def duration_us() -> _Parser:
 def bytes_() -> _Parser:
     """A size such as ``32 MB``; bytes when parsed."""
     return _Parser("a size such as '32 MB'", lambda value: _at_least(parse_bytes(value), 1))
+
+
+def parsed(expected: str, parse: Callable[[str], Any]) -> _Parser:
+    """Whatever `parse` reads; it raises `ValueError` for what is not `expected`."""
+    return _Parser(expected, parse)
 
 
 def documented(*groups: type) -> list[OptionDoc]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .connector import SyntheticConnector
+from .connector import SyntheticConnector, make
 from .options import SyntheticOptions
 from .stream import Place, Recipe, Rows, SyntheticStream
 
-__all__ = ["Place", "Recipe", "Rows", "SyntheticConnector", "SyntheticOptions", "SyntheticStream"]
+__all__ = ["Place", "Recipe", "Rows", "SyntheticConnector", "SyntheticOptions", "SyntheticStream", "make"]

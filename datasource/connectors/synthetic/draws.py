@@ -1,6 +1,7 @@
-"""Random numbers by counter: the i-th number of a column is a function of (seed, feed, column, i), so nothing runs through.
+"""Random numbers by counter: the i-th number of a column is a function of (seed, feed, column, i) alone.
 
-Only integer operations and single IEEE multiplications and divisions are used, so that machines of a mixed cluster agree.
+Arrivals and counts use integer operations and single IEEE multiplications and divisions only, so that the machines of a
+mixed cluster agree on them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ NEVER_US = 1 << 62
 
 @dataclasses.dataclass(frozen=True)
 class Burst:
-    """In the first `length_us` of every `every_us` the rate is `factor` times the mean; the rest of the time makes up for it."""
+    """In the first `length_us` of every `every_us` the rate is `factor` times the mean; the rest makes up for it."""
 
     length_us: int
     every_us: int
@@ -41,7 +41,9 @@ class RateProfile:
         What would have come then comes later: the clock of the feed stands still.
     """
 
-    def __init__(self, rate: float, burst: Burst | None = None, silences: Sequence[tuple[int, int | None]] = ()) -> None:
+    def __init__(
+        self, rate: float, burst: Burst | None = None, silences: Sequence[tuple[int, int | None]] = ()
+    ) -> None:
         self._rate = rate
         self._burst = burst
         starts: list[float] = []
@@ -55,7 +57,7 @@ class RateProfile:
         self._pauses = np.array([0.0, *pauses])
 
     def elapsed_us(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Microseconds until that many rows (a real number) have come; :data:`NEVER_US` if they never do. Never decreases."""
+        """Microseconds until that many rows (a real number) have come; :data:`NEVER_US` if never. Never decreases."""
         active = self._active_us(rows)
         if len(self._starts):
             active = active + self._pauses[np.searchsorted(self._starts, active, side="right")]
@@ -68,7 +70,7 @@ class RateProfile:
         per_period = self._rate * burst.every_us / 1e6
         in_burst = per_period * min(1.0, burst.factor * burst.length_us / burst.every_us)
         periods = np.floor(rows / per_period)
-        rest = rows - periods * per_period
+        rest = np.clip(rows - periods * per_period, 0.0, per_period)  # rounding must not make time run backwards
         within = rest / in_burst * burst.length_us
         if in_burst < per_period:
             after = burst.length_us + (rest - in_burst) / (per_period - in_burst) * (burst.every_us - burst.length_us)

@@ -1,0 +1,274 @@
+"""One synthetic feed as a pure function of its recipe and number.
+
+A feed's rows lie in *slots* of about :data:`~.draws.SLOT_ROWS` rows. Which rows a slot holds depends on (seed, feed,
+slot) alone, so a stretch can be made anywhere without what comes before it. Nothing here knows a clock, Spark or a
+connector: times are microseconds since the feed's start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from .draws import SLOT_ROWS, Draws, KeysByShare, slot_counts, zipf_shares
+from .profile import NEVER_US, Burst, RateProfile
+
+__all__ = ["Place", "Recipe", "Rows", "SyntheticStream"]
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+
+# Slots made at a time: enough to spread NumPy's cost per call, few enough to stay in the cache.
+_SLOTS_AT_ONCE = 16
+# Slots counted at a time when looking ahead.
+_SLOTS_COUNTED = 1 << 16
+# A row's counter is its slot in the high bits and its place in the slot in the low ones.
+_INDEX_BITS = np.uint64(16)
+# Arrivals within a slot are drawn on a grid this fine.
+_GRID_BITS = 44
+_ARRIVAL, _COUNT, _KEY, _VALUE, _LATENESS, _PAYLOAD = range(6)
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Everything that decides the rows; made by :meth:`~.options.SyntheticOptions.recipe`.
+
+    Attributes
+    ----------
+    rows_per_second : float
+        Of all feeds together.
+    rates : tuple of float or None
+        Relative shares of the keys; None for a Zipf distribution with `skew`.
+    take_turns : bool
+        Keys 0, 1, 2, … in turn instead of at random.
+    at_random : bool
+        Poisson arrivals instead of a constant pace.
+    silences : per feed, tuple of (int, int or None)
+        When it sends nothing, in microseconds since the start.
+    total_rows : int or None
+        Of all feeds together.
+    """
+
+    seed: int
+    rows_per_second: float
+    keys: int
+    skew: float = 0.0
+    rates: tuple[float, ...] | None = None
+    take_turns: bool = False
+    at_random: bool = False
+    burst: Burst | None = None
+    disorder: str = "none"
+    disorder_width_us: int = 0
+    feeds: int = 1
+    silences: tuple[tuple[tuple[int, int | None], ...], ...] = ()
+    payload_bytes: int = 0
+    total_rows: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A point between two rows of a feed: `index` rows into a slot, `row` rows from the start."""
+
+    slot: int = 0
+    index: int = 0
+    row: int = 0
+
+
+class Rows:
+    """Neighbouring rows in arrival order; columns are made when asked for.
+
+    Attributes
+    ----------
+    elapsed_us : int64 array of length rows
+        Arrivals in microseconds since the start, never decreasing.
+    first_row : int
+        The first one's number from the start of the feed.
+    """
+
+    def __init__(self, stream: SyntheticStream, counters: UInt64s, elapsed_us: Int64s, first_row: int) -> None:
+        self._stream = stream
+        self._counters = counters
+        self.elapsed_us = elapsed_us
+        self.first_row = first_row
+
+    def __len__(self) -> int:
+        return len(self.elapsed_us)
+
+    def key(self) -> Int64s:
+        """Key numbers from 0."""
+        recipe = self._stream.recipe
+        if recipe.take_turns:
+            return np.arange(self.first_row, self.first_row + len(self), dtype=np.int64) % recipe.keys
+        draws = self._stream.draws(_KEY)
+        if not recipe.skew and recipe.rates is None:
+            return draws.below(self._counters, recipe.keys)
+        return _key_chooser(recipe.keys, recipe.skew, recipe.rates)(draws.uniform(self._counters))
+
+    def time_us(self) -> Int64s:
+        """Event times in microseconds since the start, up to the disorder's width (`block`: twice) before the arrival."""
+        recipe = self._stream.recipe
+        width = recipe.disorder_width_us
+        if recipe.disorder == "none":
+            return self.elapsed_us
+        draws = self._stream.draws(_LATENESS)
+        if recipe.disorder == "band":
+            return self.elapsed_us - draws.below(self._counters, width + 1)
+        # Uniform and independent within its block: what a shuffle of a block's rows comes to, without holding a block.
+        return (self.elapsed_us // width - 1) * width + draws.below(self._counters, width)
+
+    def value(self) -> npt.NDArray[np.float64]:
+        """Uniform numbers in [0, 1)."""
+        return self._stream.draws(_VALUE).uniform(self._counters)
+
+    def payload(self) -> npt.NDArray[np.uint8]:
+        """Random bytes, one line of the recipe's width per row."""
+        width = self._stream.recipe.payload_bytes
+        words = -(-width // 8)
+        numbered = self._counters[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64)
+        return self._stream.draws(_PAYLOAD).words(numbered).astype("<u8").view(np.uint8)[:, :width]
+
+
+class SyntheticStream:
+    """One feed.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        What is made.
+    feed : int
+        The feed's number, from 0.
+
+    Guarantee: :meth:`between` gives the same rows however a stretch is cut, in any process.
+    """
+
+    def __init__(self, recipe: Recipe, feed: int = 0) -> None:
+        self.recipe = recipe
+        self._feed = feed
+        silences = recipe.silences[feed] if feed < len(recipe.silences) else ()
+        self._profile = RateProfile(recipe.rows_per_second / recipe.feeds, recipe.burst, silences)
+        total = recipe.total_rows
+        self.total_rows = None if total is None else total // recipe.feeds + (feed < total % recipe.feeds)
+
+    def draws(self, column: int) -> Draws:
+        """The random numbers of a column of this feed."""
+        return Draws(self.recipe.seed, self._feed, column)
+
+    def ended(self, place: Place) -> bool:
+        """Whether no row follows."""
+        return place.row == self.total_rows
+
+    def mean_rows(self, until_us: int) -> float:
+        """About how many rows come in the first `until_us` microseconds, silences and bursts left aside."""
+        mean = max(until_us, 0) * self.recipe.rows_per_second / self.recipe.feeds / 1e6
+        return mean if self.total_rows is None else min(mean, float(self.total_rows))
+
+    def take(self, start: Place, until_us: int | None = None, limit: int | None = None) -> Place:
+        """The furthest place from `start` such that every row before it has come.
+
+        Parameters
+        ----------
+        start : Place
+            From here.
+        until_us : int, optional
+            Only rows that come at this time or before; None: at any time.
+        limit : int, optional
+            At most so many rows.
+        """
+        until = NEVER_US - 1 if until_us is None else until_us
+        last = self._last_slot(until)
+        if last < start.slot:
+            return start
+        wanted = float("inf") if limit is None else limit
+        if self.total_rows is not None:
+            wanted = min(wanted, self.total_rows - start.row)
+        slot, index, row = start.slot, start.index, start.row
+        while row - start.row < wanted:
+            slots = np.arange(slot, min(last + 1, slot + _SLOTS_COUNTED), dtype=np.int64)
+            if not len(slots):
+                break
+            counts = self._counts(slots)
+            if slots[-1] == last:
+                arrived = int(np.searchsorted(self._arrivals(slots[-1:])[0], until, side="right"))
+                counts[-1] = max(arrived, index) if slot == last else arrived  # a clock set back takes nothing back
+            ends = np.cumsum(counts) - index
+            enough = int(np.searchsorted(ends, wanted - (row - start.row), side="left"))
+            if enough < len(slots):
+                taken = int(wanted) - (row - start.row)
+                index = taken - (int(ends[enough - 1]) if enough else -index)
+                return self._normal(Place(int(slots[enough]), index, row + taken))
+            row += int(ends[-1])
+            slot, index = int(slots[-1]) + 1, 0
+            if slots[-1] == last:
+                return self._normal(Place(last, int(counts[-1]), row))
+        return Place(slot, index, row)
+
+    def between(self, start: Place, stop: Place, most: int | None = None) -> Iterator[Rows]:
+        """The rows from one place to another, in pieces of at most `most` rows (by default what is made in one go)."""
+        row, at_once = start.row, _SLOTS_AT_ONCE
+        for first in range(start.slot, stop.slot + (stop.index > 0), at_once):
+            slots = np.arange(first, min(first + at_once, stop.slot + (stop.index > 0)), dtype=np.int64)
+            elapsed, counters = self._arrivals(slots)
+            low = start.index if first == start.slot else 0
+            high = len(elapsed)
+            if slots[-1] == stop.slot:
+                high -= int(self._counts(slots[-1:])[0]) - stop.index
+            for cut in range(low, high, most or high):
+                end = min(high, cut + (most or high))
+                yield Rows(self, counters[cut:end], elapsed[cut:end], row)
+                row += end - cut
+
+    def _counts(self, slots: Int64s) -> Int64s:
+        if not self.recipe.at_random:
+            return np.full(len(slots), SLOT_ROWS, dtype=np.int64)
+        return slot_counts(self.draws(_COUNT), slots)
+
+    def _arrivals(self, slots: Int64s) -> tuple[Int64s, UInt64s]:
+        """Arrivals of all rows of neighbouring slots, and the rows' counters."""
+        counts = self._counts(slots)
+        first = np.cumsum(counts) - counts
+        index = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(first, counts)
+        slot = np.repeat(slots, counts)
+        counters = (slot.astype(np.uint64) << _INDEX_BITS) + index.astype(np.uint64)
+        if not self.recipe.at_random:
+            rows = (slot * SLOT_ROWS + index).astype(np.float64)
+        else:
+            # Given their number, the rows of a Poisson process lie uniformly. All slots are sorted in one go, since a
+            # slot's number, relative to the first, is above the grid's bits.
+            order = (slot - slots[0]) << _GRID_BITS
+            order += (self.draws(_ARRIVAL).words(counters) >> np.uint64(64 - _GRID_BITS)).astype(np.int64)
+            order.sort()
+            within = (order & ((1 << _GRID_BITS) - 1)).astype(np.float64) * (SLOT_ROWS / 2.0**_GRID_BITS)
+            rows = slot.astype(np.float64) * SLOT_ROWS + within
+        return self._profile.elapsed_us(rows), counters
+
+    def _last_slot(self, until_us: int) -> int:
+        """The last slot that begins at `until_us` or before; -1 if none does."""
+
+        def begins(slot: int) -> int:
+            return int(self._profile.elapsed_us(np.array([float(slot * SLOT_ROWS)]))[0])
+
+        if until_us < begins(0):
+            return -1
+        high = 1
+        while high < 1 << 44 and begins(high) <= until_us:
+            high *= 2
+        low = high // 2 if high > 1 else 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if begins(middle) <= until_us else (low, middle)
+        return low
+
+    def _normal(self, place: Place) -> Place:
+        """The same place, at the start of the next slot rather than at the end of one."""
+        if place.index == int(self._counts(np.array([place.slot], dtype=np.int64))[0]):
+            return Place(place.slot + 1, 0, place.row)
+        return place
+
+
+@functools.lru_cache(maxsize=4)
+def _key_chooser(keys: int, skew: float, rates: tuple[float, ...] | None) -> KeysByShare:
+    return KeysByShare(zipf_shares(keys, skew) if rates is None else np.array(rates) / sum(rates))
