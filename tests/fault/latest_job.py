@@ -1,0 +1,46 @@
+"""The job that the kill tests run and kill: a folder of growing CSV files into a latest table.
+
+Arguments: folder of the feed, table, checkpoint, and `follow` or `finish`. Prints a line per finished batch.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import upstream
+
+
+def main(feed: str, table: str, checkpoint: str, mode: str) -> None:
+    spark = upstream.session(master="local[2]")
+    updates = upstream.latest(
+        spark,
+        feed,
+        key="k",
+        time="ms",
+        timeFormat="epoch_ms",
+        schema="k BIGINT, ms BIGINT, v STRING",
+        checkpointLocation=checkpoint,
+        maxRowsPerTrigger=700,
+        splitBytes="4 KB",
+    )
+    writer = upstream.write_latest(updates, table, key="k", time="ms", buckets=4).option(
+        "checkpointLocation", checkpoint
+    )
+    if mode == "finish":
+        writer.trigger(availableNow=True).start().awaitTermination()
+        print("finished", flush=True)
+        return
+    query = writer.trigger(processingTime="0 seconds").start()
+    seen = -1
+    while query.isActive:
+        progress = query.lastProgress
+        if progress is not None and progress.batchId > seen:
+            seen = progress.batchId
+            print(f"batch {seen}", flush=True)
+        time.sleep(0.02)
+    raise query.exception() or SystemExit("the query has stopped")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,142 @@
+"""Exactly once under kill -9: whatever dies whenever, the table equals the plain computation over the whole feed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+JOB = Path(__file__).with_name("latest_job.py")
+KEYS = 300
+
+
+class Feeder(threading.Thread):
+    """Writes the feed while the job runs: new files, appended files, lines in two halves, times out of order."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        super().__init__(daemon=True)
+        self._folder = folder
+        self._random = random.Random(seed)
+        self._stop = threading.Event()
+        self.rows: list[tuple[int, int, str]] = []
+
+    def run(self) -> None:
+        """Append a piece of some file every few milliseconds until told to stop."""
+        number = 0
+        while not self._stop.wait(0.02):
+            file = self._folder / f"part-{self._random.randrange(number // 25 + 1):03d}.csv"
+            lines = "" if file.exists() else "k,ms,v\n"
+            for _ in range(self._random.randrange(1, 60)):
+                row = (self._random.randrange(KEYS), number * 100 - self._random.randrange(4000), f"v{len(self.rows)}")
+                self.rows.append(row)
+                lines += ",".join(map(str, row)) + "\n"
+            cut = self._random.randrange(len(lines))
+            for half in (lines[:cut], lines[cut:]):
+                with file.open("a", encoding="utf-8") as out:
+                    out.write(half)
+            number += 1
+
+    def stop(self) -> None:
+        """Stop after the piece at hand."""
+        self._stop.set()
+        self.join()
+
+
+def start(*arguments: str, log: Path) -> subprocess.Popen[str]:
+    with log.open("a") as errors:
+        return subprocess.Popen(
+            [sys.executable, str(JOB), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            start_new_session=True,
+        )
+
+
+def kill_session(process: subprocess.Popen[str]) -> None:
+    """Kill -9 everything that the job has started: the JVM, and Python workers, which put themselves into groups of their own."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+                if session == process.pid:
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+    process.wait()
+
+
+def batches(process: subprocess.Popen[str]) -> Iterator[int]:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("batch "):
+            yield int(line.split()[1])
+
+
+def attack(tmp_path: Path, kills: int, seed: int) -> None:
+    feed, table, checkpoint, log = (tmp_path / name for name in ("feed", "table", "checkpoint", "job.log"))
+    feed.mkdir()
+    chance = random.Random(seed)
+    feeder = Feeder(feed, seed)
+    feeder.start()
+    arguments = (str(feed), str(table), str(checkpoint))
+    done = 0
+    for kill in range(kills):
+        process = start(*arguments, "follow", log=log)
+        try:
+            # Some are killed during recovery, before a first batch of theirs is done; the others within the next batches.
+            reached = done
+            if kill % 5 != 4:
+                reached = next(batches(process), -1)
+                assert reached >= 0, f"the job has failed by itself:\n{log.read_text()[-4000:]}"
+            time.sleep(chance.uniform(0, 2.0 if kill % 5 != 4 else 8.0))
+        finally:
+            kill_session(process)
+        assert reached >= done - 1, "the query went back"
+        done = max(done, reached)
+    feeder.stop()
+    final = start(*arguments, "finish", log=log)
+    output, _ = final.communicate(timeout=300)
+    assert "finished" in output, log.read_text()[-4000:]
+
+    delta = DeltaTable(str(table))
+    found = delta.to_pyarrow_table().to_pylist()
+    assert len(found) == len({row["k"] for row in found}), "a key is in the table twice"
+    newest: dict[int, int] = {}
+    for key, ms, _ in feeder.rows:
+        newest[key] = max(ms, newest.get(key, ms))
+    assert {row["k"]: row["ms"] for row in found} == newest
+    written = {(key, ms, value) for key, ms, value in feeder.rows}
+    assert all((row["k"], row["ms"], row["v"]) in written for row in found)
+    assert done > 0
+    ids = [int(entry["batchId"]) for entry in committed(delta)]
+    assert ids == sorted(set(ids)), "a batch was committed twice, or out of order"
+
+
+def committed(delta: DeltaTable) -> list[dict[str, int]]:
+    """The batches in the table's history, oldest first."""
+    from upstream.sink.summary import read_summaries
+
+    return [{"batchId": summary.batch_id} for _, summary in read_summaries(delta.table_uri)]
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(1200)
+def test_twenty_random_kills(tmp_path: Path) -> None:
+    attack(tmp_path, kills=20, seed=7)
+
+
+@pytest.mark.fault
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_two_hundred_random_kills(tmp_path: Path) -> None:
+    attack(tmp_path, kills=200, seed=11)
