@@ -116,3 +116,17 @@ def _spark_home() -> Path:
     import pyspark
 
     return Path(pyspark.__path__[0])
+
+
+def _main() -> int:
+    """Fetch the jars beforehand: ``python -m upstream.conf.jars``."""
+    try:
+        delta_jars({})
+    except EnvironmentMissingError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

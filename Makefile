@@ -1,0 +1,61 @@
+# `make demo` and `make test` make what they need (an environment, Delta's jars) and run. A second run downloads nothing.
+
+VENV ?= .venv
+# A wheel to install instead of this folder.
+WHEEL ?=
+PYTEST_ARGS ?=
+
+python := $(VENV)/bin/python
+packages := cli conf datasource frames operators pyspark_upstream sink
+sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(shell find $(packages) -type f -not -name '*.pyc')
+lint := .cache/lint
+
+.PHONY: demo test lint format wheel pyfiles lock clean
+
+demo: $(VENV)/.installed
+	@$(python) examples/demo.py
+
+test: $(VENV)/.installed
+	UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed $(lint)/.locked
+	$(lint)/bin/ruff check .
+	$(lint)/bin/ruff format --check .
+	$(lint)/bin/basedpyright --pythonpath $(abspath $(python))
+
+format: $(lint)/.locked
+	$(lint)/bin/ruff check --fix .
+	$(lint)/bin/ruff format .
+
+# dist/*.whl
+wheel: $(VENV)/.locked
+	@rm -rf build pyspark_upstream.egg-info
+	@$(python) -m pip wheel --disable-pip-version-check --quiet --no-index --no-deps --no-build-isolation --wheel-dir dist .
+	@rm -rf build pyspark_upstream.egg-info
+
+# dist/pyspark-upstream.zip, for spark-submit --py-files: docs/cluster.md
+pyfiles: wheel
+	@cp dist/pyspark_upstream-*.whl dist/pyspark-upstream.zip && echo dist/pyspark-upstream.zip
+
+# Newer versions of everything: read the difference before you commit it.
+lock:
+	@sh tools/lock.sh
+
+clean:
+	rm -rf $(VENV) .cache build dist pyspark_upstream.egg-info demo-output
+
+$(VENV)/.locked: constraints.txt tools/constraints-build.txt
+	@sh tools/python.sh >/dev/null
+	@echo "Making the environment $(VENV): this fetches about 700 MB, once."
+	@sh tools/environment.sh $(VENV) constraints.txt
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.locked $(if $(WHEEL),$(WHEEL),$(sources))
+	@sh tools/python.sh >/dev/null
+	@sh tools/install.sh $(abspath $(python)) $(WHEEL)
+	@$(python) -I -m upstream.conf.jars
+	@touch $@
+
+$(lint)/.locked: tools/constraints-lint.txt tools/constraints-build.txt
+	@sh tools/environment.sh $(lint) tools/constraints-lint.txt
+	@touch $@

@@ -1,0 +1,28 @@
+#!/bin/sh
+# environment.sh FOLDER LOCK…: make a virtual environment with exactly what the locks name, or say in one sentence why not.
+set -eu
+folder=$1
+shift
+tools=$(dirname "$0")
+python=$(sh "$tools/python.sh")
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+attempt() {
+    if ! "$@" >"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        if grep -q -i -E 'name resolution|connection|timed out|no route|unreachable|resolve host|could not find a version' "$log"; then
+            echo "The packages could not be fetched: connect to the network for this first run, or set PIP_INDEX_URL to your mirror." >&2
+        else
+            echo "The environment in $folder could not be made; pip's last words are above." >&2
+        fi
+        exit 1
+    fi
+}
+
+[ -x "$folder/bin/python" ] || attempt "$python" -m venv "$folder"
+# pyspark comes as a source archive. It is built with the locked backend, not with whatever is newest today.
+attempt "$folder/bin/python" -m pip install --disable-pip-version-check --require-hashes --no-deps -r "$tools/constraints-build.txt"
+for lock in "$@"; do
+    attempt "$folder/bin/python" -m pip install --disable-pip-version-check --require-hashes --no-deps --no-build-isolation -r "$lock"
+done

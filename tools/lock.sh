@@ -1,0 +1,16 @@
+#!/bin/sh
+# Write the locks anew: constraints.txt (to run, show and test), tools/constraints-build.txt, tools/constraints-lint.txt.
+# Python 3.10 to 3.12, any platform, with hashes, and no word on where packages come from.
+set -eu
+cd "$(dirname "$0")/.."
+python=$(sh tools/python.sh)
+folder=.cache/lock
+[ -x "$folder/bin/uv" ] || { "$python" -m venv "$folder" && "$folder/bin/python" -m pip install --quiet uv; }
+compile() {
+    "$folder/bin/uv" pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-emit-index-url \
+        --no-annotate --custom-compile-command "make lock" "$@"
+}
+# setuptools and wheel are in tools/constraints-build.txt.
+compile --extra test --no-emit-package setuptools --no-emit-package wheel pyproject.toml -o constraints.txt
+printf 'setuptools>=77\nwheel\n' | compile - -o tools/constraints-build.txt
+printf 'ruff>=0.9\nbasedpyright>=1.30\n' | compile -c constraints.txt - -o tools/constraints-lint.txt
