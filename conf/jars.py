@@ -58,7 +58,7 @@ def delta_jars(settings: Mapping[str, str]) -> list[str]:
     if any(_spark_home().glob("jars/*delta-spark_*.jar")):
         return []
     home = ivy_home(settings)
-    found = _found(home)
+    found, said = _found(home), ""
     if found is None:
         home.mkdir(parents=True, exist_ok=True)
         with open(home / "upstream.lock", "w") as lock:

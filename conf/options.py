@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from .errors import OptionError
 from .units import parse_bytes, parse_duration_us
@@ -81,7 +81,7 @@ def option(name: str, parser: _Parser, default: T, doc: str) -> T:
         What the reference says of it.
     """
     meta = {"parser": parser, "doc": OptionDoc(name, parser.expected, default, doc)}
-    return cast("T", dataclasses.field(default=default, metadata=meta))  # pyright: ignore[reportCallIssue,reportArgumentType]
+    return dataclasses.field(default=default, metadata=meta)
 
 
 def text() -> _Parser:

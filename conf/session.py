@@ -260,7 +260,7 @@ def _worker_python(spark: SparkSession) -> str | None:
         return None
     import shutil
 
-    worker = shutil.which(context.pythonExec)
+    worker = shutil.which(str(context.pythonExec))
     same = worker is not None and os.path.samefile(worker, sys.executable)
     # A virtual environment's python is a link to one that lacks the environment's packages.
     return None if same and os.path.dirname(worker or "") == os.path.dirname(sys.executable) else context.pythonExec

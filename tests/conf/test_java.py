@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from upstream.conf import java
 
 FILE = Path(java.__file__)
@@ -48,7 +49,11 @@ def test_no_java(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("said", "version"),
-    [('openjdk version "11.0.2" 2019-01-15', 11), ('java version "1.8.0_401"', 8), ('openjdk version "25" 2025-09-16', 25)],
+    [
+        ('openjdk version "11.0.2" 2019-01-15', 11),
+        ('java version "1.8.0_401"', 8),
+        ('openjdk version "25" 2025-09-16', 25),
+    ],
 )
 def test_wrong_java(tmp_path: Path, said: str, version: int) -> None:
     _fake(tmp_path, f"echo '{said}' >&2\n")

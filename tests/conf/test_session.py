@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+
 from upstream.conf.errors import EnvironmentMissingError, OptionError
 from upstream.conf.session import check_session, missing, preset, session
 
@@ -67,7 +68,9 @@ def test_missing_names_what_was_changed(spark: SparkSession) -> None:
 def test_users_settings_win_and_the_console_is_quiet(tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.mkdir()
-    (conf / "spark-defaults.conf").write_text("# mine\nspark.sql.shuffle.partitions 7\nspark.sql.session.timeZone=UTC\n")
+    (conf / "spark-defaults.conf").write_text(
+        "# mine\nspark.sql.shuffle.partitions 7\nspark.sql.session.timeZone=UTC\n"
+    )
     script = """
         import json, os
         from upstream.conf.session import missing, session

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+
 import upstream.conf
 from upstream.conf.jars import EXCLUDES, PACKAGE
 from upstream.conf.session import preset
