@@ -43,12 +43,12 @@ def coalesced(chunks: Iterable[Rows], key: tuple[str, ...]) -> Iterator[Rows]:
 
 
 def _concatenated(earlier: Rows, later: Rows) -> Rows:
-    assert earlier.first_arrival_us is not None and later.first_arrival_us is not None
-    assert earlier.covered is not None and later.covered is not None
+    assert earlier.first_arrival_us is not None
+    assert later.first_arrival_us is not None
+    assert earlier.covered is not None
+    assert later.covered is not None
     times = (
-        None
-        if earlier.time_us is None or later.time_us is None
-        else np.concatenate([earlier.time_us, later.time_us])
+        None if earlier.time_us is None or later.time_us is None else np.concatenate([earlier.time_us, later.time_us])
     )
     return Rows(
         pa.concat_tables([earlier.table, later.table]),

@@ -18,9 +18,7 @@ __all__ = ["SourceOptions"]
 class SourceOptions:
     """What the user may ask of any feed."""
 
-    connector: str = option(
-        "connector", one_of("files", "replay", "synthetic"), "files", "Where the rows come from."
-    )
+    connector: str = option("connector", one_of("files", "replay", "synthetic"), "files", "Where the rows come from.")
     key: tuple[str, ...] = option(
         "key", columns(), (), "The update key: a row replaces the earlier row with the same values in these columns."
     )
@@ -68,7 +66,10 @@ class SourceOptions:
         "confirmations", positive_int(), 5, "Outlier guard: so many rows in succession beyond a jump confirm it."
     )
     punctuation: bool = option(
-        "punctuation", boolean(), True, "Append punctuation rows that tell how far each feed is complete (streams only)."
+        "punctuation",
+        boolean(),
+        True,
+        "Append punctuation rows that tell how far each feed is complete (streams only).",
     )
     on_malformed: str = option(
         "onMalformed",
@@ -119,7 +120,9 @@ class SourceOptions:
                 "progress=heartbeat without `time`", hint="name the column to add, in which rows are stamped on entry"
             )
         if name == "embedded" and not self.key:
-            raise OptionError("progress=embedded without `key`", hint="name the key; rows without one are the punctuation")
+            raise OptionError(
+                "progress=embedded without `key`", hint="name the key; rows without one are the punctuation"
+            )
         if name == "displaced" and self.progress_displacement > 100_000:
             raise OptionError(f"progressDisplacement={self.progress_displacement}", expected="at most 100000")
         return Policy(
@@ -158,4 +161,3 @@ class SourceOptions:
         if problems:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")
         self.policy()
-

@@ -8,6 +8,7 @@ A replay reads all of that from the end offset alone, and so gives the same rows
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import uuid
 from collections import deque
@@ -248,7 +249,7 @@ class Planner:
         wanted = min(self._options.tasks(), len(ranges), max(1, int(ends[-1]) // _SMALLEST_TASK_SPAN + 1))
         marks = np.searchsorted(ends, np.arange(1, wanted) * (ends[-1] / wanted), side="left") + 1
         cuts = sorted({0, len(ranges), *(int(mark) for mark in marks)})
-        return list(zip(cuts[:-1], cuts[1:], strict=True))
+        return list(itertools.pairwise(cuts))
 
 
 def _named(schema: str) -> str:

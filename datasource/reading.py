@@ -95,7 +95,9 @@ class Reading:
                     clock = np.array([task.clock_us])
                     columns.append(system_array(source=feed, seq=seq, arrival_us=clock, punctuation=True))
                 elif field.name == self.options.time:
-                    columns.append(pa.array([time_scalar(bound, field.type, self.options.time_format).as_py()], field.type))
+                    columns.append(
+                        pa.array([time_scalar(bound, field.type, self.options.time_format).as_py()], field.type)
+                    )
                 else:
                     columns.append(pa.nulls(1, field.type))
             yield pa.RecordBatch.from_arrays(columns, schema=self.shape.leaving)

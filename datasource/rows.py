@@ -18,7 +18,7 @@ from .connectors.contract import Chunk, MalformedRows, Range
 from .options import SourceOptions
 from .schema import Shape
 
-__all__ = ["Condition", "Rows", "RowShaper"]
+__all__ = ["Condition", "RowShaper", "Rows"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -88,9 +88,7 @@ class RowShaper:
         self._options = options
         self._condition = Condition(options.where, shape.user) if options.where else None
 
-    def shape(
-        self, chunk: Chunk, part: Range, *, first_seq: int, malformed: MalformedRows
-    ) -> Rows:
+    def shape(self, chunk: Chunk, part: Range, *, first_seq: int, malformed: MalformedRows) -> Rows:
         """The rows of a chunk that may leave.
 
         Parameters
@@ -130,7 +128,9 @@ class RowShaper:
         columns: list[pa.ChunkedArray | pa.Array] = []
         for field in self._shape.user:
             if field.name == self._options.time and times is not None and pa.types.is_timestamp(field.type):
-                stamps = pa.array(times, pa.int64(), mask=times == NO_TIME) if (times == NO_TIME).any() else pa.array(times)
+                stamps = (
+                    pa.array(times, pa.int64(), mask=times == NO_TIME) if (times == NO_TIME).any() else pa.array(times)
+                )
                 columns.append(stamps.cast(TIMESTAMP))
             else:
                 columns.append(_cast(raw.column(field.name), field, self._options.time_zone))
@@ -187,7 +187,8 @@ class Condition:
             self.holds(empty)
         except Exception as error:  # Polars has no one root for what an expression can be wrong about
             raise OptionError(
-                f"where={sql!r} cannot be evaluated: {error}", expected="an SQL condition over " + ", ".join(schema.names)
+                f"where={sql!r} cannot be evaluated: {error}",
+                expected="an SQL condition over " + ", ".join(schema.names),
             ) from error
 
     def holds(self, table: pa.Table) -> npt.NDArray[np.bool_]:

@@ -78,16 +78,17 @@ def shape_of(schema: StructType, options: SourceOptions) -> Shape:
             '.schema(upstream.with_system_ddl("a INT, b STRING"))',
         )
     if not arrow.field(SYSTEM).type.equals(SYSTEM_TYPE):
-        raise SchemaError(f"the column {SYSTEM!r} has another type than the source gives it", expected=with_system_ddl("…"))
+        raise SchemaError(
+            f"the column {SYSTEM!r} has another type than the source gives it", expected=with_system_ddl("…")
+        )
     _check(arrow, options)
     stamped = options.progress == "heartbeat"
     rows: list[pa.Field] = []
     for field in arrow:
         if field.name == SYSTEM or (stamped and field.name == options.time):
             continue
-        if field.name == options.time and is_pattern(options.time_format):
-            field = pa.field(field.name, pa.string())
-        rows.append(pa.field(field.name, field.type))
+        text = field.name == options.time and is_pattern(options.time_format)
+        rows.append(pa.field(field.name, pa.string() if text else field.type))
     return Shape(pa.schema(rows), arrow, stamped)
 
 
@@ -117,4 +118,6 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
     for name in options.key:
         dtype = arrow.field(name).type
         if pa.types.is_list(dtype) or pa.types.is_map(dtype):
-            raise SchemaError(f"the key column {name!r} is of type {dtype}", expected="a type that can be compared for equality")
+            raise SchemaError(
+                f"the key column {name!r} is of type {dtype}", expected="a type that can be compared for equality"
+            )

@@ -8,6 +8,7 @@ Nothing here loops over rows: strings are hashed one four-byte word position at 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -118,7 +119,7 @@ def _hash_fixed(array: pa.Array, state: UInt32s) -> UInt32s:
     )
 
 
-def _values(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+def _values(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """The values as they lie in memory; whatever lies under a null is passed on."""
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
@@ -145,12 +146,12 @@ def _finish(state: UInt32s, length: UInt32s | np.uint32) -> UInt32s:
     return state ^ (state >> np.uint32(16))
 
 
-def _hash_int(values: npt.NDArray[np.generic], state: UInt32s) -> UInt32s:
+def _hash_int(values: npt.NDArray[Any], state: UInt32s) -> UInt32s:
     words = values.astype(np.int32).view(np.uint32)
     return _finish(_mix_h(state, _mix_k(words)), np.uint32(4))
 
 
-def _hash_long(values: npt.NDArray[np.generic], state: UInt32s) -> UInt32s:
+def _hash_long(values: npt.NDArray[Any], state: UInt32s) -> UInt32s:
     halves = np.ascontiguousarray(values, dtype="<i8").view("<u4").reshape(-1, 2)
     state = _mix_h(state, _mix_k(halves[:, 0]))
     return _finish(_mix_h(state, _mix_k(halves[:, 1])), np.uint32(8))

@@ -52,7 +52,8 @@ def check_time_type(name: str, dtype: pa.DataType, time_format: str | None) -> N
     text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
     if not (number or text or pa.types.is_timestamp(dtype) or pa.types.is_date(dtype)):
         raise SchemaError(
-            f"the time column {name!r} is of type {dtype}", expected="a timestamp, a date, text or a number with timeFormat"
+            f"the time column {name!r} is of type {dtype}",
+            expected="a timestamp, a date, text or a number with timeFormat",
         )
 
 

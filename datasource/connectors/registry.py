@@ -63,7 +63,9 @@ def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
     if not known.issuperset(key.lower() for key in given):
         # Only a wrong name is worth importing the other connectors for.
         others = [(other, each.group()) for other, each in CONNECTORS.items() if other != name]
-        elsewhere = {doc.name.lower(): f"belongs to connector={other}" for other, group in others for doc in documented(group)}
+        elsewhere = {
+            doc.name.lower(): f"belongs to connector={other}" for other, group in others for doc in documented(group)
+        }
     common, own = parse_options(given, groups, elsewhere=elsewhere, ignored=_SPARKS_OWN)
     common.check()
     return common, own

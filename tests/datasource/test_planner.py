@@ -31,7 +31,13 @@ def table_of(rows: list[tuple[str | None, int | None, int]]) -> pa.Table:
 
 
 def options(**changes: Any) -> SourceOptions:
-    base: dict[str, Any] = {"key": ("k",), "time": "ms", "time_format": "epoch_ms", "progress_delay_us": 5000, "confirmations": 1}
+    base: dict[str, Any] = {
+        "key": ("k",),
+        "time": "ms",
+        "time_format": "epoch_ms",
+        "progress_delay_us": 5000,
+        "confirmations": 1,
+    }
     return SourceOptions(**{**base, **changes})
 
 

@@ -155,7 +155,9 @@ def test_malformed_rows_are_put_aside_and_the_query_goes_on(spark: SparkSession,
     )
     rows = collect(frame, tmp_path / "checkpoint", "malformed")
     assert [(row["k"], row["ms"], row["v"]) for row in rows] == [("x", 1, 1), ("y", 5, 5)]
-    aside = [json.loads(line) for path in (tmp_path / "aside").glob("*.jsonl") for line in path.read_text().splitlines()]
+    aside = [
+        json.loads(line) for path in (tmp_path / "aside").glob("*.jsonl") for line in path.read_text().splitlines()
+    ]
     assert len(aside) == 3
     assert {row["line"] for row in aside} >= {3, 5}
     failing = (
@@ -174,7 +176,11 @@ def test_wrong_options_are_one_error_before_anything_runs(spark: SparkSession, t
             str(tmp_path / "a.csv")
         )
     message = str(caught.value)
-    for part in ("did you mean 'maxRowsPerTrigger'", "coalesce='maybe' is not true or false", "belongs to connector=replay"):
+    for part in (
+        "did you mean 'maxRowsPerTrigger'",
+        "coalesce='maybe' is not true or false",
+        "belongs to connector=replay",
+    ):
         assert part in message
     with pytest.raises(AnalysisException, match="coalesce=true without `key`"):
         spark.readStream.format("upstream").options(coalesce="true").load(str(tmp_path / "a.csv"))
