@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 from ....conf.errors import OptionError
 from ....conf.options import duration_us, numbers, one_of, option, parsed, positive_float, positive_int, whole
@@ -27,8 +27,8 @@ def _not_negative(text: str) -> float:
 def _instant_us(text: str) -> int:
     instant = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=UTC)
-    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        instant = instant.replace(tzinfo=timezone.utc)
+    return (instant - datetime(1970, 1, 1, tzinfo=timezone.utc)) // timedelta(microseconds=1)
 
 
 def _silences(text: str) -> tuple[Silence, ...]:

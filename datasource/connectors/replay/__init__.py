@@ -1,0 +1,8 @@
+"""A recorded file, played against the clock in file order."""
+
+from __future__ import annotations
+
+from .connector import ReplayConnector, make
+from .options import ReplayOptions
+
+__all__ = ["ReplayConnector", "ReplayOptions", "make"]

@@ -1,0 +1,117 @@
+"""What a process keeps of recordings, so that a batch costs its own rows and not the whole recording again."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .recording import Piece
+    from .schedule import Schedule
+
+__all__ = ["CURSORS", "ROWS", "SCHEDULES", "Cursors", "HeldRows", "HeldSchedules"]
+
+
+class HeldSchedules:
+    """The schedules used last."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Hashable, Schedule] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
+        """The schedule of a recording, made if it is not there."""
+        with self._lock:
+            found = self._held.get(key) or make()
+            self._held[key] = found
+            self._held.move_to_end(key)
+            while len(self._held) > self._most:
+                self._held.popitem(last=False)
+            return found
+
+
+class HeldRows:
+    """Whole recordings, those used last, up to `most_bytes` of Arrow memory together."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._held: OrderedDict[Hashable, list[Piece] | None] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], list[Piece] | None]) -> list[Piece] | None:
+        """The pieces of a recording, read if they are not there; None if it is too large to be held."""
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = make()
+            self._held.move_to_end(key)
+            while len(self._held) > 1 and sum(map(_size, self._held.values())) > self.most_bytes:
+                self._held.popitem(last=False)
+            return self._held[key]
+
+
+class Cursors:
+    """Recordings that are too large to be held, open where the last range ended."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._open: list[tuple[Hashable, int, _Cursor]] = []
+
+    def until(
+        self, key: Hashable, low: int, first: int, last: int, start: Callable[[], Iterator[Piece]]
+    ) -> Iterator[Piece]:
+        """The pieces that hold the rows from number `first` up to `last`.
+
+        Parameters
+        ----------
+        key
+            The recording and its columns.
+        low
+            Where a new stream would begin; an open one between here and `first` is nearer.
+        first, last
+            Row numbers.
+        start
+            Opens a new stream at `low`.
+        """
+        with self._lock:
+            near = [each for each in self._open if each[0] == key and low <= each[1] <= first]
+            found = max(near, key=lambda each: each[1], default=None)
+            if found is not None:
+                self._open.remove(found)
+        cursor = _Cursor(start()) if found is None else found[2]
+        yield from cursor.until(last)
+        with self._lock:
+            self._open.append((key, last, cursor))
+            del self._open[: -self._most]
+
+
+class _Cursor:
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        self._pieces = pieces
+        self._waiting: list[Piece] = []
+
+    def until(self, last: int) -> Iterator[Piece]:
+        kept: list[Piece] = []
+        while True:
+            piece = self._waiting.pop(0) if self._waiting else next(self._pieces, None)
+            if piece is None:
+                break
+            if piece.begin >= last:
+                kept.append(piece)
+                break
+            kept = [piece]
+            yield piece
+        # The last piece may reach beyond the range, so the next range sees it again.
+        self._waiting = kept + self._waiting
+
+
+def _size(pieces: list[Piece] | None) -> int:
+    return sum(piece.rows.nbytes + piece.numbers.nbytes for piece in pieces or ())
+
+
+SCHEDULES = HeldSchedules(8)
+ROWS = HeldRows(256 << 20)
+CURSORS = Cursors(8)

@@ -1,0 +1,66 @@
+"""Options of the `replay` connector: those of `files`, and the pace."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ....conf.errors import OptionError
+from ....conf.options import duration_us, option, positive_float
+from ...options import SourceOptions
+from ..files.options import FilesOptions
+from .schedule import Pace
+
+__all__ = ["ReplayOptions"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayOptions(FilesOptions):
+    """What is played, and how fast."""
+
+    speed: float | None = option(
+        "speed",
+        positive_float(),
+        None,
+        "Play a recording at so many times its own event times, from the column `time`.",
+    )
+    rows_per_second: float | None = option(
+        "rowsPerSecond", positive_float(), None, "Play a recording at so many rows per second, whatever its times."
+    )
+    max_gap_us: int = option(
+        "maxGap",
+        duration_us(),
+        3_600_000_000,
+        "With `speed`: a longer gap in a recording is cut to this, and times further ahead than this of the rows after them "
+        "are taken for errors.",
+    )
+
+    def pace(self, common: SourceOptions) -> Pace:
+        """The pace these options ask for.
+
+        Raises
+        ------
+        OptionError
+            Neither or both of `speed` and `rowsPerSecond` are given, or `speed` has no times to go by.
+        """
+        if (self.speed is None) == (self.rows_per_second is None):
+            raise OptionError(
+                ("neither" if self.speed is None else "both")
+                + " of speed and rowsPerSecond given for connector=replay",
+                expected="one of them",
+                hint="give speed=1 to play at the recorded pace, or rowsPerSecond for an even one",
+            )
+        if self.rows_per_second is not None:
+            return Pace(rows_per_second=self.rows_per_second)
+        if common.time is None or common.progress == "heartbeat":
+            raise OptionError(
+                "speed without recorded event times"
+                + ("" if common.time is None else " (progress=heartbeat makes its own)"),
+                hint="name the column of the recorded times with `time`, or give rowsPerSecond instead of speed",
+            )
+        return Pace(
+            speed=self.speed,
+            max_gap_us=self.max_gap_us,
+            time=common.time,
+            time_format=common.time_format,
+            time_zone=common.time_zone,
+        )

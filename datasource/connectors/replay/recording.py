@@ -1,0 +1,181 @@
+"""A recording as one numbered sequence of rows.
+
+Another connector reads it: its ranges from the beginning, one after the other, are the recording. A row's *number* is its
+place in them and does not depend on which columns are read; its *rank* counts the rows there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ....conf.errors import FeedChangedError
+from ....frames.times import event_time_us
+from ..contract import Connector, Limit, MalformedRows, Range
+from .held import CURSORS, ROWS, SCHEDULES
+from .schedule import Pace, Schedule, elapsed_by_rate, elapsed_by_time
+
+__all__ = ["Piece", "Recording"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Neighbouring rows as they were read.
+
+    Attributes
+    ----------
+    begin : int
+        No row or malformed row of the piece has a smaller number, and none before it has this or a larger one.
+    rows : pyarrow.Table
+        In file order.
+    numbers : int64 array of length rows
+        Increasing.
+    malformed : sequence of mapping
+        What was reported in between.
+    """
+
+    begin: int
+    rows: pa.Table
+    numbers: Int64s
+    malformed: Sequence[Mapping[str, Any]]
+
+
+class Recording:
+    """What a connector finds at its first look, and when each row of it is released.
+
+    Parameters
+    ----------
+    connector : Connector
+        Who reads it.
+    schema : pyarrow.Schema
+        Its columns.
+    pace : Pace
+        How it is played.
+    made_with : str
+        What else its rows depend on (the connector's options).
+
+    Attributes
+    ----------
+    digest : str
+        Names the content and the pace, as far as the connector tells contents apart (files, sizes, changes).
+    """
+
+    def __init__(self, connector: Connector, schema: pa.Schema, pace: Pace, made_with: str) -> None:
+        self._connector = connector
+        self._schema = schema
+        self._pace = pace
+        connector.freeze(_ALWAYS_US)
+        self._ranges: Sequence[Range] = connector.advance(None, _ALWAYS_US, Limit()).ranges
+        content = [[part.feed, dict(part.place), part.span] for part in self._ranges]
+        named = json.dumps([content, str(schema), repr(pace), made_with], sort_keys=True)
+        self.digest = hashlib.sha256(named.encode()).hexdigest()[:24]
+        self._first = np.concatenate([[0], np.cumsum([part.span for part in self._ranges])]).astype(np.int64)
+
+    def schedule(self) -> Schedule:
+        """When each row is released; a pass over the recording, once in a process."""
+        return SCHEDULES.get(self.digest, self._scheduled)
+
+    def bytes_per_row(self) -> float:
+        """What a row takes in memory, by the first ones."""
+        first = next((piece for piece in self._read(0, tuple(self._schema.names)) if piece.rows.num_rows), None)
+        return 1.0 if first is None else max(1.0, first.rows.nbytes / first.rows.num_rows)
+
+    def between(
+        self, start: int, stop: int, columns: Sequence[str], malformed: MalformedRows
+    ) -> Iterator[tuple[pa.Table, Int64s]]:
+        """The rows with ranks from `start` up to `stop`, and their ranks; malformed rows among them are reported.
+
+        Raises
+        ------
+        FeedChangedError
+            There is a row that was not there when the schedule was made.
+        """
+        schedule = self.schedule()
+        first = int(schedule.numbers[start]) if 0 < start < schedule.rows else 0
+        last = int(schedule.numbers[stop]) if stop < schedule.rows else int(self._first[-1]) + 1
+        for piece in self._pieces(first, last, tuple(columns)):
+            if first <= piece.begin < last:
+                for report in piece.malformed:
+                    malformed.report(**report)
+            low, high = (int(each) for each in np.searchsorted(piece.numbers, [first, last]))
+            if high > low:
+                numbers = piece.numbers[low:high]
+                ranks = np.searchsorted(schedule.numbers, numbers)
+                if ranks[-1] >= schedule.rows or not np.array_equal(schedule.numbers[ranks], numbers):
+                    raise FeedChangedError(
+                        "the recording changed while it was played", hint="start with a new checkpoint"
+                    )
+                yield piece.rows.slice(low, high - low), ranks
+
+    def _scheduled(self) -> Schedule:
+        pace = self._pace
+        numbers: list[Int64s] = [np.empty(0, dtype=np.int64)]
+        times: list[Int64s] = [np.empty(0, dtype=np.int64)]
+        for piece in self._read(0, (pace.time or self._schema.names[0],)):
+            numbers.append(piece.numbers)
+            if pace.time is not None:
+                times.append(event_time_us(piece.rows.column(0), pace.time_format, pace.time_zone))
+        numbered = np.concatenate(numbers)
+        if pace.speed is not None:
+            return Schedule(numbered, elapsed_by_time(np.concatenate(times), pace.speed, pace.max_gap_us))
+        assert pace.rows_per_second is not None
+        return Schedule(numbered, elapsed_by_rate(len(numbered), pace.rows_per_second))
+
+    def _pieces(self, first: int, last: int, columns: tuple[str, ...]) -> Iterator[Piece]:
+        key = (self.digest, columns)
+        held = ROWS.get(key, lambda: self._held(columns))
+        if held is not None:
+            return iter(held)
+        # Too large to hold: go on from where an earlier range left off, or begin with the connector's range that holds it.
+        number = max(0, int(np.searchsorted(self._first, first, side="right")) - 1)
+        return CURSORS.until(key, int(self._first[number]), first, last, lambda: self._read(number, columns))
+
+    def _held(self, columns: tuple[str, ...]) -> list[Piece] | None:
+        pieces: list[Piece] = []
+        size = 0
+        for piece in self._read(0, columns):
+            pieces.append(piece)
+            size += piece.rows.nbytes + piece.numbers.nbytes
+            if size > ROWS.most_bytes:
+                return None
+        return pieces
+
+    def _read(self, range_number: int, columns: tuple[str, ...]) -> Iterator[Piece]:
+        noted = _Noted()
+        for number in range(range_number, len(self._ranges)):
+            base = begin = int(self._first[number])
+            for chunk in self._connector.read(self._ranges[number], columns, noted):
+                count = chunk.rows.num_rows
+                index = chunk.index + np.arange(count) if isinstance(chunk.index, int) else chunk.index
+                yield Piece(begin, chunk.rows.select(list(columns)), base + index, noted.take())
+                begin = base + int(index[-1]) + 1 if count else begin
+            if noted.reports:
+                nothing = self._schema.empty_table().select(list(columns))
+                yield Piece(begin, nothing, np.empty(0, dtype=np.int64), noted.take())
+
+
+class _Noted:
+    """Keeps what is malformed until the batch that it belongs to is read."""
+
+    def __init__(self) -> None:
+        self.reports: list[dict[str, Any]] = []
+
+    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+        self.reports.append({"text": text, "place": place, "line": line, "reason": reason})
+
+    def take(self) -> list[dict[str, Any]]:
+        taken, self.reports = self.reports, []
+        return taken
+
+
+# A recording has all been there for ever.
+_ALWAYS_US = 1 << 52
