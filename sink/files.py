@@ -1,0 +1,160 @@
+"""Data files of the table: written under a name of their own, unseen until a commit names them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from .layout import BUCKET
+from .options import SinkTarget
+from .stats import file_stats
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+__all__ = ["BucketReader", "DataFiles", "StagedFile", "conform"]
+
+
+@dataclasses.dataclass(frozen=True)
+class StagedFile:
+    """A data file that is written and awaits its commit.
+
+    Attributes
+    ----------
+    bucket : int
+        The partition it belongs to.
+    path : str
+        Relative to the table.
+    size : int
+        In bytes.
+    rows, fresh : int
+        Rows in it, and how many of them (the last ones) came with this batch.
+    stats : str
+        For Delta's log.
+    arrival_us : bytes or None
+        Of the fresh rows, int64, where only arrival says which is newer.
+    """
+
+    bucket: int
+    path: str
+    size: int
+    rows: int
+    fresh: int
+    stats: str
+    arrival_us: bytes | None = None
+
+
+class DataFiles:
+    """Reads and writes the table's data files.
+
+    Parameters
+    ----------
+    target
+        Where the table is.
+    schema
+        Of the data files.
+    """
+
+    def __init__(self, target: SinkTarget, schema: pa.Schema) -> None:
+        self._target = target
+        self.schema = schema
+        self._remote: Any = None
+
+    def stage(self, rows: pa.Table, bucket: int, fresh: int, arrival_us: bytes | None = None) -> StagedFile:
+        """Write one file of a bucket; no reader sees it before it is committed.
+
+        Parameters
+        ----------
+        rows
+            In the schema of the data files, those of this batch last.
+        bucket, fresh, arrival_us
+            As in :class:`StagedFile`.
+        """
+        import pyarrow.parquet as pq
+
+        path = f"{BUCKET}={bucket}/part-{uuid.uuid4()}.parquet"
+        where, filesystem = self._place(path)
+        if filesystem is None:
+            os.makedirs(os.path.dirname(where), exist_ok=True)
+        try:
+            # Dictionaries cost more time than all else here, and zstd finds most of what they would save.
+            pq.write_table(rows, where, filesystem=filesystem, compression="zstd", use_dictionary=False)
+            size = os.path.getsize(where) if filesystem is None else filesystem.get_file_info(where).size
+        except BaseException:
+            self.remove([path])
+            raise
+        return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
+
+    def open(self, paths: Sequence[str]) -> BucketReader:
+        """The rows that some files hold together."""
+        import pyarrow.parquet as pq
+
+        opened: list[ParquetFile] = []
+        for path in paths:
+            where, filesystem = self._place(path)
+            opened.append(pq.ParquetFile(where, filesystem=filesystem))
+        return BucketReader(opened, self.schema)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Delete files that no commit names. One that is gone already, or cannot be removed, is left to VACUUM."""
+        for path in paths:
+            with contextlib.suppress(OSError):
+                where, filesystem = self._place(path)
+                if filesystem is None:
+                    os.remove(where)
+                else:
+                    filesystem.delete_file(where)
+
+    def _place(self, path: str) -> tuple[str, Any]:
+        if self._target.is_local:
+            return os.path.join(self._target.location, path), None
+        if self._remote is None:
+            import pyarrow.fs as pa_fs
+            from deltalake.fs import DeltaStorageHandler
+
+            self._remote = pa_fs.PyFileSystem(DeltaStorageHandler(self._target.location, dict(self._target.storage)))
+        return path, self._remote
+
+
+class BucketReader:
+    """The rows of a bucket's files, column by column: the few that decide first, the rest only if the bucket changes."""
+
+    def __init__(self, files: Sequence[ParquetFile], schema: pa.Schema) -> None:
+        self._files = files
+        self._schema = schema
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Some columns, in the schema's types and the order asked for."""
+        schema = pa.schema([self._schema.field(name) for name in columns])
+        # A name with a dot in it is also taken for a path into a struct, so more may come than was asked for; conform drops it.
+        tables = [conform(file.read(columns=list(columns), use_threads=False), schema) for file in self._files]
+        return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table's columns in the order and types of a schema.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A value does not fit.
+    """
+    if table.schema == schema:
+        return table
+    chosen = [table.column(name) for name in schema.names]
+    return pa.table([_cast(column, field.type) for column, field in zip(chosen, schema, strict=True)], schema=schema)
+
+
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == kind else column.cast(kind)

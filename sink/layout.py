@@ -1,0 +1,289 @@
+"""How the table is laid out, and whether an existing one fits.
+
+The table has the user's columns as they are, and two of ours: ``_upstream_bucket`` (INT, the partition: ``pmod(hash(key), buckets)``
+as Spark computes it) and ``_upstream_seq`` (BIGINT, the arrival order of the row within its feed, which decides between rows of
+one time). Its properties record the layout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..conf.errors import SchemaError, TableError
+from ..frames.system import SYSTEM
+from .options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from pyspark.sql.types import StructType
+
+__all__ = ["BUCKET", "SEQ", "Layout"]
+
+BUCKET = "_upstream_bucket"
+SEQ = "_upstream_seq"
+VERSION = "1"
+
+_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
+_DECIMAL = re.compile(r"decimal\(\d+,\s*-?\d+\)")
+_CHARS = re.compile(r"(var)?char\(\d+\)")
+_WHOLE = {"byte", "short", "integer", "long"}
+_TIMES = _WHOLE | {"date", "timestamp", "timestamp_ntz", "float", "double"}
+_KEYS = _TIMES | {"boolean", "string", "binary"}
+# Features under which a data file alone does not say which rows are live, or by which names.
+_UNREADABLE = {"deletionVectors": "DELETE, UPDATE or MERGE with deletion vectors", "columnMapping": "renamed columns"}
+
+Json = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The table that a query with these options and columns writes.
+
+    Attributes
+    ----------
+    key : tuple of str
+        The update key's columns, as they are spelled in the schema.
+    time : str or None
+        The event time's column.
+    buckets : int
+        How many partitions.
+    fields : tuple of (str, str)
+        Name and type (JSON) of each of the user's columns.
+    """
+
+    key: tuple[str, ...]
+    time: str | None
+    buckets: int
+    fields: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, options: SinkOptions, schema: StructType) -> Layout:
+        """The layout for a DataFrame's schema.
+
+        Raises
+        ------
+        SchemaError
+            A column has a name or type that the table cannot hold, or the key or the time is absent or of an unfit type.
+        """
+        described: list[dict[str, Json]] = schema.jsonValue()["fields"]
+        fields = {
+            field["name"]: _delta_type(field["type"], field["name"]) for field in described if field["name"] != SYSTEM
+        }
+        _check_names(list(fields), len(described) - any(field["name"] == SYSTEM for field in described))
+        key = tuple(_resolve(name, fields, "key") for name in options.key)
+        time = None if options.time is None else _resolve(options.time, fields, "time")
+        for name in key:
+            _check_key_type(name, fields[name])
+        if time is not None and fields[time] not in _TIMES:
+            raise SchemaError(
+                f"the time column {time!r} is of type {_shown(fields[time])}",
+                expected="a timestamp, a date or a number",
+                hint="cast it before writing, for example with to_timestamp",
+            )
+        return cls(key, time, options.buckets, tuple((name, json.dumps(kind)) for name, kind in fields.items()))
+
+    def delta_schema(self) -> str:
+        """The table's schema in the JSON that Spark and Delta share."""
+        fields = [(name, json.loads(kind)) for name, kind in self.fields]
+        described = [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in [*fields, (SEQ, "long"), (BUCKET, "integer")]
+        ]
+        return json.dumps({"type": "struct", "fields": described})
+
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the data files: the user's columns and `_upstream_seq`."""
+        import pyarrow as pa
+        from deltalake import Schema
+
+        whole = pa.schema(Schema.from_json(self.delta_schema()).to_arrow())
+        return pa.schema([field for field in whole if field.name != BUCKET])
+
+    def properties(self) -> dict[str, str]:
+        """The table properties that record the layout."""
+        recorded = {"upstream.layout": VERSION, "upstream.key": json.dumps(list(self.key), ensure_ascii=False)}
+        recorded["upstream.buckets"] = str(self.buckets)
+        if self.time is not None:
+            recorded["upstream.time"] = self.time
+        return recorded
+
+    def check(self, table: DeltaTable, location: str) -> None:
+        """Refuse a table that was laid out otherwise.
+
+        Raises
+        ------
+        TableError
+            It is not one of ours, or its key, time or buckets differ, or it uses a feature that the sink cannot write under.
+        SchemaError
+            Its columns or their types differ.
+        """
+        meta = table.metadata()
+        recorded = {name: value for name, value in meta.configuration.items() if name.startswith("upstream.")}
+        if "upstream.layout" not in recorded or list(meta.partition_columns) != [BUCKET]:
+            raise TableError(
+                f"the Delta table at {location} was not made by this sink",
+                expected=f"a table partitioned by {BUCKET} with the property upstream.layout, or nothing at all",
+                hint="give another path; to take over its rows, read it as a batch and write them through the sink once",
+            )
+        self._check_properties(recorded, location)
+        self._check_features(table, location)
+        self._check_columns(table.schema().to_json(), location)
+
+    def _check_properties(self, recorded: dict[str, str], location: str) -> None:
+        wanted = self.properties()
+        hints = {
+            "upstream.layout": "use the version of this package that wrote it, or give another path",
+            "upstream.key": "set the option key to the table's, or give another path",
+            "upstream.time": "set the option time to the table's, or give another path",
+            "upstream.buckets": "set the option buckets to the table's, or give another path: it is fixed when a table is made",
+        }
+        for name, hint in hints.items():
+            if recorded.get(name) != wanted.get(name):
+                raise TableError(
+                    f"the table at {location} has {name.partition('.')[2]} {recorded.get(name, 'unset')}, "
+                    f"this query has {wanted.get(name, 'unset')}",
+                    hint=hint,
+                )
+
+    def _check_features(self, table: DeltaTable, location: str) -> None:
+        protocol = table.protocol()
+        features = set(protocol.reader_features or ())
+        if protocol.min_reader_version == 2:
+            features.add("columnMapping")
+        for feature in sorted(features & set(_UNREADABLE)):
+            if feature == "deletionVectors" and not _has_deletion_vectors(table):
+                continue
+            raise TableError(
+                f"the table at {location} uses {feature} ({_UNREADABLE[feature]}), under which buckets cannot be rewritten",
+                hint="run REORG TABLE … APPLY (PURGE) on it from Spark"
+                if feature == "deletionVectors"
+                else "write to another path",
+            )
+
+    def _check_columns(self, schema_json: str, location: str) -> None:
+        present = {
+            field["name"]: _delta_type(field["type"], field["name"]) for field in json.loads(schema_json)["fields"]
+        }
+        wanted: dict[str, Json] = {name: json.loads(kind) for name, kind in self.fields} | {
+            SEQ: "long",
+            BUCKET: "integer",
+        }
+        problems = [f"{name} is missing from the query" for name in present if name not in wanted]
+        problems += [f"{name} is not in the table" for name in wanted if name not in present]
+        problems += [
+            f"{name} is {_shown(present[name])} in the table and {_shown(kind)} in the query"
+            for name, kind in wanted.items()
+            if name in present and present[name] != kind
+        ]
+        if problems:
+            raise SchemaError(
+                f"the columns do not fit the table at {location}: {'; '.join(problems)}",
+                hint="select and cast the query's columns to the table's, or give another path",
+            )
+
+
+def _has_deletion_vectors(table: DeltaTable) -> bool:
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().num_rows > 0
+
+
+def _check_names(names: Sequence[str], count: int) -> None:
+    for name in names:
+        _check_characters(name)
+    lowered = [name.lower() for name in names]
+    twice = sorted({name for name in lowered if lowered.count(name) > 1}) or (["a name"] if len(names) < count else [])
+    if twice:
+        raise SchemaError(f"{', '.join(twice)} occurs twice among the columns", hint="rename one of them")
+    ours = [name for name in names if name.lower().startswith(SYSTEM)]
+    if ours:
+        raise SchemaError(
+            f"{', '.join(ours)}: names that begin with {SYSTEM} are the sink's own",
+            hint="drop or rename these columns before writing",
+        )
+
+
+def _resolve(name: str, fields: dict[str, Json], role: str) -> str:
+    if name in fields:
+        return name
+    near = [field for field in fields if field.lower() == name.lower()]
+    if not near:
+        raise SchemaError(
+            f"the {role} column {name!r} is not among the columns {', '.join(fields)}",
+            hint=f"name an existing column in the option {role}, or keep it in the select before writing",
+        )
+    return near[0]
+
+
+def _check_key_type(name: str, kind: Json) -> None:
+    if isinstance(kind, dict) and kind["type"] == "struct":
+        for field in kind["fields"]:
+            _check_key_type(f"{name}.{field['name']}", field["type"])
+    elif not isinstance(kind, str) or (kind not in _KEYS and not _DECIMAL.fullmatch(kind)):
+        raise SchemaError(
+            f"the key column {name!r} is of type {_shown(kind)}",
+            expected="numbers, decimals, text, binary, dates, timestamps, booleans, or structs of these",
+            hint="cast it, or make a key column from it, before writing",
+        )
+
+
+def _delta_type(kind: Json, name: str) -> Json:
+    """A Spark type as the table holds it: everything may be null, no metadata."""
+    if isinstance(kind, str):
+        if kind in _KEYS or _DECIMAL.fullmatch(kind):
+            return kind.replace(" ", "")
+        if _CHARS.fullmatch(kind):
+            return "string"
+    elif kind["type"] == "struct":
+        fields: list[dict[str, Json]] = [
+            {
+                "name": field["name"],
+                "type": _delta_type(field["type"], f"{name}.{field['name']}"),
+                "nullable": True,
+                "metadata": {},
+            }
+            for field in kind["fields"]
+        ]
+        for field in fields:
+            _check_characters(field["name"])
+        return {"type": "struct", "fields": fields}
+    elif kind["type"] == "array":
+        return {"type": "array", "elementType": _delta_type(kind["elementType"], name), "containsNull": True}
+    elif kind["type"] == "map":
+        value = _delta_type(kind["valueType"], name)
+        return {
+            "type": "map",
+            "keyType": _delta_type(kind["keyType"], name),
+            "valueType": value,
+            "valueContainsNull": True,
+        }
+    raise SchemaError(
+        f"the column {name!r} is of type {_shown(kind)}, which a plain Delta table cannot hold",
+        hint="cast it, for example to string, or drop it before writing",
+    )
+
+
+def _check_characters(name: str) -> None:
+    if _FORBIDDEN.search(name):
+        new = _FORBIDDEN.sub("_", name.strip())
+        raise SchemaError(
+            f"the column name {name!r} has a character that a plain Delta table does not admit (one of ' ,;{{}}()=', tab, newline)",
+            hint=f'rename it before writing, for example .withColumnRenamed({name!r}, "{new}")',
+        )
+
+
+def _shown(kind: Json) -> str:
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        return "struct<" + ", ".join(f"{field['name']}: {_shown(field['type'])}" for field in kind["fields"]) + ">"
+    if kind["type"] == "array":
+        return f"array<{_shown(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_shown(kind['keyType'])}, {_shown(kind['valueType'])}>"
+    return str(kind["type"])

@@ -1,0 +1,330 @@
+"""Which rows of a batch, and which of the table, are the newest of their keys.
+
+Order is (time, seq): of two rows with one key the later time stays, and on equal times the later arrival. Without a time
+column the later arrival stays. Payload columns are never looked at: they are moved as they are by Arrow's own take and concat.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..conf.errors import MalformedRowError
+from ..frames.newest import NewestPerKey, key_codes
+from ..frames.system import SYSTEM
+from .files import conform
+from .layout import SEQ, Layout
+
+__all__ = [
+    "UNKNOWN",
+    "Contest",
+    "Incoming",
+    "Pending",
+    "bound_values",
+    "concat_pending",
+    "contest",
+    "later_bound",
+    "order_code",
+]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+UNKNOWN = int(np.iinfo(np.int64).max)
+"""What stands for an arrival that a row does not tell."""
+
+_NO_SEQ = int(np.iinfo(np.int64).min)
+# Rows held before they are coalesced. Bounds a task's memory by this many rows beyond one per key.
+_COALESCE_AT = 2_000_000
+
+
+@dataclasses.dataclass
+class Pending:
+    """Rows of a batch with what they stand for.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        In the schema of the data files.
+    arrival_us, first_arrival_us : int64 arrays of length rows, or None
+        None where the rows carry no system column.
+    covered : int64 array of length rows
+    """
+
+    rows: pa.Table
+    arrival_us: Int64s | None
+    first_arrival_us: Int64s | None
+    covered: Int64s
+
+    def take(self, positions: Int64s) -> Pending:
+        """Some of the rows."""
+        return Pending(
+            self.rows.take(pa.array(positions)),
+            None if self.arrival_us is None else self.arrival_us[positions],
+            None if self.first_arrival_us is None else self.first_arrival_us[positions],
+            self.covered[positions],
+        )
+
+    def slice(self, start: int, end: int) -> Pending:
+        """The rows from `start` up to `end`."""
+        return Pending(
+            self.rows.slice(start, end - start),
+            None if self.arrival_us is None else self.arrival_us[start:end],
+            None if self.first_arrival_us is None else self.first_arrival_us[start:end],
+            self.covered[start:end],
+        )
+
+    def newest(self, layout: Layout) -> Pending:
+        """The newest row of each key, standing for all of the key's rows."""
+        if self.rows.num_rows == 0:
+            return self
+        ordered = self._in_arrival_order(layout)
+        codes, size = key_codes([ordered.rows.column(name) for name in layout.key])
+        time = None if layout.time is None else order_code(ordered.rows.column(layout.time))
+        first = 0 if ordered.first_arrival_us is None else ordered.first_arrival_us
+        chosen = NewestPerKey(codes, size, time, first, ordered.covered)
+        kept = ordered if len(chosen.rows) == ordered.rows.num_rows else ordered.take(chosen.rows)
+        return Pending(
+            kept.rows,
+            kept.arrival_us,
+            None if ordered.first_arrival_us is None else chosen.first_arrival_us,
+            chosen.covered,
+        )
+
+    def _in_arrival_order(self, layout: Layout) -> Pending:
+        seq = seq_of(self.rows)
+        if layout.time is None and self.arrival_us is not None:
+            positions = np.lexsort((seq, self.arrival_us))
+        elif bool(np.all(seq[1:] >= seq[:-1])):
+            return self
+        else:
+            positions = np.argsort(seq, kind="stable")
+        return self.take(positions)
+
+
+class Incoming:
+    """Gathers the rows that a task is given, apart from punctuation.
+
+    Parameters
+    ----------
+    layout, schema
+        The table's layout and the schema of its data files.
+
+    Attributes
+    ----------
+    rows, updates : int
+        Rows taken so far, and how many updates they stand for.
+    bounds : dict of str to int, float, str or None
+        Per feed the latest bound that its punctuation gave, in the terms of the time column; None when it says that the feed ended.
+    """
+
+    def __init__(self, layout: Layout, schema: pa.Schema) -> None:
+        self._layout = layout
+        self._schema = schema
+        self._parts: list[Pending] = []
+        self._held = 0
+        self._limit = _COALESCE_AT
+        self.rows = 0
+        self.updates = 0
+        self.bounds: dict[str, Any] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take one batch as Spark gives it.
+
+        Raises
+        ------
+        MalformedRowError
+            A row's key or time is null, or its time is not a number.
+        """
+        table = pa.Table.from_batches([batch])
+        system = table.column(SYSTEM) if SYSTEM in table.column_names else None
+        if system is not None:
+            marks = pc.fill_null(pc.struct_field(system, ["punctuation"]), False)
+            if pc.any(marks).as_py():
+                self._punctuate(table.filter(marks))
+                table = table.filter(pc.invert(marks))
+                system = table.column(SYSTEM)
+        if table.num_rows == 0:
+            return
+        part = self._part(table, system)
+        _check_rows(part.rows, self._layout)
+        self.rows += table.num_rows
+        self.updates += int(part.covered.sum())
+        self._parts.append(part)
+        self._held += table.num_rows
+        if self._held >= self._limit:
+            self._parts = [self.newest()]
+            self._held = self._parts[0].rows.num_rows
+            self._limit = self._held + _COALESCE_AT
+
+    def newest(self) -> Pending:
+        """The newest row of each key so far."""
+        if not self._parts:
+            return Pending(self._schema.empty_table(), None, None, np.empty(0, dtype=np.int64))
+        return concat_pending(self._parts).newest(self._layout)
+
+    def _part(self, table: pa.Table, system: pa.ChunkedArray | None) -> Pending:
+        if system is None:
+            with_seq = table.append_column(SEQ, pa.nulls(table.num_rows, pa.int64()))
+            ones = np.ones(table.num_rows, dtype=np.int64)
+            return Pending(conform(with_seq, self._schema), None, None, ones)
+        with_seq = table.append_column(SEQ, pc.struct_field(system, ["seq"]))
+        first = _int64s(
+            pc.coalesce(pc.struct_field(system, ["first_arrival"]), pc.struct_field(system, ["arrival"])), UNKNOWN
+        )
+        arrival = _int64s(pc.struct_field(system, ["arrival"]), UNKNOWN)
+        return Pending(
+            conform(with_seq, self._schema), arrival, first, _int64s(pc.struct_field(system, ["covered"]), 1)
+        )
+
+    def _punctuate(self, table: pa.Table) -> None:
+        if self._layout.time is None:
+            return
+        # With its key set, punctuation speaks for that key alone.
+        whole = np.ones(table.num_rows, dtype=np.bool_)
+        for name in self._layout.key:
+            whole &= table.column(name).is_null().to_numpy()
+        table = table.filter(pa.array(whole))
+        times = table.column(self._layout.time)
+        sources = pc.fill_null(pc.struct_field(table.column(SYSTEM), ["source"]), "").to_pylist()
+        for source, bound in zip(sources, bound_values(times), strict=True):
+            self.bounds[source] = later_bound(self.bounds.get(source, bound), bound)
+
+
+def concat_pending(parts: Sequence[Pending]) -> Pending:
+    """Rows of several tasks or batches as one. Arrival is known only where all of them know it."""
+    if len(parts) == 1:
+        return parts[0]
+    arrivals = [part.arrival_us for part in parts if part.arrival_us is not None]
+    firsts = [part.first_arrival_us for part in parts if part.first_arrival_us is not None]
+    return Pending(
+        pa.concat_tables([part.rows for part in parts]),
+        np.concatenate(arrivals) if len(arrivals) == len(parts) else None,
+        np.concatenate(firsts) if len(firsts) == len(parts) else None,
+        np.concatenate([part.covered for part in parts]),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Contest:
+    """The outcome between a bucket's rows and a batch's.
+
+    Attributes
+    ----------
+    stays : bool array of length base rows
+        Which of the table's rows remain.
+    won : bool array of length new rows
+        Which of the batch's rows take their place in the table.
+    """
+
+    stays: Mask
+    won: Mask
+
+
+def contest(base: pa.Table, new: pa.Table, layout: Layout) -> Contest:
+    """Compare the rows of a bucket with the newest rows of a batch.
+
+    Parameters
+    ----------
+    base
+        The table's key, time and `_upstream_seq` columns, at most one row for each key.
+    new
+        The same columns of the batch, one row for each key.
+    """
+    count = base.num_rows
+    if count == 0:
+        return Contest(np.empty(0, dtype=np.bool_), np.ones(new.num_rows, dtype=np.bool_))
+    codes, size = key_codes([_stacked(base.column(name), new.column(name)) for name in layout.key])
+    position = np.full(size, -1, dtype=np.int64)
+    position[codes[:count]] = np.arange(count)
+    rival = position[codes[count:]]
+    met = np.flatnonzero(rival >= 0)
+    won = np.ones(new.num_rows, dtype=np.bool_)
+    if layout.time is not None and len(met):
+        old_time = order_code(base.column(layout.time))[rival[met]]
+        new_time = order_code(new.column(layout.time))[met]
+        old_seq, new_seq = seq_of(base)[rival[met]], seq_of(new)[met]
+        # A batch without the system column does not know the order of arrival: it came after what is in the table.
+        won[met] = (new_time > old_time) | ((new_time == old_time) & ((new_seq == _NO_SEQ) | (new_seq >= old_seq)))
+    stays = np.ones(count, dtype=np.bool_)
+    stays[rival[met][won[met]]] = False
+    return Contest(stays, won)
+
+
+def order_code(column: pa.ChunkedArray) -> Int64s:
+    """Numbers in the order of a time column's values, which are not null."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        bits = (column.to_numpy().astype(np.float64) + 0.0).view(np.int64)
+        return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
+    if pa.types.is_date32(kind):
+        return column.cast(pa.int32()).to_numpy().astype(np.int64)
+    return column.cast(pa.int64()).to_numpy()
+
+
+def seq_of(table: pa.Table) -> Int64s:
+    """The arrival order of rows; the least number where it is not known."""
+    return _int64s(table.column(SEQ), _NO_SEQ)
+
+
+def bound_values(times: pa.ChunkedArray) -> list[Any]:
+    """Punctuation's bounds as JSON values that compare as the times do: ISO text of one width, or numbers; None for null."""
+    if pa.types.is_timestamp(times.type):
+        ending = "Z" if times.type.tz else ""
+        instants = np.datetime_as_string(times.to_numpy().astype("datetime64[us]"), unit="us")
+        return [None if text == "NaT" else f"{text}{ending}" for text in instants.tolist()]
+    if pa.types.is_date(times.type):
+        return [None if day is None else day.isoformat() for day in times.to_pylist()]
+    # Beyond all numbers lies the end of the feed.
+    return [
+        None if value is None or (isinstance(value, float) and not np.isfinite(value)) else value
+        for value in times.to_pylist()
+    ]
+
+
+def later_bound(one: Any, other: Any) -> Any:
+    """The later of two bounds of one feed; None, which says that the feed has ended, is later than all."""
+    if one is None or other is None:
+        return None
+    return max(one, other)
+
+
+def _stacked(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.chunked_array([*one.chunks, *other.chunks], one.type)
+
+
+def _int64s(column: pa.ChunkedArray, missing: int) -> Int64s:
+    numbers = column.cast(pa.int64()) if column.type != pa.int64() else column
+    return (pc.fill_null(numbers, missing) if numbers.null_count else numbers).to_numpy()
+
+
+def _check_rows(rows: pa.Table, layout: Layout) -> None:
+    for name in layout.key:
+        if _nulls(rows.column(name)):
+            raise MalformedRowError(
+                f"{_nulls(rows.column(name))} of {rows.num_rows} rows have a null in the key column {name!r}",
+                expected="a key in every row; only punctuation rows have none",
+                hint=f'filter such rows out before writing, for example .where("`{name}` IS NOT NULL OR `{SYSTEM}`.punctuation")',
+            )
+    if layout.time is None:
+        return
+    times = rows.column(layout.time)
+    unusable = times.null_count or (pa.types.is_floating(times.type) and pc.sum(pc.is_nan(times)).as_py())
+    if unusable:
+        raise MalformedRowError(
+            f"{unusable} of {rows.num_rows} rows have no usable time in the column {layout.time!r}",
+            expected="a time in every row",
+            hint=f'filter such rows out before writing, for example .where("`{layout.time}` IS NOT NULL")',
+        )
+
+
+def _nulls(column: pa.ChunkedArray) -> int:
+    if pa.types.is_struct(column.type):
+        return int(column.null_count) or max((_nulls(child) for child in column.flatten()), default=0)
+    return int(column.null_count)

@@ -1,0 +1,113 @@
+"""The options of ``df.writeStream.format("upstream")``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from ..conf.errors import OptionError
+from ..conf.options import columns, option, parse_options, positive_int, text
+
+__all__ = ["STORAGE_PREFIX", "SinkOptions", "SinkTarget", "parse_sink_options"]
+
+STORAGE_PREFIX = "storage."
+# What Spark's own DataStreamWriter puts among the options.
+_SPARKS_OWN = ("checkpointLocation", "queryName")
+_MASK = "***"
+
+
+@dataclasses.dataclass(frozen=True)
+class SinkOptions:
+    """What the user says of the table. `path` and `key` must be given."""
+
+    path: str = option("path", text(), "", "Where the Delta table lies: a folder, or the address of an object store.")
+    key: tuple[str, ...] = option(
+        "key", columns(), (), "The update key: the table holds one row for each of its values."
+    )
+    time: str | None = option(
+        "time",
+        text(),
+        None,
+        "The column that says which of two rows of a key is newer; without it the row that arrives later is.",
+    )
+    buckets: int = option(
+        "buckets",
+        positive_int(),
+        16,
+        "Into how many parts the table is cut by its key. A commit rewrites the parts that it touches. Fixed when the table is made.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SinkTarget:
+    """Where a query writes, and by which name the table knows it.
+
+    Attributes
+    ----------
+    options : SinkOptions
+        The user's options.
+    location : str
+        The table's absolute path, or its address if it is not on a local disk.
+    storage : mapping
+        Options for the object store. Never shown.
+    checkpoint : str
+        The query's checkpoint location.
+    """
+
+    options: SinkOptions
+    location: str
+    storage: Mapping[str, str] = dataclasses.field(repr=False)
+    checkpoint: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the table lies on a disk of this machine (or one mounted there)."""
+        return "://" not in self.location
+
+    def masked(self, message: object) -> str:
+        """A message without the values of the storage options."""
+        shown = str(message)
+        for value in self.storage.values():
+            if len(value) > 3:
+                shown = shown.replace(value, _MASK)
+        return shown
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkTarget:
+    """The target that the options describe.
+
+    Raises
+    ------
+    OptionError
+        Naming all that is unknown, mistyped or missing.
+    """
+    (options,) = parse_options(given, [SinkOptions], ignored=_SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
+    lowered = {name.lower(): value for name, value in given.items()}
+    checkpoint = lowered.get("checkpointlocation", "").strip()
+    absent = [name for name, value in (("path", options.path), ("key", options.key)) if not value]
+    if absent:
+        raise OptionError(
+            f"the sink is not told its {' and '.join(absent)}",
+            expected="path, the folder of the table, and key, the columns that name what is updated",
+            hint="give " + " and ".join(f'.option("{name}", …)' for name in absent),
+        )
+    if not checkpoint:
+        raise OptionError(
+            "the option checkpointLocation is not set on this query",
+            expected="a folder of its own for each query; its id is what tells a repeated batch from a new one",
+            hint='give .option("checkpointLocation", …); the Spark setting of that name does not reach the sink',
+        )
+    storage = {name[len(STORAGE_PREFIX) :]: value for name, value in lowered.items() if name.startswith(STORAGE_PREFIX)}
+    return SinkTarget(options, absolute_location(options.path), storage, absolute_location(checkpoint))
+
+
+def absolute_location(path: str) -> str:
+    """A local path made absolute (tasks may run in another folder); the address of an object store as it is."""
+    path = path.strip()
+    if path.lower().startswith("file:"):
+        return os.path.abspath("/" + unquote(path[5:]).lstrip("/"))
+    if "://" in path:
+        return path.rstrip("/")
+    return os.path.abspath(path)

@@ -1,0 +1,95 @@
+"""How stale the rows of a commit were when they became visible.
+
+Staleness of a delivered row: from the first arrival of the oldest update that it stands for to the commit that shows it
+(*application staleness*). Tasks report when their rows first arrived in a bounded form; the commit turns that into ages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .merge import UNKNOWN
+
+__all__ = ["Arrivals", "Staleness"]
+
+Int64s = npt.NDArray[np.int64]
+
+# More distinct arrivals than this are grouped by rank, so that a message stays small; ranks are then right to 1 in this many.
+_MOST = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Staleness:
+    """Ages in seconds of a commit's delivered rows."""
+
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrivals:
+    """When delivered rows first arrived.
+
+    Attributes
+    ----------
+    at_us : int64 array
+        Distinct arrivals (or means of neighbouring ones), increasing.
+    count : int64 array
+        Rows at each.
+    first_us : int
+        The earliest, exactly. Meaningless if there are none.
+    """
+
+    at_us: Int64s
+    count: Int64s
+    first_us: int
+
+    @classmethod
+    def of(cls, arrival_us: Int64s | None) -> Arrivals:
+        """The distribution of some rows' first arrivals."""
+        if arrival_us is None:
+            arrival_us = np.empty(0, dtype=np.int64)
+        at_us, count = np.unique(arrival_us[arrival_us != UNKNOWN], return_counts=True)
+        return cls._bounded(at_us, count.astype(np.int64))
+
+    @classmethod
+    def together(cls, parts: Sequence[Arrivals]) -> Arrivals:
+        """The distribution of the rows of several tasks."""
+        if not parts:
+            return cls.of(None)
+        at_us, place = np.unique(np.concatenate([part.at_us for part in parts]), return_inverse=True)
+        count = np.zeros(len(at_us), dtype=np.int64)
+        np.add.at(count, place, np.concatenate([part.count for part in parts]))
+        merged = cls._bounded(at_us, count)
+        return dataclasses.replace(
+            merged, first_us=min((part.first_us for part in parts if len(part.at_us)), default=0)
+        )
+
+    @classmethod
+    def _bounded(cls, at_us: Int64s, count: Int64s) -> Arrivals:
+        first = int(at_us[0]) if len(at_us) else 0
+        if len(at_us) <= _MOST:
+            return cls(at_us, count, first)
+        rank = np.cumsum(count) - count
+        starts = np.flatnonzero(np.diff(rank * _MOST // int(count.sum()), prepend=-1))
+        grouped = np.add.reduceat(count, starts)
+        offset = np.add.reduceat((at_us - first).astype(np.float64) * count, starts)
+        return cls(first + np.round(offset / grouped).astype(np.int64), grouped, first)
+
+    def staleness(self, committed_us: int) -> Staleness | None:
+        """The rows' ages at the commit; None if there are none. A row from the future (a clock set back) has age 0."""
+        rows = int(self.count.sum())
+        if rows == 0:
+            return None
+        ages = np.maximum(committed_us - self.at_us, 0) / 1e6
+        upto = np.cumsum(self.count)
+        # Arrivals increase, so ages decrease: the age that a share p of rows does not exceed has 1 - p of them before it.
+        p50, p99 = (float(ages[np.searchsorted(upto, max((1 - p) * rows, 1), side="left")]) for p in (0.5, 0.99))
+        mean = float((ages * self.count).sum() / rows)
+        return Staleness(mean, p50, p99, max(committed_us - self.first_us, 0) / 1e6)

@@ -1,0 +1,134 @@
+"""The statistics of a data file that let readers skip it, in the JSON that Delta's log holds.
+
+Where a bound cannot be given exactly or safely (NaN, infinity, times beyond year 9999) it is left out, which readers take to mean
+"unknown". Rounded bounds are rounded outwards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["file_stats"]
+
+_INDEXED_COLUMNS = 32  # Delta's own default
+_PREFIX = 32
+_LAST_CHARACTER = "\U0010ffff"
+_YEARS = (
+    np.datetime64("0001-01-01", "us").astype(np.int64),
+    np.datetime64("9999-12-31T23:59:59", "us").astype(np.int64),
+)
+
+Tree = dict[str, "str | Tree"]
+
+
+def file_stats(table: pa.Table) -> str:
+    """numRecords, minValues, maxValues and nullCount of the rows of one file, as JSON.
+
+    Parameters
+    ----------
+    table
+        The file's rows, without partition columns.
+    """
+    minimum: Tree = {}
+    maximum: Tree = {}
+    nulls: Tree = {}
+    for place, array in _leaves(table):
+        _put(nulls, place, str(array.null_count))
+        low, high = _bounds(array)
+        if low is not None:
+            _put(minimum, place, low)
+        if high is not None:
+            _put(maximum, place, high)
+    parts = {"numRecords": str(table.num_rows), "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
+    return _render(parts)
+
+
+def _leaves(table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
+    found = 0
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        for leaf in _leaves_of((name,), column):
+            if found == _INDEXED_COLUMNS:
+                return
+            found += 1
+            yield leaf
+
+
+def _leaves_of(place: tuple[str, ...], column: pa.ChunkedArray) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
+    if pa.types.is_struct(column.type):
+        for field, child in zip(column.type, column.flatten(), strict=True):
+            yield from _leaves_of((*place, field.name), child)
+    else:
+        yield place, column
+
+
+def _put(tree: Tree, place: tuple[str, ...], value: str) -> None:
+    for name in place[:-1]:
+        below = tree.setdefault(name, {})
+        assert isinstance(below, dict)
+        tree = below
+    tree[place[-1]] = value
+
+
+def _render(tree: Tree) -> str:
+    parts = (
+        f"{json.dumps(name, ensure_ascii=False)}:{_render(value) if isinstance(value, dict) else value}"
+        for name, value in tree.items()
+    )
+    return "{" + ",".join(parts) + "}"
+
+
+def _bounds(array: pa.ChunkedArray) -> tuple[str | None, str | None]:
+    """The least and greatest value as JSON text, each None if there is none to give."""
+    kind = array.type
+    if array.null_count == len(array):
+        return None, None
+    if pa.types.is_string(kind):
+        low, high = _min_max(array)
+        return _text_low(low), _text_high(high)
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        low, high = _min_max(array)
+        return format(low, "f") if pa.types.is_decimal(kind) else str(low), (
+            format(high, "f") if pa.types.is_decimal(kind) else str(high)
+        )
+    if pa.types.is_floating(kind):
+        # Spark sorts NaN above all numbers, Parquet leaves it out: with one present there is no bound both agree on.
+        if pc.any(pc.is_nan(array)).as_py():
+            return None, None
+        return tuple(repr(value) if np.isfinite(value) else None for value in _min_max(array))  # pyright: ignore[reportReturnType]
+    if pa.types.is_date32(kind):
+        low, high = _min_max(array.cast(pa.int32()))
+        return _instant(low * 86_400_000_000, "D", ""), _instant(high * 86_400_000_000, "D", "")
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        low, high = _min_max(array.cast(pa.int64()))
+        zone = "Z" if kind.tz else ""
+        return _instant(low // 1000 * 1000, "ms", zone), _instant(-(-high // 1000) * 1000, "ms", zone)
+    return None, None
+
+
+def _min_max(array: pa.ChunkedArray) -> tuple[Any, Any]:
+    found = pc.min_max(array)
+    return found["min"].as_py(), found["max"].as_py()
+
+
+def _instant(micros: int, unit: Literal["D", "ms"], zone: str) -> str | None:
+    if not _YEARS[0] <= micros <= _YEARS[1]:
+        return None
+    return f'"{np.datetime_as_string(np.datetime64(micros, "us"), unit=unit)}{zone}"'
+
+
+def _text_low(value: str) -> str:
+    return json.dumps(value[:_PREFIX], ensure_ascii=False)
+
+
+def _text_high(value: str) -> str | None:
+    if len(value) <= _PREFIX:
+        return json.dumps(value, ensure_ascii=False)
+    if value[_PREFIX] == _LAST_CHARACTER:
+        return None
+    return json.dumps(value[:_PREFIX] + _LAST_CHARACTER, ensure_ascii=False)

@@ -1,0 +1,170 @@
+"""What each commit says of itself in the table's log, for people and monitors.
+
+One JSON value under the key ``upstream`` of the commit's metadata. The low-watermarks in it are promises: every row of that
+feed with an earlier time is in the table (or lost to a newer one).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .options import absolute_location
+from .staleness import Staleness
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["METADATA_KEY", "CommitSummary", "last_summary", "read_summaries"]
+
+METADATA_KEY = "upstream"
+_LOG_ENTRY = re.compile(r"(\d{20})\.json")
+_LOOK_BACK = (1, 16, 256)
+
+
+@dataclasses.dataclass(frozen=True)
+class CommitSummary:
+    """The account of one commit.
+
+    Attributes
+    ----------
+    batch_id : int
+        Spark's number of the micro-batch.
+    query_id : str
+        The id of the query's checkpoint.
+    committed_at_us : int
+        Microseconds since the epoch.
+    rows : int
+        Rows received, punctuation apart.
+    updates : int
+        Updates that these rows stand for (rows coalesced at the source included).
+    delivered : int
+        Keys whose row in the table changed.
+    superseded : int
+        Updates that another one of the batch, or the table's newer row, made unnecessary: `updates` - `delivered`.
+    older : int
+        Keys whose newest row of the batch was older than the table's.
+    keys : int or None
+        Rows in the table afterwards; None if a foreign file does not say how many it holds.
+    low_watermarks : mapping of str to int, float, str or None
+        Per feed the time before which it is complete, in the time column's terms (ISO text or a number); None when it has ended.
+    low_watermark : int, float, str or None
+        The least over the feeds that have not ended; None if there is none.
+    staleness : Staleness or None
+        Ages in seconds of the delivered rows; None if rows do not tell when they arrived.
+    stray_buckets : int
+        Buckets that came in more than one task and had to be merged once more: the query should repartition by bucket.
+    """
+
+    batch_id: int
+    query_id: str
+    committed_at_us: int
+    rows: int
+    updates: int
+    delivered: int
+    superseded: int
+    older: int
+    keys: int | None
+    low_watermarks: Mapping[str, Any]
+    low_watermark: Any
+    staleness: Staleness | None
+    stray_buckets: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value, the inverse of :meth:`from_json`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CommitSummary:
+        """The summary that :meth:`to_json` described. Unknown names, of later versions, are ignored."""
+        known = {field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value}
+        if known.get("staleness") is not None:
+            known["staleness"] = Staleness(**known["staleness"])
+        return cls(**known)
+
+
+def last_summary(table: DeltaTable, query_id: str) -> CommitSummary | None:
+    """The most recent summary of a query among the last 256 commits."""
+    for limit in _LOOK_BACK:
+        history = table.history(limit)
+        for entry in history:
+            summary = _summary_of(entry)
+            if summary is not None and summary.query_id == query_id:
+                return summary
+        if len(history) < limit:
+            break
+    return None
+
+
+def read_summaries(
+    path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
+) -> list[tuple[int, CommitSummary]]:
+    """The summaries of commits after a version, oldest first. Costs one failed look-up when there is none.
+
+    Parameters
+    ----------
+    path
+        The table.
+    after_version
+        The last version already seen; -1 for all that the log still holds.
+    storage_options
+        For a table in an object store.
+
+    Returns
+    -------
+    list of (int, CommitSummary)
+        Versions with their summaries. Commits of others (OPTIMIZE, for example) are left out; an absent table has none.
+    """
+    location = absolute_location(path)
+    if "://" in location:
+        return _read_remote(location, after_version, dict(storage_options or {}))
+    log = os.path.join(location, "_delta_log")
+    found: list[tuple[int, CommitSummary]] = []
+    for version in _versions_after(log, after_version):
+        try:
+            with open(os.path.join(log, f"{version:020d}.json"), encoding="utf-8") as entry:
+                lines = [json.loads(line) for line in entry if line.startswith('{"commitInfo"')]
+        except FileNotFoundError:
+            continue
+        summary = _summary_of(lines[0]["commitInfo"]) if lines else None
+        if summary is not None:
+            found.append((version, summary))
+    return found
+
+
+def _versions_after(log: str, version: int) -> list[int]:
+    following: list[int] = []
+    while os.path.exists(os.path.join(log, f"{version + 1 + len(following):020d}.json")):
+        following.append(version + 1 + len(following))
+    if following or (version >= 0 and os.path.exists(os.path.join(log, f"{version:020d}.json"))):
+        return following
+    # The log may have been trimmed beyond that version.
+    names = os.listdir(log) if os.path.isdir(log) else []
+    return sorted(
+        int(match.group(1)) for name in names if (match := _LOG_ENTRY.fullmatch(name)) and int(match.group(1)) > version
+    )
+
+
+def _read_remote(location: str, after_version: int, storage: dict[str, str]) -> list[tuple[int, CommitSummary]]:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        table = DeltaTable(location, storage_options=storage)
+    except TableNotFoundError:
+        return []
+    newer = table.version() - after_version
+    entries = table.history(newer) if newer > 0 else []
+    found = [(int(entry["version"]), _summary_of(entry)) for entry in reversed(entries)]
+    return [(version, summary) for version, summary in found if summary is not None]
+
+
+def _summary_of(commit_info: Mapping[str, Any]) -> CommitSummary | None:
+    recorded = commit_info.get(METADATA_KEY)
+    if isinstance(recorded, str):
+        recorded = json.loads(recorded)
+    return CommitSummary.from_json(recorded) if isinstance(recorded, dict) and "batch_id" in recorded else None

@@ -1,0 +1,120 @@
+"""``df.writeStream.format("upstream")``: the newest row per key as a Delta table, one commit a batch.
+
+Guarantee: exactly once. The table equals the newest row per key of all rows of all committed batches, whatever their order, however
+often a batch is repeated, and wherever a process dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ..conf.errors import OptionError, SchemaError
+from ..frames.system import SYSTEM, SYSTEM_TYPE
+from .commit import BatchCommit, now_us
+from .files import DataFiles
+from .layout import Layout
+from .options import SinkTarget, parse_sink_options
+from .table import Snapshot, load_table, take_snapshot
+from .task import TaskResult, run_task
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["LatestStreamWriter", "stream_writer"]
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestStreamWriter:
+    """The writer for a query's next batch. Spark asks for one before each batch and before each commit.
+
+    Parameters
+    ----------
+    options
+        As the user gave them; see :class:`~upstream.sink.options.SinkOptions`.
+    schema
+        Of the DataFrame, with or without the system column.
+    overwrite
+        True in the complete output mode, which is refused.
+
+    Raises
+    ------
+    OptionError
+        Something is missing, unknown or mistyped.
+    SchemaError
+        A column cannot be held by the table, or does not fit the one there is.
+    TableError
+        The path holds a table of another layout.
+    """
+    if overwrite:
+        raise OptionError(
+            "the output mode is complete", expected="append", hint='write with .outputMode("append"), or leave it out'
+        )
+    target = parse_sink_options(options)
+    _check_system_column(schema)
+    layout = Layout.of(target.options, schema)
+    table = load_table(target)
+    if table is not None:
+        layout.check(table, target.location)
+    snapshot = Snapshot.empty() if table is None else take_snapshot(table)
+    return LatestStreamWriter(target, layout, layout.arrow_schema(), snapshot)
+
+
+class LatestStreamWriter(DataSourceStreamArrowWriter):
+    """Merges each task's rows into their buckets; commits all of them at once.
+
+    Parameters
+    ----------
+    target, layout, schema
+        The table.
+    seen
+        The table as it is when the batch begins; the commit is refused if others have changed the touched buckets since.
+    clock_us
+        Says when a commit is made.
+    """
+
+    def __init__(
+        self,
+        target: SinkTarget,
+        layout: Layout,
+        schema: pa.Schema,
+        seen: Snapshot,
+        clock_us: Callable[[], int] = now_us,
+    ) -> None:
+        self._layout = layout
+        self._schema = schema
+        self._seen = seen
+        self._files = DataFiles(target, schema)
+        self._commit = BatchCommit(target, layout, self._files, clock_us)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Merge a task's rows and stage the files (in a task)."""
+        return run_task(iterator, self._layout, self._files, self._schema, self._seen)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
+        """Commit the batch (beside the driver)."""
+        self._commit.commit(_results(messages), batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
+        """Remove what this attempt staged (beside the driver)."""
+        del batchId
+        self._commit.discard(file.path for result in _results(messages) for file in result.staged)
+
+
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+    return [message for message in messages if isinstance(message, TaskResult)]
+
+
+def _check_system_column(schema: StructType) -> None:
+    if SYSTEM not in schema.fieldNames():
+        return
+    present = getattr(schema[SYSTEM].dataType, "fieldNames", list)()
+    missing = [field.name for field in SYSTEM_TYPE if field.name not in present]
+    if missing:
+        raise SchemaError(
+            f"the column {SYSTEM} lacks {', '.join(missing)}",
+            expected="the system column as the source made it",
+            hint=f"keep {SYSTEM} unchanged through the query, or drop it: then arrival and progress are not recorded",
+        )
