@@ -1,0 +1,426 @@
+"""Files as feeds: the connector that ties discovery, positions, cutting and parsing together."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from ....conf.errors import FeedChangedError, OptionError
+from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
+from .content import BLOCK, Block, compressed_blocks, fingerprint, plain_blocks
+from .discovery import Discovery
+from .formats.columnar import Footer, read_groups
+from .formats.delimited import DelimitedFormat
+from .formats.jsonlines import JsonFormat
+from .formats.lines import Head, LineFormat, LineParser, parse_lines
+from .formats.zeek import ZeekFormat
+from .frontier import RESUME, Frontier, changed
+from .options import FilesOptions
+from .paths import has_magic, is_tab_separated, kind_by_name, local_path
+from .positions import EMPTY
+from .sampling import Sampler
+from .taking import Moment, Taking
+
+__all__ = ["FilesConnector"]
+
+# Without a checkpointLocation the offsets grow with the files; from this many on that is worth a word.
+_MANY_FILES = 10_000
+
+
+class FilesConnector(Connector):
+    """CSV, JSON lines, Parquet and Zeek logs; files that appear and files that grow.
+
+    Guarantee: each row of each file is in exactly one range, whole; a range reads the same each time, or reading raises
+    :class:`~upstream.conf.errors.FeedChangedError`. A timestamp column of text is returned without a zone where the text
+    names none, whatever the schema says: only the caller knows which zone was meant.
+
+    Parameters
+    ----------
+    options
+        What to read.
+    schema : pyarrow.Schema, optional
+        Of the rows; inferred from the first files if absent.
+    state_folder : str, optional
+        A folder of this query's own, on a file system that outlives the driver, for the list of files already consumed.
+    """
+
+    name = "files"
+
+    def __init__(
+        self, options: FilesOptions, schema: pa.Schema | None = None, *, state_folder: str | None = None
+    ) -> None:
+        self._options = options
+        self._given = options.given()
+        self._roots = [local_path(path) for path in self._given]
+        self._state_folder = state_folder
+        self._schema: pa.Schema | None = None
+        self._formats: dict[tuple[str, str], LineFormat] = {}
+        self._frozen = False
+        self._discovery: Discovery | None = None
+        self._frontier: Frontier | None = None
+        self._taking: Taking | None = None
+        self._warned = False
+        if schema is not None:
+            self.fix_schema(schema)
+
+    # The contract
+
+    def schema(self) -> pa.Schema:
+        """The schema given, or inferred from the first 16 MB of the first files, at most 16 of them.
+
+        Raises
+        ------
+        SchemaError
+            There is no file, or no row in those there are.
+        """
+        if self._schema is None:
+            self._schema = Sampler(self._line_format, self._given).schema(self._listed().everything())
+        return self._schema
+
+    def fix_schema(self, schema: pa.Schema) -> None:
+        """Read by this schema from now on.
+
+        Raises
+        ------
+        SchemaError
+            A type cannot be read from the format.
+        """
+        for form in self._formats.values():
+            form.check(schema)
+        self._schema = schema
+
+    def feeds(self, position: Position | None) -> Sequence[str]:
+        """The paths given, or with `feeds=file` the files known."""
+        if self._options.feeds == "path":
+            return list(self._given)
+        frontier = self._at(position, None)
+        return sorted(frontier.entries) if frontier else []
+
+    def freeze(self, now_us: int) -> None:
+        """See only what is there now.
+
+        Raises
+        ------
+        OptionError
+            A path that is no pattern does not exist.
+        """
+        del now_us
+        for given, root in zip(self._given, self._roots, strict=True):
+            if not has_magic(root) and not os.path.exists(root):
+                raise OptionError(
+                    f"path {given!r} does not exist", hint="correct the option `path`, or wait for the file"
+                )
+        self._listed().freeze()
+        self._frozen = True
+
+    def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
+        """What has come since a position. With no limit at all, after :meth:`freeze`, it is everything, for a batch.
+
+        Raises
+        ------
+        FeedChangedError
+            A file has disappeared, shrunk, or is not what was consumed of it.
+        """
+        start = EMPTY if position is None else position
+        frontier = self._at(position, now_us)
+        assert frontier is not None
+        try:
+            moment = Moment(now_us, self._frozen, self._frozen and limit == Limit())
+            ranges = self._taken_by().take(frontier, limit, moment)
+            if not ranges:
+                return Advance(start, [])
+            frontier.position = frontier.ledger.position()
+        except BaseException:
+            self._frontier = None  # it may be ahead of the position
+            raise
+        self._warn(frontier)
+        return Advance(frontier.position, ranges)
+
+    def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
+        """The rows of a range, in blocks of some megabytes; malformed lines are judged on the columns read."""
+        path: str = part.place["path"]
+        schema = self.schema()
+        wanted = schema.names if columns is None else list(columns)
+        try:
+            with open(path, "rb") as file:
+                self._verify(path, file, part)
+                if "groups" in part.place:
+                    yield from self._groups(part, schema, wanted)
+                else:
+                    yield from self._lines(part, file, schema, wanted, malformed)
+        except FileNotFoundError as error:
+            raise changed(path, "has disappeared before all of it was consumed") from error
+        except OSError as error:
+            raise changed(path, f"cannot be read: {error}") from error
+
+    def limit(self, common: Limit) -> Limit:
+        """The common limits, and `maxFilesPerTrigger`."""
+        return Limit(common.rows, common.bytes, self._options.max_files)
+
+    def quarantine_folder(self) -> str:
+        """A hidden folder beside the data."""
+        root = self._roots[0]
+        while has_magic(root) or not os.path.isdir(root):
+            root = os.path.dirname(root)
+        return os.path.join(root, "_quarantine")
+
+    def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
+        """Files and bytes that were seen and wait, as far as they were looked at."""
+        del now_us
+        frontier = self._frontier
+        if frontier is None or frontier.position != (EMPTY if position is None else position):
+            return None
+        return dict(frontier.backlog())
+
+    def commit(self, position: Position) -> None:
+        """Remove a list of files that was replaced."""
+        if self._frontier is not None:
+            self._frontier.ledger.forget(position)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks only read.
+        return {**self.__dict__, "_discovery": None, "_frontier": None, "_taking": None}
+
+    # The driver
+
+    def _listed(self) -> Discovery:
+        if self._discovery is None:
+            self._discovery = Discovery(
+                self._roots, recursive=self._options.recursive, name_filter=self._options.name_filter
+            )
+        return self._discovery
+
+    def _taken_by(self) -> Taking:
+        if self._taking is None:
+            self._taking = Taking(self._options, self._line_format, self._fits)
+        return self._taking
+
+    def _at(self, position: Position | None, now_us: int | None) -> Frontier | None:
+        """What is known beyond a position; brought up to date if a clock is given."""
+        position = EMPTY if position is None else position
+        frontier = self._frontier
+        if frontier is None or frontier.position != position:
+            if now_us is None:
+                now_us = 0
+            fresh = Frontier(position, self._state_folder, self._feed_of)
+            fresh.start(self._listed().everything(), now_us)
+            self._frontier = fresh
+            return fresh
+        if now_us is None:
+            return frontier
+        try:
+            found, gone = self._listed().changes()
+            for path, seen in found.items():
+                frontier.see(path, seen, now_us)
+            frontier.vanish(list(gone))
+            if self._frozen:
+                for path in [path for path, why in frontier.held.items() if why == "unfinished"]:
+                    frontier.again(path, now_us)
+        except BaseException:
+            self._frontier = None
+            raise
+        return frontier
+
+    def _feed_of(self, path: str, root: int) -> str:
+        return path if self._options.feeds == "file" else self._given[root]
+
+    def _warn(self, frontier: Frontier) -> None:
+        if self._warned or not frontier.ledger.inline_only or len(frontier.entries) <= _MANY_FILES:
+            return
+        self._warned = True
+        warnings.warn(
+            f"{len(frontier.entries)} files are listed in every offset of this query; set the option checkpointLocation to "
+            "the query's checkpoint folder, and the list is kept there",
+            stacklevel=2,
+        )
+
+    def _fits(self, path: str, found: Head | Footer) -> None:
+        names = found.schema.names if isinstance(found, Footer) else found.columns
+        if names is None or self._schema is None:
+            return
+        missing = [name for name in self._schema.names if name not in names]
+        unexpected = [name for name in names if name not in self._schema.names]
+        if missing or unexpected:
+            parts = (
+                f"lacks {', '.join(missing)}" if missing else "",
+                f"has besides {', '.join(unexpected)}" if unexpected else "",
+            )
+            raise FeedChangedError(
+                f"the columns of file {path} are not those of the query: it {' and '.join(part for part in parts if part)}",
+                expected="the columns " + ", ".join(self._schema.names),
+                hint="move the file away or leave it out with pathGlobFilter, and restart; or start with a new checkpoint",
+            )
+
+    # The tasks
+
+    def _line_format(self, path: str, start: bytes) -> LineFormat | None:
+        """The format of a file; ``None`` for Parquet."""
+        by_name, codec = kind_by_name(path)
+        form = self._options.file_format or by_name
+        if form is None:
+            raise OptionError(
+                f"the name of file {path} does not say its format",
+                expected="one of .csv .tsv .json .jsonl .ndjson .parquet .log",
+                hint="set the option fileFormat, or leave the file out with pathGlobFilter",
+            )
+        if form == "zeek" and self._options.file_format is None and start and not b"#separator".startswith(start[:10]):
+            raise OptionError(
+                f"file {path} is called a log, and does not begin with #separator as Zeek's do",
+                hint="set the option fileFormat, or leave the file out with pathGlobFilter",
+            )
+        if form == "parquet":
+            if codec is not None:
+                raise OptionError(
+                    f"file {path} is Parquet within {codec}",
+                    hint="decompress it: Parquet compresses its columns itself",
+                )
+            return None
+        sep = self._options.sep or ("\t" if is_tab_separated(path) else ",")
+        known = self._formats.get((form, sep))
+        if known is None:
+            known = self._formats[form, sep] = self._new_format(form, sep)
+            if self._schema is not None:
+                known.check(self._schema)
+        return known
+
+    def _new_format(self, form: str, sep: str) -> LineFormat:
+        options = self._options
+        if form == "json":
+            return JsonFormat()
+        if form == "zeek":
+            return ZeekFormat()
+        return DelimitedFormat(
+            header=options.header,
+            sep=sep,
+            quote=options.quote,
+            multi_line=options.multi_line,
+            null_value=options.null_value,
+        )
+
+    def _verify(self, path: str, file: BinaryIO, part: Range) -> None:
+        place = part.place
+        to = place["to"] if "to" in place else place["size"]
+        size = file.seek(0, 2)
+        if size < to or ("to" not in place and size != to):
+            raise changed(path, f"has {size} bytes and had {to} when this part of it was recorded")
+        if fingerprint(file, place["head"], to) != place["mark"]:
+            raise changed(path, "was replaced or rewritten since this part of it was recorded")
+
+    def _groups(self, part: Range, schema: pa.Schema, wanted: Sequence[str]) -> Iterator[Chunk]:
+        place = part.place
+        ordinal = 0
+        target = pa.schema([schema.field(name) for name in wanted])
+        low, high = place["groups"]
+        for table in read_groups(place["path"], low, high, wanted):
+            yield Chunk(_as(table.select(wanted), target, place["path"]), ordinal)
+            ordinal += table.num_rows
+
+    def _lines(
+        self, part: Range, file: BinaryIO, schema: pa.Schema, wanted: Sequence[str], malformed: MalformedRows
+    ) -> Iterator[Chunk]:
+        place = part.place
+        path: str = place["path"]
+        codec: str | None = place.get("codec")
+        form = self._line_format(path, b"")
+        assert form is not None
+        ordinal = 0
+        parser: LineParser | None = None
+        lines = _LineNumbers(path, codec)
+        for begin, whole, arrival in self._blocks(part, file, form):
+            offset, block = begin, whole
+            if parser is None:
+                head = form.head(whole if codec else self._start(file, place), complete=True)
+                if head is None:
+                    return
+                if codec:
+                    self._fits(path, head)
+                    offset, block = begin + head.start, whole[head.start :]
+                parser = form.parser(head, schema, wanted)
+            if not block:
+                continue
+
+            def where(byte: int, offset: int = offset, block: bytes = block) -> tuple[str, int]:
+                return f"{path}, byte {offset + byte}", lines.at(offset, block, byte)
+
+            pieces, taken = parse_lines(parser, block, ordinal, malformed, where)
+            for table, first in pieces:
+                stamps = None if arrival is None else np.full(table.num_rows, arrival, np.int64)
+                yield Chunk(table, first, stamps)
+            ordinal += taken
+            if ordinal > part.span:
+                raise changed(path, f"holds {ordinal} rows where {part.span} were recorded")
+
+    def _start(self, file: BinaryIO, place: Any) -> bytes:
+        file.seek(0)
+        return file.read(max(place["head"], 1))
+
+    def _blocks(self, part: Range, file: BinaryIO, form: LineFormat) -> Iterator[tuple[int, bytes, int | None]]:
+        place = part.place
+        if "codec" in place:
+            block: Block
+            for block in compressed_blocks(file, place["codec"], form.last_end):
+                yield (*block, None)
+            return
+        low: int = place["from"]
+        pieces: list[tuple[int, int | None]] = [tuple(each) for each in place.get("arrivals", [])] or [
+            (place["to"], None)
+        ]
+        for end, arrival in pieces:
+            with open(place["path"], "rb") as own:  # the parser's look at the header moves the other
+                for block in plain_blocks(own, place["path"], low, end, form.last_end):
+                    yield (*block, arrival)
+            low = end
+
+
+class _LineNumbers:
+    """1-based line numbers of a file's bytes, counted only when somebody asks."""
+
+    def __init__(self, path: str, codec: str | None) -> None:
+        self._path = path
+        self._codec = codec
+        self._offset = 0
+        self._lines = 0
+
+    def at(self, offset: int, block: bytes, byte: int) -> int:
+        """The line of a byte of the block that begins at `offset`."""
+        if self._offset < offset:
+            self._count_to(offset)
+        return 1 + self._lines + block.count(b"\n", 0, byte)
+
+    def _count_to(self, offset: int) -> None:
+        with open(self._path, "rb") as file:
+            if self._codec:
+                stream: Any = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self._codec)
+                at, lines = 0, 0
+            else:
+                stream, at, lines = file, self._offset, self._lines
+                file.seek(at)
+            while at < offset and (block := stream.read(min(BLOCK, offset - at))):
+                at, lines = at + len(block), lines + block.count(b"\n")
+        self._offset, self._lines = at, lines
+
+
+def _as(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
+    """A Parquet file's rows in the schema's types; times without a zone stay so."""
+    columns: list[pa.ChunkedArray] = []
+    for field in schema:
+        column = table.column(field.name)
+        dtype = field.type
+        if pa.types.is_timestamp(dtype) and pa.types.is_timestamp(column.type):
+            dtype = pa.timestamp(dtype.unit, "UTC" if column.type.tz else None)
+            # Spark keeps microseconds.
+            columns.append(column.cast(dtype, safe=False))
+            continue
+        try:
+            columns.append(column.cast(dtype))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise FeedChangedError(
+                f"column {field.name!r} of file {path} is of type {column.type}, which does not become {dtype}: {error}",
+                hint=RESUME,
+            ) from error
+    return pa.table(columns, names=schema.names)

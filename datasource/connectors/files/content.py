@@ -1,0 +1,183 @@
+"""What a file holds: its fingerprint, its line ends, its blocks of whole lines, decompressed if need be."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from ....conf.errors import FeedChangedError
+
+__all__ = [
+    "BLOCK",
+    "Block",
+    "codec_of",
+    "compressed_blocks",
+    "count_lines",
+    "fingerprint",
+    "head_length",
+    "last_line_end",
+    "line_end_after",
+    "line_ends",
+    "nth_line_end",
+    "plain_blocks",
+]
+
+# Parsed at once. Larger ones gain nothing and cost memory.
+BLOCK = 8 << 20
+_STEP = 1 << 20
+_HEAD = 256
+_TAIL = 512
+
+# Offset of its first byte, the bytes.
+Block = tuple[int, bytes]
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+def codec_of(file: BinaryIO, by_name: str | None) -> str | None:
+    """How a file is compressed, by its name or its first bytes."""
+    if by_name is not None:
+        return by_name
+    file.seek(0)
+    start = file.read(4)
+    return next((codec for magic, codec in _MAGIC.items() if start.startswith(magic)), None)
+
+
+def fingerprint(file: BinaryIO, head: int, to: int) -> str:
+    """A short hash of a file's first `head` bytes and of the last bytes before `to`."""
+    file.seek(0)
+    digest = hashlib.blake2b(file.read(head), digest_size=6)
+    start = max(0, to - _TAIL)
+    file.seek(start)
+    digest.update(file.read(to - start))
+    return digest.hexdigest()
+
+
+def head_length(size: int, header: int) -> int:
+    """How many first bytes the fingerprint covers: the header whole."""
+    return max(min(_HEAD, size), header)
+
+
+def line_ends(block: bytes) -> int:
+    """Where the last whole line of a block ends; 0 if none does."""
+    return block.rfind(b"\n") + 1
+
+
+def last_line_end(file: BinaryIO, low: int, high: int) -> int:
+    """Where the last whole line of the bytes [low, high) ends; `low` if none does."""
+    step = 4096
+    end = high
+    while end > low:
+        start = max(low, end - step)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end, step = start, _STEP
+    return low
+
+
+def line_end_after(file: BinaryIO, offset: int, high: int) -> int:
+    """Where the line ends that holds the byte at `offset`; `high` if that is first."""
+    step = 4096
+    file.seek(offset)
+    while offset < high:
+        block = file.read(min(step, high - offset))
+        if not block:
+            break
+        found = block.find(b"\n")
+        if found >= 0:
+            return offset + found + 1
+        offset, step = offset + len(block), _STEP
+    return high
+
+
+def nth_line_end(file: BinaryIO, low: int, high: int, count: int) -> tuple[int, int]:
+    """Where line number `count` of the bytes [low, high) ends, and how many lines end up to there."""
+    import numpy as np
+
+    file.seek(low)
+    seen = 0
+    while low < high:
+        block = file.read(min(_STEP, high - low))
+        if not block:
+            break
+        here = block.count(b"\n")
+        if seen + here >= count:
+            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == 10)
+            return low + int(ends[count - seen - 1]) + 1, count
+        seen, low = seen + here, low + len(block)
+    return low, seen
+
+
+def plain_blocks(
+    file: BinaryIO, path: str, low: int, high: int, cut: Callable[[bytes], int] = line_ends, *, size: int = BLOCK
+) -> Iterator[Block]:
+    """The bytes [low, high) in blocks of whole lines; the last one ends at `high`."""
+    file.seek(low)
+    rest = b""
+    while low + len(rest) < high:
+        more = file.read(min(size, high - low - len(rest)))
+        if not more:
+            raise FeedChangedError(
+                f"file {path} ends at byte {low + len(rest)}, and bytes up to {high} of it were to be read: it has shrunk",
+                hint="restore the file and restart, or start with a new checkpoint",
+            )
+        block = rest + more if rest else more
+        end = len(block) if low + len(block) == high else cut(block)
+        if end:
+            yield low, block[:end] if end < len(block) else block
+            low += end
+        rest = block[end:]
+
+
+def compressed_blocks(
+    file: BinaryIO, codec: str, cut: Callable[[bytes], int] = line_ends, *, size: int = BLOCK
+) -> Iterator[Block]:
+    """A compressed file's text in blocks of whole lines, in bounded memory; the last one may lack a line end.
+
+    Raises
+    ------
+    OSError
+        The file is damaged, or ends too early.
+    """
+    file.seek(0)
+    low, rest = 0, b""
+    with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec) as stream:
+        while True:
+            pieces, length = [rest], len(rest)
+            wanted = size
+            while wanted > 0 and (more := stream.read(wanted)):
+                pieces.append(more)
+                wanted -= len(more)
+            block = b"".join(pieces)
+            if len(block) == length:
+                break
+            end = cut(block)
+            if end:
+                yield low, block[:end]
+                low += end
+            rest = block[end:]
+    if rest:
+        yield low, rest
+
+
+def count_lines(path: str, codec: str) -> int:
+    """How many lines a compressed file holds at most; decompresses all of it.
+
+    Raises
+    ------
+    OSError
+        The file is damaged, or ends too early.
+    """
+    if os.path.getsize(path) == 0:
+        raise OSError("it is empty")
+    lines, last = 0, b"\n"
+    with pa.OSFile(path) as raw, pa.CompressedInputStream(raw, codec) as stream:
+        while block := stream.read(_STEP):
+            lines += block.count(b"\n")
+            last = block[-1:]
+    return lines + (last != b"\n")

@@ -1,0 +1,167 @@
+"""Which files there are: complete passes over the paths, at once while that is quick, in the background when it is not."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+
+from ....conf.errors import FeedChangedError
+from .paths import Seen, find
+
+__all__ = ["Changes", "Discovery"]
+
+# A pass that takes longer than this goes to the background, at a tenth of one core.
+_QUICK_SECONDS = 0.05
+_REST = 9
+# Files that changed last are looked at each time, so that a growing file in a vast folder is followed without delay.
+_HOT = 128
+
+Changes = tuple[dict[str, Seen], set[str]]
+
+
+class Discovery:
+    """Follows the files under some paths.
+
+    Parameters
+    ----------
+    roots : sequence of str
+        Absolute paths, directories or patterns. A file under two of them belongs to the first.
+    recursive, name_filter
+        As the options say.
+    """
+
+    def __init__(self, roots: Sequence[str], *, recursive: bool, name_filter: str | None) -> None:
+        self._roots = tuple(roots)
+        self._recursive = recursive
+        self._filter = name_filter
+        self._files: dict[str, Seen] = {}
+        self._changed: dict[str, Seen] = {}
+        self._gone: set[str] = set()
+        self._hot: dict[str, None] = {}
+        self._looked: set[str] = set()
+        self._frozen = False
+        self._passed = False
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._stop = threading.Event()
+        self._state = threading.Lock()
+        self._passing = threading.Lock()
+        self.seconds = 0.0
+
+    def freeze(self) -> None:
+        """Make one complete pass, and stay with what it finds."""
+        self._frozen = False
+        self._pass()
+        self._frozen = True
+        self._stop.set()
+
+    def changes(self) -> Changes:
+        """New and changed files, and files gone, since the last call. The first call gives all files as new."""
+        self._refresh()
+        with self._state:
+            found, gone = self._changed, self._gone
+            self._changed, self._gone = {}, set()
+        return found, gone
+
+    def everything(self) -> dict[str, Seen]:
+        """All files known now; what :meth:`changes` would give is included and forgotten."""
+        self._refresh()
+        with self._state:
+            self._changed, self._gone = {}, set()
+            return dict(self._files)
+
+    def _refresh(self) -> None:
+        if self._frozen:
+            return
+        if self._error is not None:
+            raise self._error
+        if not self._passed or self.seconds < _QUICK_SECONDS:
+            self._pass()
+            return
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=_follow, args=(weakref.ref(self), self._stop), daemon=True)
+            self._thread.start()
+        self._look_at_hot()
+
+    def _look_at_hot(self) -> None:
+        for path in list(self._hot):
+            try:
+                stat = os.stat(path)
+            except FileNotFoundError:
+                self._hot.pop(path, None)
+                continue
+            with self._state:
+                known = self._files.get(path)
+                if known is None or self._frozen:
+                    continue
+                seen = (stat.st_size, stat.st_mtime_ns, known[2])
+                if seen != known:
+                    self._files[path] = self._changed[path] = seen
+                    self._looked.add(path)
+
+    def _pass(self) -> None:
+        with self._passing:
+            began = time.monotonic()
+            with self._state:
+                self._looked.clear()
+            found: dict[str, Seen] = {}
+            try:
+                # The first path that a file lies under names its feed, so the last one is listed first.
+                for root in range(len(self._roots) - 1, -1, -1):
+                    found.update(find(self._roots[root], root, recursive=self._recursive, name_filter=self._filter))
+            except OSError as error:
+                raise FeedChangedError(
+                    f"the files under {', '.join(self._roots)} cannot be listed: {error}",
+                    hint="restore access and restart; the query resumes where it stopped",
+                ) from error
+            with self._state:
+                if self._frozen:
+                    return
+                before = self._files
+                changed = {path: seen for path, seen in found.items() if before.get(path) != seen}
+                # What was looked at since this pass began is newer than what the pass saw.
+                for path in self._looked & found.keys():
+                    found[path] = before[path]
+                    changed.pop(path, None)
+                new = sum(1 for path in changed if path not in before)
+                gone = before.keys() - found.keys() if len(found) - new < len(before) else set()
+                self._files = found
+                self._changed.update(changed)
+                self._gone = (self._gone | gone) - found.keys() if gone or self._gone else self._gone
+                for path in gone:
+                    self._changed.pop(path, None)
+                for path in list(changed)[-_HOT:]:
+                    self._hot.pop(path, None)
+                    self._hot[path] = None
+                while len(self._hot) > _HOT:
+                    del self._hot[next(iter(self._hot))]
+            self.seconds = time.monotonic() - began
+            self._passed = True
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stop.set()
+
+
+def _follow(reference: weakref.ref[Discovery], stop: threading.Event) -> None:
+    # Holds no reference while it rests, so that a forgotten discovery ends its thread.
+    while True:
+        discovery = reference()
+        if discovery is None:
+            return
+        rest = max(0.2, _REST * discovery.seconds)
+        del discovery
+        if stop.wait(rest):
+            return
+        discovery = reference()
+        if discovery is None:
+            return
+        try:
+            discovery._pass()  # pyright: ignore[reportPrivateUsage]
+        except BaseException as error:  # noqa: BLE001 - raised where the query can see it
+            discovery._error = error  # pyright: ignore[reportPrivateUsage]
+            return
+        del discovery

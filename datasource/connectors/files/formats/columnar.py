@@ -1,0 +1,65 @@
+"""Parquet, by ranges of row groups."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from .....conf.errors import FeedChangedError
+
+__all__ = ["Footer", "footer", "read_groups"]
+
+_ROWS = 262_144
+
+
+@dataclasses.dataclass(frozen=True)
+class Footer:
+    """What a finished Parquet file says of itself.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of its rows.
+    rows, sizes : sequence of int
+        Of each row group; sizes are bytes in the file.
+    """
+
+    schema: pa.Schema
+    rows: Sequence[int]
+    sizes: Sequence[int]
+
+
+def footer(path: str) -> Footer | None:
+    """The footer of a file, or ``None`` if it is not written yet."""
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+            sizes = [
+                sum(group.column(each).total_compressed_size for each in range(group.num_columns)) for group in groups
+            ]
+            return Footer(file.schema_arrow, [group.num_rows for group in groups], sizes)
+    except pa.ArrowInvalid:
+        return None
+
+
+def read_groups(path: str, low: int, high: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows of the row groups [low, high), in pieces."""
+    import pyarrow.parquet as parquet
+
+    try:
+        with parquet.ParquetFile(path, memory_map=True) as file:
+            batches: Any = file.iter_batches(
+                _ROWS, row_groups=list(range(low, high)), columns=list(columns), use_threads=False
+            )
+            for batch in batches:
+                yield pa.Table.from_batches([batch])
+    except (pa.ArrowInvalid, OSError) as error:
+        raise FeedChangedError(
+            f"row groups {low} to {high} of {path} cannot be read: {error}",
+            hint="restore the file as it was and restart, or start with a new checkpoint",
+        ) from error

@@ -1,0 +1,252 @@
+"""CSV and its kin, by pyarrow's parser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .....conf.errors import SchemaError
+from .lines import Head, Int64s, LineFormat, LineParser, rows_between
+
+__all__ = ["DelimitedFormat", "DelimitedParser"]
+
+_BOM = b"\xef\xbb\xbf"
+_COUNT = re.compile(r"Expected (\d+) columns, got (\d+)")
+_VALUE = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to (.+?): (.*)", re.DOTALL)
+_ZONE = re.compile(r"In CSV column #(\d+): .*expected (?:a|no) zone offset", re.DOTALL)
+
+
+class DelimitedFormat(LineFormat):
+    """Lines of fields between separators.
+
+    Parameters
+    ----------
+    header : bool
+        Whether each file begins with a line of column names.
+    sep, quote, null_value : str
+        As the options say.
+    multi_line : bool
+        Whether quoted fields may hold line ends.
+    """
+
+    name = "csv"
+
+    def __init__(self, *, header: bool, sep: str, quote: str, multi_line: bool, null_value: str) -> None:
+        self.header = header
+        self.sep = sep
+        self.quote = quote
+        self.multi_line = multi_line
+        self.null_values = tuple(dict.fromkeys(("", null_value)))
+
+    def head(self, start: bytes, *, complete: bool) -> Head | None:
+        """The column names and where the data begins; without a header only that."""
+        begin = len(_BOM) if start.startswith(_BOM) else 0
+        if not self.header:
+            if len(start) < len(_BOM) and _BOM.startswith(start) and not complete:
+                return None
+            return Head(begin)
+        # Blank lines before the header are skipped, as pyarrow and Spark do.
+        while begin < len(start) and start[begin] in b"\r\n":
+            begin += 1
+        end = start.find(b"\n", begin)
+        while end >= 0 and self.multi_line and start.count(self.quote.encode(), begin, end) % 2:
+            end = start.find(b"\n", end + 1)
+        if end < 0:
+            if not complete or begin >= len(start):
+                return None
+            end = len(start) - 1
+        return Head(end + 1, self._names(start[begin : end + 1]))
+
+    def infer(self, sample: bytes, head: Head) -> pa.Schema:
+        """What pyarrow makes of the sample; lines with a wrong number of fields are passed over."""
+        import pyarrow.csv as csv
+
+        names = head.columns
+        if names is None:
+            first = sample[: sample.find(b"\n") + 1 or len(sample)]
+            names = [f"_c{number}" for number in range(len(self._names(first, filled=True)))]
+        table = csv.read_csv(
+            pa.BufferReader(sample),
+            read_options=csv.ReadOptions(use_threads=False, column_names=names, block_size=len(sample) + 1),
+            parse_options=self.parse_options(skip_wrong=True),
+            convert_options=csv.ConvertOptions(**self.nulls()),
+        )
+        return table.schema
+
+    def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> DelimitedParser:
+        """A parser for a file with these columns."""
+        return DelimitedParser(self, head.columns or schema.names, schema, columns)
+
+    def last_end(self, block: bytes) -> int:
+        """Where the last whole row ends; with `multiLine`, line ends within quotes are none."""
+        end = block.rfind(b"\n") + 1
+        if not self.multi_line:
+            return end
+        mark = self.quote.encode()
+        odd = block.count(mark, 0, end) % 2
+        while end and odd:
+            before = block.rfind(b"\n", 0, end - 1) + 1
+            odd ^= block.count(mark, before, end) % 2
+            end = before
+        return end
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse types that text fields cannot hold."""
+        import pyarrow.csv as csv
+
+        for field in schema:
+            try:
+                csv.read_csv(
+                    pa.BufferReader(b"\n"),
+                    read_options=csv.ReadOptions(use_threads=False, column_names=["a", "b"]),
+                    convert_options=csv.ConvertOptions(column_types={"a": field.type}),
+                )
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+                raise SchemaError(
+                    f"column {field.name!r} is of type {field.type}, which a CSV field cannot hold",
+                    hint="give it as STRING, and take it apart in the query",
+                ) from error
+
+    def parse_options(self, *, skip_wrong: bool = False) -> Any:
+        """pyarrow's own options for the shape of lines."""
+        import pyarrow.csv as csv
+
+        return csv.ParseOptions(
+            delimiter=self.sep,
+            quote_char=self.quote,
+            newlines_in_values=self.multi_line,
+            invalid_row_handler=(lambda _: "skip") if skip_wrong else None,
+        )
+
+    def nulls(self) -> dict[str, Any]:
+        """pyarrow's own options for nulls: as in Spark, an empty field is null and "" is an empty string."""
+        return {"null_values": list(self.null_values), "strings_can_be_null": True, "quoted_strings_can_be_null": False}
+
+    def _names(self, line: bytes, *, filled: bool = False) -> list[str]:
+        import pyarrow.csv as csv
+
+        try:
+            table = csv.read_csv(
+                pa.BufferReader(line.rstrip(b"\r\n") + b"\n"),
+                read_options=csv.ReadOptions(use_threads=False, block_size=len(line) + 2),
+                parse_options=self.parse_options(),
+            )
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise SchemaError(f"the line of column names {line[:200]!r} cannot be read: {error}") from error
+        names = [name or f"_c{number}" for number, name in enumerate(table.column_names)]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice and not filled:
+            raise SchemaError(
+                "the column name"
+                + ("s " if len(twice) > 1 else " ")
+                + ", ".join(map(repr, twice))
+                + " occurs twice in a header",
+                expected="each column named once",
+                hint="rename one of them in the file, or set header=false and name the columns with the option `schema`",
+            )
+        return names
+
+
+class DelimitedParser(LineParser):
+    """Parses the lines of one file into the columns asked for, by name."""
+
+    def __init__(
+        self, form: DelimitedFormat, names: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None
+    ) -> None:
+        self._form = form
+        self._names = list(names)
+        self._wanted = list(columns) if columns is not None else schema.names
+        self._types: dict[str, pa.DataType] = {field.name: field.type for field in schema if field.name in self._wanted}
+        self._quote = form.quote.encode()
+
+    def parse(self, block: bytes) -> pa.Table:
+        """The rows of a block. A timestamp column comes without a zone if the text of the block names none."""
+        import pyarrow.csv as csv
+
+        for _ in range(2 * len(self._types) + 1):
+            try:
+                return csv.read_csv(
+                    pa.BufferReader(block),
+                    read_options=csv.ReadOptions(
+                        use_threads=False, column_names=self._names, block_size=len(block) + 1
+                    ),
+                    parse_options=self._form.parse_options(),
+                    convert_options=csv.ConvertOptions(
+                        column_types=self._types, include_columns=self._wanted or self._names[:1], **self._form.nulls()
+                    ),
+                ).select(self._wanted)
+            except pa.ArrowInvalid as error:
+                if not self._other_zone(error):
+                    raise
+        raise pa.ArrowInvalid("times with and without a zone")
+
+    def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
+        """Start and end of each row; with `multiLine` a row may hold line ends."""
+        data = np.frombuffer(block, np.uint8)
+        ends = np.flatnonzero(data == 10) + 1
+        if self._form.multi_line:
+            quotes = np.flatnonzero(data == self._quote[0])
+            ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        return rows_between(block, ends)
+
+    def quick_count(self, block: bytes) -> int:
+        """How many rows there are if no line is blank."""
+        if self._form.multi_line and self._quote in block:
+            return len(self.spans(block)[0])
+        return super().quick_count(block)
+
+    def doubtful(self, block: bytes) -> bool:
+        """Whether a quote may have swallowed a line end without the count showing it."""
+        if self._quote not in block:
+            return False
+        if self._form.multi_line:
+            return block.count(self._quote) % 2 == 1
+        if b"\r" in block and block.count(b"\r") != block.count(b"\r\n") and block.count(b"\n") > 1:
+            return True
+        line = block[block.rfind(b"\n", 0, max(0, len(block) - 1)) + 1 :]
+        if line.count(self._quote) % 2 == 0:
+            return False
+        # An open quote would join the line to itself.
+        line = line.rstrip(b"\r\n") + b"\n"
+        try:
+            return self.parse(line + line).num_rows != 2
+        except pa.ArrowInvalid:
+            return True
+
+    def reason(self, error: Exception) -> str:
+        """pyarrow's complaint in plain words."""
+        text = str(error)
+        if found := _COUNT.search(text):
+            return f"{found.group(2)} fields instead of {found.group(1)}"
+        if found := _VALUE.search(text):
+            column = int(found.group(1))
+            name = self._names[column] if column < len(self._names) else str(column)
+            detail = found.group(3).removeprefix("invalid value ")
+            if "UTF8" in detail:
+                return f"column {name!r} is not UTF-8"
+            return f"{detail} in column {name!r} is not of type {found.group(2)}"
+        return text.removeprefix("CSV parse error: ")
+
+    def wrong_count(self, line: bytes, rows: int) -> str:
+        """An open quote, or a carriage return amid the line."""
+        if line.count(self._quote) % 2:
+            return "a quote is opened and not closed in this line (multiLine=true allows line ends within quotes)"
+        return super().wrong_count(line, rows) + (
+            ", divided by a bare carriage return" if b"\r" in line.rstrip(b"\r\n") else ""
+        )
+
+    def _other_zone(self, error: Exception) -> bool:
+        """Whether a time column is to be tried with a zone instead of without, or the reverse."""
+        found = _ZONE.search(str(error))
+        if found is None or int(found.group(1)) >= len(self._names):
+            return False
+        name = self._names[int(found.group(1))]
+        dtype = self._types.get(name)
+        if dtype is None or not pa.types.is_timestamp(dtype):
+            return False
+        self._types[name] = pa.timestamp(dtype.unit, None if dtype.tz else "UTC")
+        return True

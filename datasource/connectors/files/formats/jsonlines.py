@@ -1,0 +1,140 @@
+"""JSON, one object a line, by pyarrow's parser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from .....conf.errors import SchemaError
+from .lines import Head, LineFormat, LineParser
+
+__all__ = ["JsonFormat", "JsonParser"]
+
+_BOM = b"\xef\xbb\xbf"
+_CHANGED = re.compile(r"Column\(/?(.*?)\) changed from (\w+) to (\w+)")
+_FAILED = re.compile(r"Failed to convert JSON to (.+?), couldn't parse:(.*)", re.DOTALL)
+_WORDS = {"object": "an object", "array": "an array", "null": "null"}
+
+
+class JsonFormat(LineFormat):
+    """Lines that each hold one object. An absent member is null; a member that is no column is passed over."""
+
+    name = "json"
+
+    def head(self, start: bytes, *, complete: bool) -> Head | None:
+        """Where the data begins."""
+        if len(start) < len(_BOM) and _BOM.startswith(start) and not complete:
+            return None
+        return Head(len(_BOM) if start.startswith(_BOM) else 0)
+
+    def infer(self, sample: bytes, head: Head) -> pa.Schema:
+        """What pyarrow makes of the sample; lines that are no objects are passed over."""
+        del head
+        try:
+            return _read(sample).schema
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            pass
+        lines = [line for line in sample.split(b"\n") if line.strip() and _is_object(line)]
+        try:
+            return _read(b"\n".join(lines) + b"\n").schema
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise SchemaError(
+                f"no one schema fits the objects: {_plain(error)}",
+                hint='name the columns and their types with the option `schema`, such as "a BIGINT, b STRING"',
+            ) from error
+
+    def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> JsonParser:
+        """A parser for all columns or some."""
+        del head
+        return JsonParser(schema, schema.names if columns is None else columns)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse types that pyarrow does not read from JSON."""
+        for field in schema:
+            try:
+                _read(b"{}\n", pa.schema([field]))
+            except pa.ArrowNotImplementedError as error:
+                raise SchemaError(
+                    f"column {field.name!r} is of type {field.type}, which cannot be read from JSON",
+                    hint="give objects as STRUCT, with their members named",
+                ) from error
+
+
+class JsonParser(LineParser):
+    """Parses objects into the columns asked for."""
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[str]) -> None:
+        fields = [schema.field(name) for name in columns]
+        # Times are read as text first: pyarrow would take one without a zone for UTC without saying so.
+        self._times = {field.name: field.type for field in fields if pa.types.is_timestamp(field.type)}
+        self._columns = list(columns)
+        self._schema = pa.schema([pa.field(f.name, pa.string() if f.name in self._times else f.type) for f in fields])
+
+    def parse(self, block: bytes) -> pa.Table:
+        """The rows of a block. A timestamp column comes without a zone if the text of the block names none."""
+        if not block.isascii():
+            try:
+                block.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise pa.ArrowInvalid("the text is not UTF-8") from error
+        if not block.strip():
+            return self._schema.empty_table()
+        table = _read(block, self._schema)
+        for name, dtype in self._times.items():
+            at = self._columns.index(name)
+            table = table.set_column(at, name, self._time(table.column(at), name, dtype))
+        return table.select(self._columns)
+
+    def reason(self, error: Exception) -> str:
+        """pyarrow's complaint in plain words."""
+        return _plain(error)
+
+    def wrong_count(self, line: bytes, rows: int) -> str:
+        """Nothing or several objects in one line."""
+        del line
+        return "the line holds no object" if rows == 0 else f"the line holds {rows} objects"
+
+    def _time(self, column: pa.ChunkedArray, name: str, dtype: pa.DataType) -> pa.ChunkedArray:
+        try:
+            return column.cast(dtype)
+        except pa.ArrowInvalid as error:
+            if "zone offset" not in str(error):
+                raise pa.ArrowInvalid(f"{str(error)[:200]} (column {name!r})") from error
+        other = pa.timestamp(dtype.unit, None if dtype.tz else "UTC")
+        converted = column.cast(other)
+        self._times[name] = other
+        return converted
+
+
+def _read(block: bytes, schema: pa.Schema | None = None) -> pa.Table:
+    import pyarrow.json as json
+
+    # One block: pyarrow would infer types from the first alone, and lose its place in the next.
+    return json.read_json(
+        pa.BufferReader(block),
+        read_options=json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+        parse_options=json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+        ),
+    )
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return _read(line + b"\n").num_rows == 1
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        return False
+
+
+def _plain(error: Exception) -> str:
+    text = str(error)
+    if found := _CHANGED.search(text):
+        name, before, now = found.groups()
+        if not name:
+            return f"the line is {_WORDS.get(now, 'a ' + now)} and not an object"
+        return f"member {name!r} is {_WORDS.get(now, 'a ' + now)} and not {_WORDS.get(before, 'a ' + before)}"
+    if found := _FAILED.search(text):
+        return f"{found.group(2)!r} is not of type {found.group(1)}"
+    return re.sub(r" in row \d+$", "", text.removeprefix("JSON parse error: ")).rstrip(".")

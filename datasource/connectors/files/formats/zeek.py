@@ -1,0 +1,205 @@
+"""Zeek's tab-separated logs, by their own header."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .....conf.errors import FeedChangedError, SchemaError
+from .lines import Head, Int64s, LineFormat, LineParser, rows_between
+
+__all__ = ["ZeekFormat", "ZeekParser"]
+
+_TYPES = {
+    "time": pa.timestamp("us", "UTC"), "interval": pa.float64(), "double": pa.float64(), "bool": pa.bool_(),
+    "count": pa.int64(), "int": pa.int64(), "port": pa.int64(),
+}  # fmt: skip
+_NESTED = re.compile(r"(?:set|vector)\[(\w+)\]$")
+_SECONDS = pa.decimal128(28, 9)
+_COMMENT = 35
+
+
+class ZeekFormat(LineFormat):
+    """Logs whose header names fields and types; lines that begin with # are no rows.
+
+    A time is an instant in UTC, exact to the microsecond; an interval is a number of seconds; sets and vectors are lists.
+    """
+
+    name = "zeek"
+
+    def head(self, start: bytes, *, complete: bool) -> Head | None:
+        """The header: everything up to the first line that does not begin with #."""
+        header: dict[str, list[str]] = {}
+        separator, offset = "\t", 0
+        while start[offset : offset + 1] == b"#":
+            end = start.find(b"\n", offset)
+            if end < 0:
+                break
+            line = start[offset:end].decode("utf-8", "replace").rstrip("\r")
+            if line.startswith("#separator"):
+                separator = _unescaped(line[len("#separator") :].strip(" "))
+            else:
+                name, *values = line.split(separator)
+                header[name] = values
+            offset = end + 1
+            if "#fields" in header and "#types" in header:
+                break
+        if "#fields" not in header or "#types" not in header:
+            if not complete and (not start or start[offset : offset + 1] in (b"#", b"")):
+                return None
+            if not start:
+                return None
+            raise SchemaError(
+                "the file has no #fields and #types before its rows", expected="a Zeek log with its header"
+            )
+        names, types = header["#fields"], header["#types"]
+        if len(names) != len(types) or len(set(names)) != len(names):
+            raise SchemaError(
+                f"the header's {len(names)} #fields and {len(types)} #types do not fit, or a name occurs twice"
+            )
+        return Head(
+            offset,
+            names,
+            types=dict(zip(names, types, strict=True)),
+            separator=separator,
+            inner=_unescaped(header.get("#set_separator", [","])[0]),
+            empty=header.get("#empty_field", ["(empty)"])[0],
+            unset=header.get("#unset_field", ["-"])[0],
+        )
+
+    def infer(self, sample: bytes, head: Head) -> pa.Schema:
+        """What the header says."""
+        del sample
+        return pa.schema([pa.field(name, _arrow_type(kind)) for name, kind in head.extra["types"].items()])
+
+    def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> ZeekParser:
+        """A parser for a log with this header."""
+        return ZeekParser(head, schema, schema.names if columns is None else columns)
+
+
+class ZeekParser(LineParser):
+    """Parses the lines of one log into the columns asked for."""
+
+    def __init__(self, head: Head, schema: pa.Schema, columns: Sequence[str]) -> None:
+        self._head = head
+        self._schema = pa.schema([schema.field(name) for name in columns])
+        assert head.columns is not None
+        self._names = list(head.columns)
+        kinds: Mapping[str, str] = head.extra["types"]
+        self._kinds = {name: kinds[name] for name in columns}
+        self._fields = f"#fields{head.extra['separator']}{head.extra['separator'].join(self._names)}".encode()
+
+    def parse(self, block: bytes) -> pa.Table:
+        """The rows of a block, its # lines left out."""
+        import pyarrow.csv as csv
+
+        if block[:1] == b"#" or b"\n#" in block:
+            block = self._without_comments(block)
+        if not block.strip(b"\r\n"):
+            return self._schema.empty_table()
+        read_as = {name: _read_as(kind) for name, kind in self._kinds.items()}
+        raw = csv.read_csv(
+            pa.BufferReader(block),
+            read_options=csv.ReadOptions(use_threads=False, column_names=self._names, block_size=len(block) + 1),
+            parse_options=csv.ParseOptions(
+                delimiter=self._head.extra["separator"], quote_char=False, double_quote=False
+            ),
+            convert_options=csv.ConvertOptions(
+                column_types=read_as,
+                include_columns=list(read_as) or self._names[:1],
+                null_values=[self._head.extra["unset"]],
+                true_values=["T"],
+                false_values=["F"],
+                strings_can_be_null=True,
+            ),
+        )
+        columns: list[pa.ChunkedArray] = []
+        for field in self._schema:
+            column = self._converted(raw.column(field.name), self._kinds[field.name])
+            columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+        return pa.table(columns, schema=self._schema) if columns else raw.select([])
+
+    def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
+        """Start and end of each line that is a row."""
+        return rows_between(block, np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1, _COMMENT)
+
+    def reason(self, error: Exception) -> str:
+        """pyarrow's complaint in plain words."""
+        text = str(error)
+        if found := re.search(r"Expected (\d+) columns, got (\d+)", text):
+            return f"{found.group(2)} fields instead of {found.group(1)}"
+        if found := re.search(
+            r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to .+?: (.*)", text, re.DOTALL
+        ):
+            name = self._names[int(found.group(1))]
+            return f"{found.group(2).removeprefix('invalid value ')} in field {name!r} is not a {self._kinds.get(name, 'string')}"
+        return text.removeprefix("CSV parse error: ")
+
+    def _without_comments(self, block: bytes) -> bytes:
+        lines = block.splitlines(keepends=True) if b"\r" not in block else [line + b"\n" for line in block.split(b"\n")]
+        for line in lines:
+            if line.startswith(b"#fields") and line.rstrip(b"\r\n") != self._fields:
+                raise FeedChangedError(
+                    f"a Zeek log changes its fields amid the file, to {line.rstrip().decode('utf-8', 'replace')}",
+                    expected=self._fields.decode(),
+                    hint="divide the file before that header, and read the parts as feeds of their own",
+                )
+        return b"".join(line for line in lines if not line.startswith(b"#"))
+
+    def _converted(self, column: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
+        nested = _NESTED.match(kind)
+        if kind == "time":
+            return pa.chunked_array([_instants(chunk) for chunk in column.chunks], _TYPES["time"])
+        if nested:
+            return pa.chunked_array([self._list(chunk, nested.group(1)) for chunk in column.chunks], _arrow_type(kind))
+        if pa.types.is_string(column.type):
+            return pc.if_else(pc.equal(column, self._head.extra["empty"]), "", column)
+        return column
+
+    def _list(self, column: pa.Array, kind: str) -> pa.Array:
+        dtype = _TYPES.get(kind, pa.string())
+        empty = pc.equal(column, self._head.extra["empty"]).fill_null(False)
+        parts = pc.split_pattern(column, self._head.extra["inner"])
+        counts = pc.if_else(empty, 0, pc.list_value_length(parts).fill_null(0)).to_numpy(zero_copy_only=False)
+        values = pc.list_flatten(parts.filter(pc.invert(empty)))
+        values = pc.if_else(pc.equal(values, self._head.extra["unset"]), pa.scalar(None, pa.string()), values)
+        if kind == "time":
+            values = _instants(values.cast(_SECONDS))
+        elif kind == "bool":
+            values = pc.equal(values, "T")
+        else:
+            values = values.cast(dtype)
+        offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), values, mask=column.is_null() if column.null_count else None)
+
+
+def _instants(seconds: pa.Array) -> pa.Array:
+    """Instants of decimal seconds since the epoch, cut to the microsecond, without passing through floating point."""
+    seconds = pa.concat_arrays([seconds])
+    if seconds.offset:
+        seconds = seconds.take(pa.array(np.arange(len(seconds))))
+    buffer = seconds.buffers()[1]
+    # The low half of each 128-bit number of nanoseconds: it holds all years up to 2262.
+    low = np.frombuffer(buffer, np.int64, 2 * len(seconds))[::2] if len(seconds) else np.empty(0, np.int64)
+    mask = seconds.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(low // 1000, pa.int64(), mask=mask if mask.any() else None).cast(_TYPES["time"])
+
+
+def _read_as(kind: str) -> pa.DataType:
+    return _SECONDS if kind == "time" else _TYPES.get(kind, pa.string())
+
+
+def _arrow_type(kind: str) -> pa.DataType:
+    nested = _NESTED.match(kind)
+    if nested:
+        return pa.list_(_TYPES.get(nested.group(1), pa.string()))
+    return _TYPES.get(kind, pa.string())
+
+
+def _unescaped(text: str) -> str:
+    r"""Zeek writes separators as \x09."""
+    return re.sub(r"\\x([0-9a-fA-F]{2})", lambda found: chr(int(found.group(1), 16)), text)

@@ -1,0 +1,204 @@
+"""How far the files reach beyond a position: what was seen and when, in order of arrival."""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Mapping
+
+from ....conf.errors import FeedChangedError
+from ..contract import Position
+from .content import fingerprint
+from .paths import Seen, natural_key
+from .positions import Entry, Ledger
+
+__all__ = ["RESUME", "Frontier", "changed"]
+
+RESUME = (
+    "restore the file as it was and restart, or start with a new checkpoint, which reads everything again; "
+    "let a writer only append, or give new content a new name"
+)
+
+# Arrival, time of the last change, natural order of names, path.
+_Turn = tuple[int, int, list[tuple[int, "int | str"]], str]
+
+
+def changed(path: str, what: str) -> FeedChangedError:
+    """The error for a file that is no longer what was recorded of it."""
+    return FeedChangedError(
+        f"file {path} {what}", expected="files that stay as they are, or grow at the end", hint=RESUME
+    )
+
+
+class Frontier:
+    """What is known beyond one position.
+
+    Parameters
+    ----------
+    position : mapping
+        The position that the entries begin with; kept up to date by the owner.
+    folder : str, optional
+        Where the ledger keeps its list.
+    feed_of : callable
+        The feed of a path that was found under the path with a number.
+    """
+
+    def __init__(self, position: Position, folder: str | None, feed_of: Callable[[str, int], str]) -> None:
+        self.position = position
+        self.ledger = Ledger(position, folder)
+        # Paths seen whose last line is unfinished, or that are not complete yet; they wait for a change.
+        self.held: dict[str, str] = {}
+        self.turns: dict[str, list[_Turn]] = {}
+        self._feed_of = feed_of
+        self._feeds: dict[str, str] = {}
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        """All files, by path."""
+        return self.ledger.entries
+
+    def feed(self, path: str) -> str:
+        """The feed that a file belongs to."""
+        return self._feeds[path]
+
+    def start(self, files: Mapping[str, Seen], now_us: int) -> None:
+        """Take in all files there are, after the ledger was loaded."""
+        for path, seen in files.items():
+            entry = self.entries.get(path)
+            if entry is not None:
+                self._feeds[path] = self._feed_of(path, seen[2])
+                if entry.segments:
+                    self._enqueue(path, entry)
+                elif _unfinished(entry):
+                    self.held[path] = "unfinished"
+            self.see(path, seen, now_us)
+        self.vanish(
+            [
+                path
+                for path, entry in self.entries.items()
+                if path not in files and (entry.segments or _unfinished(entry))
+            ]
+        )
+
+    def see(self, path: str, seen: Seen, now_us: int) -> None:
+        """Take in a file's state now.
+
+        Raises
+        ------
+        FeedChangedError
+            It has shrunk, or is not what was consumed.
+        """
+        size, mtime_ns, root = seen
+        entry = self.entries.get(path)
+        if entry is None:
+            entry = self.entries[path] = Entry()
+            self._feeds[path] = self._feed_of(path, root)
+        elif entry.size == size and entry.mtime_ns == mtime_ns:
+            return
+        elif path not in self._feeds:
+            self._feeds[path] = self._feed_of(path, root)
+        self._check(path, entry, size)
+        self.held.pop(path, None)
+        entry.size, entry.mtime_ns = size, mtime_ns
+        if entry.kind in ("", "text"):
+            if size > entry.end:
+                self._extend(path, entry, size, now_us)
+        elif entry.segments:
+            # A whole file that changed before its turn: what counts is its last state.
+            entry.segments[:] = [(size, entry.segments[0][1])]
+        elif not entry.mark and size:
+            self._extend(path, entry, size, now_us)
+        self.ledger.touch(path)
+
+    def again(self, path: str, now_us: int) -> None:
+        """Let a held file take its turn once more."""
+        entry = self.entries[path]
+        del self.held[path]
+        if entry.size > entry.end:
+            self._extend(path, entry, entry.size, now_us)
+
+    def hold(self, path: str, why: str) -> None:
+        """Put a file aside until it changes: what was seen of it beyond its consumed part is not to be read yet."""
+        self.entries[path].segments.clear()
+        self.held[path] = why
+
+    def vanish(self, paths: list[str]) -> None:
+        """Take in that files are gone; those that were consumed may go."""
+        for path in paths:
+            entry = self.entries.get(path)
+            if entry is None or os.path.exists(path):
+                continue
+            self.held.pop(path, None)
+            if entry.segments or _unfinished(entry):
+                left = entry.size - entry.to if entry.kind in ("", "text") else entry.size
+                raise changed(path, f"has disappeared before all of it was consumed; {left} bytes of it are missing")
+
+    def consumed(self, path: str) -> None:
+        """Note that some of an entry was consumed, and let it take its next turn."""
+        entry = self.entries[path]
+        self.ledger.touch(path)
+        if entry.segments:
+            self._enqueue(path, entry)
+
+    def backlog(self) -> dict[str, int]:
+        """Files that wait, and how many bytes of them."""
+        waiting = [self.entries[path] for path in {turn[3] for turns in self.turns.values() for turn in turns}]
+        waiting = [entry for entry in waiting if entry.segments]
+        return {
+            "files": len(waiting),
+            "bytes": sum(entry.end - (entry.to if entry.kind != "parquet" else 0) for entry in waiting),
+        }
+
+    def peek(self, feed: str) -> tuple[str, int | None] | None:
+        """The file whose turn it is in a feed, and the arrival of the next one's rows."""
+        turns = self.turns.get(feed)
+        while turns:
+            arrival, _, _, path = turns[0]
+            segments = self.entries[path].segments
+            if not segments or segments[0][1] != arrival:
+                heapq.heappop(turns)
+                continue
+            following = min((turn[0] for turn in turns[1:3]), default=None)
+            return path, following
+        self.turns.pop(feed, None)
+        return None
+
+    def pop(self, feed: str) -> None:
+        """End a file's turn."""
+        heapq.heappop(self.turns[feed])
+
+    def _extend(self, path: str, entry: Entry, size: int, now_us: int) -> None:
+        first = not entry.segments
+        entry.see(size, now_us)
+        if first:
+            self._enqueue(path, entry)
+
+    def _enqueue(self, path: str, entry: Entry) -> None:
+        turn = (entry.segments[0][1], entry.mtime_ns, natural_key(path), path)
+        heapq.heappush(self.turns.setdefault(self._feeds[path], []), turn)
+
+    def _check(self, path: str, entry: Entry, size: int) -> None:
+        whole = entry.kind not in ("", "text")
+        known = entry.size if whole else entry.end
+        if size < known and os.path.getsize(path) < known:
+            if not entry.mark:
+                # Nothing of it was delivered yet; a writer may begin anew until then.
+                entry.segments.clear()
+                return
+            raise changed(path, f"has shrunk to {size} bytes from {known}")
+        if not entry.mark:
+            return
+        if whole and size != entry.size:
+            raise changed(path, f"was changed after it was consumed: it has {size} bytes and had {entry.size}")
+        try:
+            with open(path, "rb") as file:
+                mark = fingerprint(file, entry.head, entry.size if whole else entry.to)
+        except OSError as error:
+            raise changed(path, f"cannot be read: {error}") from error
+        if mark != entry.mark:
+            raise changed(path, "was replaced or rewritten: what was consumed of it is no longer there")
+
+
+def _unfinished(entry: Entry) -> bool:
+    """Whether a file's last line was seen and has no end yet."""
+    return entry.kind == "text" and entry.to < entry.size

@@ -1,0 +1,237 @@
+"""What Spark journals of the files: how far each was consumed, and what of it was seen, when, and not yet consumed.
+
+The files that moved lately stand in the position itself. The others, when they become many, go into an append-only list, of
+which the position holds the length: a file in the `checkpointLocation`, or without one the compressed text itself. A later
+line about a file replaces the earlier one.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from ....conf.errors import CheckpointError
+from ..contract import Position
+
+__all__ = ["EMPTY", "Entry", "Ledger"]
+
+_VERSION = 1
+EMPTY: Position = {"version": _VERSION, "files": []}
+
+# The position itself lists up to this many quiet files, and this many after the rest were moved to the list.
+_INLINE = 1000
+_KEPT = 500
+_MOST_SEGMENTS = 32
+# The list is written anew when it holds this many times more lines than there are files.
+_STALE = 4
+
+
+@dataclasses.dataclass(slots=True)
+class Entry:
+    """One file.
+
+    Attributes
+    ----------
+    to : int
+        Where what is not consumed begins: a byte, or in Parquet a row group. Compressed: 0, or all of it.
+    size, mtime_ns : int
+        When it was looked at last.
+    head : int
+        How many first bytes the fingerprint covers; 0 until something was consumed.
+    mark : str
+        Fingerprint of those and of the bytes before `to`.
+    kind : str
+        "" while unknown, "text", "parquet", or a codec.
+    segments : list of (end, arrival_us)
+        What was seen beyond `to` and not consumed, in order; ends need not be line ends.
+    """
+
+    to: int = 0
+    size: int = 0
+    mtime_ns: int = 0
+    head: int = 0
+    mark: str = ""
+    kind: str = ""
+    segments: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """How far the file was seen."""
+        return self.segments[-1][0] if self.segments else self.to
+
+    def see(self, end: int, now_us: int) -> None:
+        """Note that the file was seen up to `end` at `now_us`. Few segments are kept; merged ones keep the older arrival."""
+        self.segments.append((end, now_us))
+        if len(self.segments) > _MOST_SEGMENTS:
+            pairs = zip(self.segments[:-1], self.segments[1:], strict=True)
+            gaps = [after[1] - before[1] for before, after in pairs]
+            at = gaps.index(min(gaps))
+            self.segments[at : at + 2] = [(self.segments[at + 1][0], self.segments[at][1])]
+
+    def record(self, path: str) -> list[Any]:
+        """A JSON value, the inverse of :meth:`of`."""
+        flat = [number for segment in self.segments for number in segment]
+        return [path, self.to, self.size, self.mtime_ns, self.head, self.mark, self.kind, flat]
+
+    @classmethod
+    def of(cls, record: list[Any]) -> Entry:
+        """The entry that :meth:`record` described."""
+        _, to, size, mtime_ns, head, mark, kind, flat = record
+        return cls(to, size, mtime_ns, head, mark, kind, list(zip(flat[::2], flat[1::2], strict=True)))
+
+
+class Ledger:
+    """All files of one position, and how to write the next.
+
+    Parameters
+    ----------
+    position : mapping
+        Where to begin.
+    folder : str, optional
+        Where the list of quiet files is kept; without it the position holds all.
+    """
+
+    def __init__(self, position: Position, folder: str | None) -> None:
+        if position.get("version") != _VERSION:
+            raise CheckpointError(
+                f"the file positions have version {position.get('version')!r}",
+                expected=f"version {_VERSION}",
+                hint="start with a new checkpoint, or run the release that wrote this one",
+            )
+        self._folder = folder
+        self._quiet: dict[str, Any] = dict(position.get("quiet", {}))
+        self.entries: dict[str, Entry] = {}
+        # Paths that the position itself lists, least recently changed first.
+        self._inline: dict[str, None] = {}
+        lines = self._read_quiet()
+        self._listed = len(lines)
+        for line in lines:
+            record = json.loads(line)
+            self.entries[record[0]] = Entry.of(record)
+        for record in position["files"]:
+            self.entries[record[0]] = Entry.of(record)
+            self._inline[record[0]] = None
+
+    def touch(self, path: str) -> None:
+        """Note that an entry has changed."""
+        self._inline.pop(path, None)
+        self._inline[path] = None
+
+    def position(self) -> Position:
+        """The position now. What it refers to is safely on disk when this returns."""
+        if len(self._inline) > _INLINE:
+            self._move(list(self._inline)[: len(self._inline) - _KEPT])
+        position: dict[str, Any] = {
+            "version": _VERSION,
+            "files": [self.entries[path].record(path) for path in self._inline],
+        }
+        if self._quiet:
+            position["quiet"] = dict(self._quiet)
+        return position
+
+    def forget(self, position: Position) -> None:
+        """Remove lists that were rewritten before `position` was written."""
+        current = position.get("quiet", {}).get("list")
+        if (
+            self._folder is None
+            or current is None
+            or "replaced" not in self._quiet
+            or current != self._quiet.get("list")
+        ):
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._folder, self._quiet.pop("replaced")))
+
+    @property
+    def inline_only(self) -> bool:
+        """Whether the position holds everything itself."""
+        return self._folder is None
+
+    def _move(self, paths: list[str]) -> None:
+        for path in paths:
+            del self._inline[path]
+        lines = self._lines(paths)
+        if self._listed + len(lines) > _STALE * len(self.entries) + _INLINE:
+            lines = self._lines(path for path in self.entries if path not in self._inline)
+            self._rewrite(lines)
+        else:
+            self._append(lines)
+            self._listed += len(lines)
+
+    def _lines(self, paths: Iterable[str]) -> list[str]:
+        return [json.dumps(self.entries[path].record(path), separators=(",", ":")) for path in paths]
+
+    def _rewrite(self, lines: list[str]) -> None:
+        before = self._quiet.get("list")
+        self._quiet = {}
+        self._append(lines)
+        if before is not None:
+            self._quiet["replaced"] = before
+        self._listed = len(lines)
+
+    def _append(self, lines: list[str]) -> None:
+        data = "".join(line + "\n" for line in lines).encode()
+        if self._folder is None:
+            packed = base64.b85encode(zlib.compress(data, 6)).decode()
+            self._quiet["packed"] = [*self._quiet.get("packed", ()), packed]
+            return
+        length, crc = self._quiet.get("bytes", 0), self._quiet.get("crc", 0)
+        name = self._quiet.get("list") or self._new_list()
+        with open(os.path.join(self._folder, name), "r+b") as file:
+            # What lies beyond was written for a position that Spark never journaled.
+            file.truncate(length)
+            file.seek(length)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        self._quiet = {**self._quiet, "list": name, "bytes": length + len(data), "crc": zlib.crc32(data, crc)}
+
+    def _new_list(self) -> str:
+        assert self._folder is not None
+        os.makedirs(self._folder, exist_ok=True)
+        number = 1 + max((int(name[:8]) for name in os.listdir(self._folder) if name[:8].isdigit()), default=0)
+        while True:
+            name = f"{number:08d}.jsonl"
+            try:
+                with open(os.path.join(self._folder, name), "xb"):
+                    pass
+            except FileExistsError:  # another source of the same query
+                number += 1
+                continue
+            handle = os.open(self._folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            return name
+
+    def _read_quiet(self) -> list[bytes]:
+        packed: list[str] = self._quiet.get("packed", [])
+        data = b"".join(zlib.decompress(base64.b85decode(text)) for text in packed)
+        name = self._quiet.get("list")
+        if name is None:
+            return data.splitlines()
+        if self._folder is None:
+            raise CheckpointError(
+                f"the checkpoint keeps its list of files in {name}, and no checkpointLocation is given",
+                hint="set the option checkpointLocation as it was when the query began",
+            )
+        path = os.path.join(self._folder, name)
+        try:
+            with open(path, "rb") as file:
+                kept = file.read(self._quiet["bytes"])
+        except OSError as error:
+            raise CheckpointError(f"the list of files cannot be read: {error}", hint=f"restore {path}") from error
+        if len(kept) != self._quiet["bytes"] or zlib.crc32(kept) != self._quiet["crc"]:
+            raise CheckpointError(
+                f"the list of files {path} is not the one that the checkpoint refers to",
+                expected=f"{self._quiet['bytes']} bytes with checksum {self._quiet['crc']}",
+                hint="restore it, or start with a new checkpoint",
+            )
+        return (data + kept).splitlines()
