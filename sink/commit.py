@@ -102,15 +102,15 @@ class BatchCommit:
         CheckpointError
             The query's id cannot be read.
         """
-        # 1. Who writes.
-        query_id = read_query_id(self._target.checkpoint)
-        # 2. The table, made if this is the first that is written to it.
-        table = load_table(self._target)
-        if table is None:
-            if not any(result.rows or result.bounds for result in results):
-                return None  # nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing
-            table = create_table(self._target, self._layout)
         try:
+            # 1. Who writes.
+            query_id = read_query_id(self._target.checkpoint)
+            # 2. The table, made if this is the first that is written to it.
+            table = load_table(self._target)
+            if table is None:
+                if not any(result.rows or result.bounds for result in results):
+                    return None  # nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing
+                table = create_table(self._target, self._layout)
             return self._commit_to(table, results, batch_id, query_id)
         except BaseException:
             with contextlib.suppress(Exception):  # what failed matters more than what is left lying about

@@ -75,8 +75,15 @@ class SinkTarget:
         return shown
 
 
-def parse_sink_options(given: Mapping[str, str]) -> SinkTarget:
+def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> SinkTarget:
     """The target that the options describe.
+
+    Parameters
+    ----------
+    given
+        The user's options, and those that Spark adds.
+    started
+        Whether the query has been started, so that its checkpoint location must be known.
 
     Raises
     ------
@@ -93,14 +100,16 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkTarget:
             expected="path, the folder of the table, and key, the columns that name what is updated",
             hint="give " + " and ".join(f'.option("{name}", …)' for name in absent),
         )
-    if not checkpoint:
+    if not checkpoint and started:
         raise OptionError(
             "the option checkpointLocation is not set on this query",
             expected="a folder of its own for each query; its id is what tells a repeated batch from a new one",
             hint='give .option("checkpointLocation", …); the Spark setting of that name does not reach the sink',
         )
     storage = {name[len(STORAGE_PREFIX) :]: value for name, value in lowered.items() if name.startswith(STORAGE_PREFIX)}
-    return SinkTarget(options, absolute_location(options.path), storage, absolute_location(checkpoint))
+    return SinkTarget(
+        options, absolute_location(options.path), storage, absolute_location(checkpoint) if checkpoint else ""
+    )
 
 
 def absolute_location(path: str) -> str:

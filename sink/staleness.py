@@ -87,9 +87,9 @@ class Arrivals:
         rows = int(self.count.sum())
         if rows == 0:
             return None
-        ages = np.maximum(committed_us - self.at_us, 0) / 1e6
-        upto = np.cumsum(self.count)
-        # Arrivals increase, so ages decrease: the age that a share p of rows does not exceed has 1 - p of them before it.
-        p50, p99 = (float(ages[np.searchsorted(upto, max((1 - p) * rows, 1), side="left")]) for p in (0.5, 0.99))
-        mean = float((ages * self.count).sum() / rows)
+        ages = np.maximum(committed_us - self.at_us[::-1], 0) / 1e6
+        count = self.count[::-1]
+        upto = np.cumsum(count)
+        p50, p99 = (float(ages[np.searchsorted(upto, np.ceil(share * rows))]) for share in (0.5, 0.99))
+        mean = float((ages * count).sum() / rows)
         return Staleness(mean, p50, p99, max(committed_us - self.first_us, 0) / 1e6)

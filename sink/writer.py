@@ -22,9 +22,10 @@ from .table import Snapshot, load_table, take_snapshot
 from .task import TaskResult, run_task
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
-__all__ = ["LatestStreamWriter", "stream_writer"]
+__all__ = ["LatestStreamWriter", "check_sink", "stream_writer"]
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestStreamWriter:
@@ -53,13 +54,34 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
             "the output mode is complete", expected="append", hint='write with .outputMode("append"), or leave it out'
         )
     target = parse_sink_options(options)
+    layout, table = _open(target, schema)
+    snapshot = Snapshot.empty() if table is None else take_snapshot(table)
+    return LatestStreamWriter(target, layout, layout.arrow_schema(), snapshot)
+
+
+def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
+    """Refuse at once what :func:`stream_writer` would refuse when the query runs its first batch.
+
+    Returns
+    -------
+    Layout
+        With the key and the time as they are spelled in the schema.
+
+    Raises
+    ------
+    OptionError, SchemaError, TableError
+        As :func:`stream_writer`, except that the checkpoint location may still be unknown.
+    """
+    return _open(parse_sink_options(options, started=False), schema)[0]
+
+
+def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | None]:
     _check_system_column(schema)
     layout = Layout.of(target.options, schema)
     table = load_table(target)
     if table is not None:
         layout.check(table, target.location)
-    snapshot = Snapshot.empty() if table is None else take_snapshot(table)
-    return LatestStreamWriter(target, layout, layout.arrow_schema(), snapshot)
+    return layout, table
 
 
 class LatestStreamWriter(DataSourceStreamArrowWriter):

@@ -1,0 +1,198 @@
+"""The public way in: a DataFrame to a table of the newest row per key."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..conf.errors import OptionError
+from ..frames.system import SYSTEM
+from .options import absolute_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+__all__ = ["METRICS", "BatchMetrics", "batch_metrics", "write_latest"]
+
+METRICS = "upstream"
+"""The name of the observed metrics in Spark's query progress."""
+
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def write_latest(
+    df: DataFrame,
+    path: str | os.PathLike[str],
+    *,
+    key: str | Sequence[str],
+    time: str | None = None,
+    buckets: int = 16,
+    partitions: int | None = None,
+    **options: Any,
+) -> DataStreamWriter:
+    """Write a stream into a Delta table that holds the newest row of each key.
+
+    Each task gets whole buckets of keys, so a batch is one shuffle and one commit. Rows, updates, punctuation and the oldest
+    arrival of each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see :func:`batch_metrics`);
+    what was committed, with its staleness, is in the table's log (:func:`~upstream.sink.summary.read_summaries`).
+
+    Parameters
+    ----------
+    df
+        A streaming DataFrame, with or without the system column ``_upstream``. Punctuation rows pass.
+    path
+        The table's folder or address. It is made on first use.
+    key
+        The update key's column or columns.
+    time
+        The column that says which of two rows of a key is newer; without it the row that arrives later is.
+    buckets
+        Into how many parts the table is cut by its key; fixed when it is made.
+    partitions
+        How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than
+        there are buckets.
+    **options
+        More options of the sink, such as ``checkpointLocation`` or ``**{"storage.region": …}``. Without a checkpoint location
+        it is a folder named after the table below Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
+
+    Returns
+    -------
+    pyspark.sql.streaming.DataStreamWriter
+        To be given a trigger and a query name, and started.
+
+    Raises
+    ------
+    OptionError
+        `df` does not stream, or an option is unknown or mistyped.
+    SchemaError
+        A column cannot be held by the table, or does not fit the one there is.
+    TableError
+        The path holds a table of another layout.
+
+    Notes
+    -----
+    Guarantee: exactly once, given a source that replays its batches.
+    """
+    from .writer import check_sink
+
+    if not df.isStreaming:
+        raise OptionError(
+            "the DataFrame does not stream",
+            expected="a DataFrame made by readStream",
+            hint="read it with spark.readStream",
+        )
+    keys = [key] if isinstance(key, str) else list(key)
+    given = {"path": os.fspath(path), "key": ",".join(_listed(name) for name in keys), "buckets": str(buckets)}
+    if time is not None:
+        given["time"] = time
+    given |= {name: str(value) for name, value in options.items()}
+    if not any(name.lower() == "checkpointlocation" for name in given):
+        given |= _default_checkpoint(df.sparkSession, given["path"])
+    layout = check_sink(given, df.schema)
+    placed = _observed(df, layout.time).repartitionById(
+        _tasks(df.sparkSession, buckets, partitions), _bucket(layout.key, buckets)
+    )
+    return placed.writeStream.format("upstream").outputMode("append").options(**given)
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchMetrics:
+    """What Spark saw of one batch on its way to the sink.
+
+    Attributes
+    ----------
+    batch_id : int
+    rows : int
+        Punctuation apart.
+    updates : int
+        Updates that the rows stand for.
+    oldest_arrival_us : int or None
+        When the oldest update of the batch arrived, in microseconds since the epoch; None if rows do not tell.
+    bounds : (value, value) or None
+        The least and the greatest bound that punctuation gave in this batch: numbers, or times as Spark prints them.
+    duration_s : float
+        Of the whole batch, from planning to commit.
+    """
+
+    batch_id: int
+    rows: int
+    updates: int
+    oldest_arrival_us: int | None
+    bounds: tuple[Any, Any] | None
+    duration_s: float
+
+
+def batch_metrics(progress: StreamingQueryProgress) -> BatchMetrics | None:
+    """The metrics of :func:`write_latest` in a query's progress (``query.lastProgress``, or a listener's event).
+
+    Returns
+    -------
+    BatchMetrics or None
+        None if the progress has none: another query's, or a trigger without a batch.
+    """
+    seen = progress.observedMetrics.get(METRICS)
+    if seen is None:
+        return None
+    found = seen.asDict()
+    low, high = found.get("bound_low"), found.get("bound_high")
+    return BatchMetrics(
+        batch_id=progress.batchId,
+        rows=found["rows"] or 0,
+        updates=found["updates"] or 0,
+        oldest_arrival_us=found.get("oldest_arrival_us"),
+        bounds=None if low is None else (low, high),
+        duration_s=progress.durationMs.get("triggerExecution", 0) / 1e3,
+    )
+
+
+def _observed(df: DataFrame, time: str | None) -> DataFrame:
+    """Counts, and least and greatest values only: percentiles here would triple what it costs to observe a row."""
+    from pyspark.sql import functions as F
+
+    if SYSTEM not in df.columns:
+        return df.observe(METRICS, F.count("*").alias("rows"), F.count("*").alias("updates"))
+    mark = F.coalesce(F.col(f"{SYSTEM}.punctuation"), F.lit(False))
+    metrics: list[Column] = [
+        F.count_if(~mark).alias("rows"),
+        F.sum(F.when(~mark, F.coalesce(F.col(f"{SYSTEM}.covered"), F.lit(1)))).alias("updates"),
+        F.min(F.when(~mark, F.unix_micros(F.col(f"{SYSTEM}.first_arrival")))).alias("oldest_arrival_us"),
+    ]
+    if time is not None:
+        bound = F.when(mark, F.col(_quoted(time)))
+        metrics += [F.min(bound).alias("bound_low"), F.max(bound).alias("bound_high")]
+    return df.observe(METRICS, *metrics)
+
+
+def _bucket(key: Sequence[str], buckets: int) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.pmod(F.hash(*[F.col(_quoted(name)) for name in key]), F.lit(buckets))
+
+
+def _tasks(session: SparkSession, buckets: int, partitions: int | None) -> int:
+    if partitions is None:
+        partitions = min(int(str(session.conf.get(_PARTITIONS))), max(session.sparkContext.defaultParallelism, 2))
+    return max(1, min(buckets, partitions))
+
+
+def _default_checkpoint(session: SparkSession, path: str) -> dict[str, str]:
+    root = session.conf.get(_CHECKPOINTS, None)
+    if not root:
+        return {}
+    location = absolute_location(path)
+    name = f"{os.path.basename(location)}-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
+    return {"checkpointLocation": f"{root.rstrip('/')}/{name}"}
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _listed(name: str) -> str:
+    return f"`{name}`" if "," in name or name != name.strip() else name
