@@ -29,20 +29,18 @@ format: $(lint)/.locked
 
 # dist/*.whl
 wheel: $(VENV)/.locked
-	@rm -rf build pyspark_upstream.egg-info
-	@$(python) -m pip wheel --disable-pip-version-check --quiet --no-index --no-deps --no-build-isolation --wheel-dir dist .
-	@rm -rf build pyspark_upstream.egg-info
+	@sh tools/wheel.sh $(abspath $(python)) dist
 
 # dist/pyspark-upstream.zip, for spark-submit --py-files: docs/cluster.md
-pyfiles: wheel
-	@cp dist/pyspark_upstream-*.whl dist/pyspark-upstream.zip && echo dist/pyspark-upstream.zip
+pyfiles: $(VENV)/.locked
+	@sh tools/pyfiles.sh $(abspath $(python)) dist
 
 # Newer versions of everything: read the difference before you commit it.
 lock:
 	@sh tools/lock.sh
 
 clean:
-	rm -rf $(VENV) .cache build dist pyspark_upstream.egg-info demo-output
+	rm -rf $(VENV) .cache dist demo-output
 
 $(VENV)/.locked: constraints.txt tools/constraints-build.txt
 	@sh tools/python.sh >/dev/null

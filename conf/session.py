@@ -52,7 +52,9 @@ def preset() -> dict[str, str]:
     }
 
 
-def session(app_name: str = "upstream", *, master: str | None = None, **conf: Any) -> SparkSession:
+def session(
+    app_name: str = "upstream", *, master: str | None = None, jvm_log: str | None = None, **conf: Any
+) -> SparkSession:
     """A Spark session with Delta, UTC, RocksDB state and a quiet console; the active one if there is one.
 
     Parameters
@@ -61,6 +63,9 @@ def session(app_name: str = "upstream", *, master: str | None = None, **conf: An
         Shown in Spark's UI and logs.
     master : str, optional
         Such as ``local[4]``; all cores of this machine unless given here, in `conf` or to spark-submit.
+    jvm_log : str, optional
+        A file that takes what the JVM and the workers print, appended; the console gets nothing of it. They then are in a process
+        group of their own, so that Ctrl-C reaches this process alone, which can stop its queries in order.
     **conf
         Spark settings, which win over the preset: ``session(**{"spark.ui.enabled": True})``. So do those given to
         spark-submit and those in Spark's own ``spark-defaults.conf``.
@@ -104,10 +109,13 @@ def session(app_name: str = "upstream", *, master: str | None = None, **conf: An
     settings["spark.sql.extensions"] = _joined(given.get("spark.sql.extensions"), _EXTENSION)
     settings["spark.driver.extraJavaOptions"] = _java_options(given.get("spark.driver.extraJavaOptions", ""))
     always = {"spark.jars", "spark.sql.extensions", "spark.driver.extraJavaOptions"}
+    settings |= {name: value for name, value in given.items() if name not in always}
+    settings = {name: value for name, value in settings.items() if value}
+    if jvm_log is not None and not started_by_submit and SparkContext._gateway is None:
+        _launch(settings, jvm_log)
     builder = SparkSession.builder.appName(app_name)
-    for name, value in {**settings, **{name: value for name, value in given.items() if name not in always}}.items():
-        if value:
-            builder = builder.config(name, value)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     spark = builder.getOrCreate()
     check_session(spark)
     return spark
@@ -217,6 +225,17 @@ def _for_machine(master: str) -> dict[str, str]:
 def _jars(given: Mapping[str, str]) -> list[str]:
     named = given.get("spark.jars", "") + "," + given.get("spark.jars.packages", "")
     return [] if "delta-spark_" in named else delta_jars(given)
+
+
+def _launch(settings: Mapping[str, str], jvm_log: str) -> None:
+    """Start the JVM as PySpark does, but with its output in a file and in a session of its own."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    with open(jvm_log, "ab") as log:
+        gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
+    SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _joined(given: str | None, *more: str) -> str:

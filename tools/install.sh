@@ -3,8 +3,11 @@
 # sys.path, and an editable install hides pyspark_upstream from it.
 set -eu
 python=$1
-what=${2:-.}
-cd "$(dirname "$0")/.."
-[ "$what" != . ] || rm -rf build pyspark_upstream.egg-info  # modules that are gone must not come back from there
-"$python" -m pip install --disable-pip-version-check --quiet --no-index --no-deps --no-build-isolation --force-reinstall "$what"
-[ "$what" != . ] || rm -rf build pyspark_upstream.egg-info
+wheel=${2:-}
+if [ -z "$wheel" ]; then
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    sh "$(dirname "$0")/wheel.sh" "$python" "$folder"
+    wheel=$(echo "$folder"/*.whl)
+fi
+"$python" -m pip install --disable-pip-version-check --quiet --no-index --no-deps --force-reinstall "$wheel"

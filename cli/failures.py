@@ -1,0 +1,71 @@
+"""From whatever went wrong to one sentence, an exit code and a log."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from pathlib import Path
+
+from ..conf.errors import OptionError, UpstreamError
+
+__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "TERMINATED", "Failure", "failure_of", "record"]
+
+FAILED = 1
+MISUSED = 2
+INTERRUPTED = 130
+TERMINATED = 143
+
+# Errors of ours cross Python, Java and Python again as the last line of a traceback; Spark may add its own words after it.
+_OURS = re.compile(r"(?:^|\s)upstream\.conf\.errors\.(\w+): (.+?)(?: SQLSTATE: \w+)?\s*$", re.MULTILINE)
+_PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt): .+$", re.MULTILINE)
+_JAVA = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)")
+
+
+class Failure(Exception):  # noqa: N818 it is what is told, not an error of ours
+    """What is told to the person at the terminal.
+
+    Parameters
+    ----------
+    sentence : str
+        Without a trace.
+    code : int
+        The process's exit code.
+    details : str
+        The full story, for the log; empty if there is nothing to add.
+    """
+
+    def __init__(self, sentence: str, code: int = FAILED, details: str = "") -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.code = code
+        self.details = details
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What to tell of an error: our own message if there is one anywhere in it, else its most telling line."""
+    if isinstance(error, Failure):
+        return error
+    if isinstance(error, UpstreamError):
+        code = MISUSED if isinstance(error, OptionError) else FAILED
+        return Failure(str(error), code, "" if isinstance(error, OptionError) else _story(error))
+    text = str(error)
+    ours = _OURS.findall(text)
+    if ours:
+        kind, sentence = ours[-1]
+        return Failure(sentence.strip(), MISUSED if kind == "OptionError" else FAILED, _story(error))
+    lines = _PYTHON.findall(text) or _JAVA.findall(text)
+    telling = lines[-1] if lines else next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return Failure(telling.strip()[:500], FAILED, _story(error))
+
+
+def record(failure: Failure, log: Path) -> bool:
+    """Append the full story to the log; whether there was one to append."""
+    if not failure.details:
+        return False
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(failure.details.rstrip() + "\n")
+    return True
+
+
+def _story(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))

@@ -1,0 +1,275 @@
+"""``upstream latest``: follow a feed, keep the newest row per key in a table, say how it goes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from ..conf.units import format_duration_us
+from .failures import INTERRUPTED, TERMINATED
+from .live import LiveLine, Remaining
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Job", "follow"]
+
+# A batch of the backlog is about a second's work: the line moves, and memory stays bounded.
+_BATCH_ROWS = 2_000_000
+_LOOK_S = 0.2
+# Where nobody looks at a terminal, a line every so often.
+_LINE_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What `upstream latest` was asked for.
+
+    Attributes
+    ----------
+    source : str or None
+        File, folder or glob; None for a connector that needs none.
+    key : tuple of str
+    time : str or None
+    table, checkpoint, quarantine : str
+        Folders.
+    buckets : int
+    once : bool
+        End when what is there now has been read.
+    trigger : str or None
+        The least time between batches.
+    options, storage, conf : mapping
+        Options of the source, of the object store, and Spark's settings.
+    master : str or None
+    """
+
+    source: str | None
+    key: tuple[str, ...]
+    time: str | None
+    table: str
+    checkpoint: str
+    quarantine: str
+    buckets: int
+    once: bool
+    trigger: str | None
+    options: Mapping[str, str]
+    storage: Mapping[str, str]
+    conf: Mapping[str, str]
+    master: str | None
+
+
+def follow(job: Job, console: Console, log: Path) -> int:
+    """Run the job until it ends, fails, or is told to stop; the exit code.
+
+    Guarantee: as of the source and the sink together, exactly once; stopped at any moment and started again, it goes on where it was.
+    """
+    from ..conf.session import session
+
+    with _told_to_stop() as told:
+        with console.status("starting Spark"):
+            spark = session(
+                f"upstream latest {job.table}",
+                master=job.master,
+                jvm_log=str(log),
+                # An idle feed is looked at twenty times a second, not a hundred.
+                **{"spark.sql.streaming.pollingDelay": "50ms", **job.conf},
+            )
+        told.install()  # PySpark has put its own handler in place
+        try:
+            if told.signal is not None:
+                return told.code(job.once)
+            line, ended = _run(job, spark, console, told)
+        finally:
+            _quietly(spark.stop)
+        console.print(line.farewell())
+        _say_what_was_set_aside(job, console)
+        return 0 if ended else told.code(job.once)
+
+
+def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[LiveLine, bool]:
+    """Run the query; what was seen of it, and whether it came to its own end."""
+    from ..sink.summary import read_summaries
+
+    seen = _version(job)
+    with console.status("looking at the feed and the table"):
+        query = _start(job, spark)
+    line, remaining, shown_s = LiveLine(time.monotonic()), Remaining(), 0.0
+
+    def look() -> str:
+        nonlocal seen, shown_s
+        now = time.monotonic()
+        for version, summary in read_summaries(job.table, seen, job.storage):
+            seen = version
+            line.add(summary, now)
+        batch_s, left = _progress(query)
+        if left is not None:
+            remaining.report(left, line.rows, now)
+        text = line.text(now, batch_s)
+        if not console.is_terminal and line.batches and now - shown_s >= _LINE_S:
+            console.print(text)
+            shown_s = now
+        return text
+
+    try:
+        with _bar(console, job.once) as bar:
+            task = bar.add_task("", total=None, left="")
+            while query.isActive and not told.event.wait(_LOOK_S):
+                _show(bar, task, look(), remaining if job.once else None, time.monotonic())
+            if told.event.is_set():
+                bar.update(task, description="stopping: " + look())
+    finally:
+        ended = not query.isActive
+        _quietly(query.stop)
+    error = query.exception()
+    if error is not None:
+        raise error
+    look()
+    return line, ended
+
+
+def _version(job: Job) -> int:
+    """The table's version before the run; -1 if there is no table."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    from ..sink.options import absolute_location
+
+    try:
+        return DeltaTable(absolute_location(job.table), storage_options=dict(job.storage) or None).version()
+    except TableNotFoundError:
+        return -1
+
+
+def _start(job: Job, spark: SparkSession) -> StreamingQuery:
+    from ..datasource.latest import latest
+    from ..sink.latest import write_latest
+
+    options: dict[str, object] = {
+        "checkpointLocation": job.checkpoint,
+        "quarantineLocation": job.quarantine,
+        "maxRowsPerTrigger": _BATCH_ROWS,
+    }
+    given = {name.lower() for name in job.options}
+    options = {name: value for name, value in options.items() if name.lower() not in given}
+    if given & {"maxbytespertrigger", "maxfilespertrigger"}:
+        options.pop("maxRowsPerTrigger", None)
+    updates = latest(spark, job.source, key=job.key, time=job.time, **options, **job.options)
+    storage: dict[str, Any] = {f"storage.{name}": value for name, value in job.storage.items()}
+    writer = write_latest(
+        updates,
+        job.table,
+        key=job.key,
+        time=job.time,
+        buckets=job.buckets,
+        checkpointLocation=job.checkpoint,
+        **storage,
+    )
+    if job.once:
+        writer = writer.trigger(availableNow=True)
+    elif job.trigger is not None:
+        writer = writer.trigger(processingTime=job.trigger)
+    return writer.start()
+
+
+def _progress(query: StreamingQuery) -> tuple[float | None, float | None]:
+    """Seconds of the last batch, and what the source says is left (bytes if it counts them, else rows)."""
+    last = query.lastProgress
+    if last is None:
+        return None, None
+    batch_s = last.durationMs.get("triggerExecution", 0) / 1e3 if last.numInputRows else None
+    try:
+        backlog: dict[str, Any] = json.loads(last.sources[0].latestOffset).get("backlog") or {}
+    except (TypeError, ValueError, IndexError, AttributeError):
+        backlog = {}
+    left = backlog.get("bytes", backlog.get("rows"))
+    return batch_s, None if left is None else float(left)
+
+
+def _bar(console: Console, once: bool) -> Progress:
+    """The live line; with `--once` also a bar and the time left."""
+    columns = [BarColumn(bar_width=24), TaskProgressColumn(), TextColumn("{task.fields[left]}")] if once else []
+    return Progress(
+        *columns,
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        refresh_per_second=5,
+        disable=not console.is_terminal,
+    )
+
+
+def _show(bar: Progress, task: Any, text: str, remaining: Remaining | None, now_s: float) -> None:
+    fraction = remaining.fraction() if remaining else None
+    seconds = remaining.seconds(now_s) if remaining else None
+    left = "" if seconds is None else f"{format_duration_us(seconds * 1e6)} left ·"
+    if fraction is None:
+        bar.update(task, description=text, left=left)
+    else:
+        bar.update(task, description=text, total=1, completed=fraction, left=left)
+
+
+def _say_what_was_set_aside(job: Job, console: Console) -> None:
+    if not os.path.isdir(job.quarantine):
+        return
+    rows = 0
+    for path in Path(job.quarantine).rglob("*.jsonl"):
+        with open(path, "rb") as file:
+            rows += sum(1 for _ in file)
+    if rows:
+        console.print(f"{rows:,} malformed {'row is' if rows == 1 else 'rows are'} in {job.quarantine}, with reasons.")
+
+
+class _Told:
+    """Whether somebody asked for an end, and how."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.signal: int | None = None
+
+    def install(self) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, self._handle)
+
+    def code(self, once: bool) -> int:
+        """A stop that was asked for is how following ends: 0. A run that was to finish did not: as the shell counts."""
+        if not once or self.signal is None:
+            return 0
+        return INTERRUPTED if self.signal == signal.SIGINT else TERMINATED
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self.event.is_set():
+            raise KeyboardInterrupt  # the second time: at once
+        self.signal = number
+        self.event.set()
+
+
+@contextmanager
+def _told_to_stop() -> Generator[_Told]:
+    earlier = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    told = _Told()
+    told.install()
+    try:
+        yield told
+    finally:
+        for each, handler in earlier.items():
+            signal.signal(each, handler)
+
+
+def _quietly(stop: Any) -> None:
+    """Stop something that may be gone already; what matters has been said."""
+    with suppress(Exception):
+        stop()

@@ -1,0 +1,146 @@
+"""What the live line says, from commit summaries; plain logic, the clock comes in."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import Any
+
+from ..conf.units import format_duration_us
+from ..sink.summary import CommitSummary
+
+__all__ = ["LiveLine", "Remaining", "complete_to", "short_count"]
+
+_WINDOW_S = 5.0
+
+
+class LiveLine:
+    """Gathers the commits of one run and says in one line how it goes.
+
+    Parameters
+    ----------
+    started_s : float
+        The clock at the start, in seconds.
+    """
+
+    def __init__(self, started_s: float) -> None:
+        self._started_s = started_s
+        self._recent: collections.deque[tuple[float, int]] = collections.deque()
+        self.last: CommitSummary | None = None
+        self.batches = 0
+        self.rows = 0
+        self.superseded = 0
+        self.delivered = 0
+        self.first_commit_s: float | None = None
+
+    def add(self, summary: CommitSummary, now_s: float) -> None:
+        """Take the summary of a commit that was seen at `now_s`."""
+        self.last = summary
+        self.batches += 1
+        self.rows += summary.updates
+        self.superseded += summary.superseded
+        self.delivered += summary.delivered
+        if self.first_commit_s is None:
+            self.first_commit_s = now_s
+        self._recent.append((now_s, summary.updates))
+
+    def rows_per_second(self, now_s: float) -> float:
+        """Rows taken in per second, over the last five seconds (or since the first batch began, if that is less)."""
+        while self._recent and self._recent[0][0] < now_s - _WINDOW_S:
+            self._recent.popleft()
+        span = min(_WINDOW_S, max(now_s - self._started_s, 1e-3))
+        return sum(rows for _, rows in self._recent) / span
+
+    def text(self, now_s: float, batch_s: float | None) -> str:
+        """The line.
+
+        Parameters
+        ----------
+        now_s : float
+            The clock, in seconds.
+        batch_s : float or None
+            How long the last batch took from planning to commit.
+        """
+        if self.last is None:
+            return "waiting for the first rows"
+        parts = [f"{short_count(self.rows_per_second(now_s))} rows/s in"]
+        if self.last.keys is not None:
+            parts.append(f"{short_count(self.last.keys)} keys")
+        parts.append(f"{short_count(self.superseded)} superseded")
+        if self.last.staleness is not None:
+            p50, p99 = self.last.staleness.p50, self.last.staleness.p99
+            parts.append(f"staleness p50 {format_duration_us(p50 * 1e6)}, p99 {format_duration_us(p99 * 1e6)}")
+        parts.append(f"complete to {complete_to(self.last)}")
+        if batch_s is not None:
+            parts.append(f"batch {format_duration_us(batch_s * 1e6)}")
+        return " · ".join(parts)
+
+    def farewell(self) -> str:
+        """What was done, in one sentence."""
+        if self.last is None:
+            return "Nothing new came."
+        keys = "" if self.last.keys is None else f"; the table has {self.last.keys:,} keys"
+        return (
+            f"{self.rows:,} rows in {self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "
+            f"{self.delivered:,} delivered, {self.superseded:,} superseded{keys}, complete to {complete_to(self.last)}."
+        )
+
+
+def complete_to(summary: CommitSummary) -> str:
+    """Up to what time the table is complete, for people."""
+    if summary.low_watermark is not None:
+        return _time(summary.low_watermark)
+    ended = bool(summary.low_watermarks) and all(bound is None for bound in summary.low_watermarks.values())
+    return "the end" if ended else "no known time"
+
+
+@dataclasses.dataclass
+class Remaining:
+    """How much of a backlog is done, and how long the rest will take.
+
+    The source says what is left (in bytes or rows), the sink how many rows it has taken; after two reports the one is known
+    in terms of the other.
+    """
+
+    _first: tuple[float, int, float] | None = None
+    _last: tuple[float, int, float] | None = None
+
+    def report(self, left: float, rows_done: int, now_s: float) -> None:
+        """Take what is left and what is done at `now_s`."""
+        seen = (left, rows_done, now_s)
+        if self._first is None:
+            self._first = seen
+        elif self._last is None or seen[:2] != self._last[:2]:
+            self._last = seen
+
+    def fraction(self) -> float | None:
+        """Between 0 and 1, or None as long as it cannot be told."""
+        if self._first is None or self._last is None:
+            return None
+        left, rows, _ = self._last
+        taken, rows_taken = self._first[0] - left, rows - self._first[1]
+        if taken <= 0 or rows_taken <= 0:
+            return None
+        done = taken / rows_taken * rows
+        return done / (done + left)
+
+    def seconds(self, now_s: float) -> float | None:
+        """Until the rest is done, at the pace so far."""
+        if self._first is None or self._last is None:
+            return None
+        taken, took = self._first[0] - self._last[0], self._last[2] - self._first[2]
+        if taken <= 0 or took <= 0:
+            return None
+        return max(0.0, self._last[0] / taken * took - (now_s - self._last[2]))
+
+
+def short_count(number: float) -> str:
+    """1,234 as ``1,234``, 1,234,567 as ``1.23 M``."""
+    for size, unit in ((1e9, "G"), (1e6, "M")):
+        if number >= size:
+            return f"{number / size:.2f} {unit}"
+    return f"{number:,.0f}"
+
+
+def _time(value: Any) -> str:
+    return str(value).replace("T", " ")

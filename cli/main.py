@@ -1,0 +1,194 @@
+"""``upstream``: the newest row per key from the shell.
+
+Exit codes: 0 done (a followed feed ends by Ctrl-C, so that is 0 too); 1 it failed; 2 it was asked wrongly; 130 or 143 a run
+that was to finish (``--once``) was interrupted, or a second Ctrl-C ended at once.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..conf.errors import OptionError
+from ..conf.options import columns as column_names
+from .failures import INTERRUPTED, Failure, failure_of, record
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="upstream",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="The freshest answer per key, however much arrives: a feed of updates becomes a Delta table of the newest row per key.",
+    epilog="Exit codes: 0 done; 1 failed; 2 asked wrongly; 130 interrupted before the end.",
+)
+
+
+class Format(str, enum.Enum):
+    """How `upstream show` prints rows."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+@app.command()
+def latest(
+    to: Annotated[str, typer.Option("--to", metavar="TABLE", help="The table: a folder, or an object store's address. Made on first use, continued later.")],
+    key: Annotated[list[str], typer.Option("--key", metavar="COLUMN", help="The update key: a row replaces the earlier row with the same value here. Several: repeat it, or separate by commas.")],
+    source: Annotated[str | None, typer.Option("--from", metavar="PATH", help="A file, a folder or a quoted glob; files may appear and grow. CSV, JSON lines, Parquet, Zeek; plain, gzip, zstd.")] = None,
+    time_column: Annotated[str | None, typer.Option("--time", metavar="COLUMN", help="The column that says which of two rows is newer. Without it: the one that arrives later.")] = None,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help="Take only rows for which this is true: the newest of [italic]those[/italic] is kept.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end. Otherwise follow the feed until Ctrl-C.")] = False,
+    checkpoint: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where progress is remembered.  [dim]\\[default: TABLE_checkpoint][/dim]")] = None,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="Any option of the source ([bold]upstream options[/bold] lists them), or storage.NAME=VALUE for an object store. Repeat it for more.")] = None,
+    buckets: Annotated[int, typer.Option(min=1, help="Into how many parts the table is cut by its key; fixed when it is made.")] = 16,
+    trigger: Annotated[str | None, typer.Option(metavar="DURATION", help="The least time between batches, such as '1 second'. Without it: as soon as rows are there.")] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]")] = None,
+    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Any Spark setting. Repeat it for more.")] = None,
+    log: Annotated[Path | None, typer.Option(metavar="FILE", help="What Spark prints, and the full story of an error.  [dim]\\[default: a file in the temporary folder, named when needed][/dim]")] = None,
+) -> None:  # fmt: skip
+    """Follow a feed and keep the newest row per key in a Delta table.
+
+    Each batch is committed exactly once: stop at any moment, by Ctrl-C or kill -9, and the same command goes on where it was.
+    Rows that cannot be read are put into TABLE_quarantine with place and reason.
+
+    [bold]upstream latest --from 'feed/*.csv' --key vehicle_id --time timestamp --to ./latest[/bold]
+
+    While it runs, a line tells the rows per second taken in, the keys in the table, how many updates were superseded before
+    anybody could see them, the staleness of what the last commit delivered (from arrival to visible), the time up to which
+    the table is complete, and how long the last batch took.
+    """
+    from .latest import Job, follow
+
+    options = _pairs(option, "--option")
+    storage = {name[8:]: value for name, value in options.items() if name.lower().startswith("storage.")}
+    options = {name: value for name, value in options.items() if not name.lower().startswith("storage.")}
+    if where is not None:
+        options["where"] = where
+    base = to.rstrip("/")
+    if checkpoint is None and "://" in to and not to.startswith("file:"):
+        raise Failure("The table is in an object store: name a checkpoint with --checkpoint.", 2)
+    job = Job(
+        source=source,
+        key=tuple(_key(key)),
+        time=time_column,
+        table=to,
+        checkpoint=os.path.abspath(checkpoint or base + "_checkpoint")
+        if "://" not in (checkpoint or "")
+        else checkpoint or "",
+        quarantine=os.path.abspath((base if "://" not in base else (checkpoint or "upstream")) + "_quarantine"),
+        buckets=buckets,
+        once=once,
+        trigger=trigger,
+        options=options,
+        storage=storage,
+        conf=_pairs(conf, "--conf"),
+        master=master,
+    )
+    console = Console(stderr=True)
+    log = log or Path(tempfile.gettempdir(), f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
+    try:
+        code = follow(job, console, log)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        failure = failure_of(error)
+        if record(failure, log):
+            raise Failure(f"{failure.sentence}\nThe full story is in {log}", failure.code) from error
+        raise failure from error
+    raise typer.Exit(code)
+
+
+@app.command()
+def show(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="The most rows; 0 is all.")] = 20,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help='Only rows for which this is true, such as "speed > 10 AND route_id = 7".')] = None,
+    columns: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Which columns, separated by commas.  [dim]\\[default: all of yours][/dim]")] = None,
+    order_by: Annotated[str | None, typer.Option(metavar="SQL", help='Such as "speed DESC".')] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show the columns that UpStream keeps for itself too (_upstream_…).")] = False,
+    output: Annotated[Format, typer.Option("--format", case_sensitive=False, help="json: one object per line.")] = Format.TABLE,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
+) -> None:  # fmt: skip
+    """Print rows of a table. Reads it with Polars, without Java, also while it is being written.
+
+    [bold]upstream show ./latest --where "speed > 10" --order-by "speed DESC" --limit 5[/bold]
+    """
+    from .show import show as print_table
+
+    storage = {name.removeprefix("storage."): value for name, value in _pairs(option, "--option").items()}
+    print_table(
+        table,
+        limit=limit,
+        where=where,
+        columns=column_names().parse(columns) if columns else (),
+        order_by=order_by,
+        everything=everything,
+        output=output.value,
+        storage=storage,
+    )
+
+
+@app.command()
+def options() -> None:
+    """List every option of the source and the sink, as Markdown (docs/options.md)."""
+    from .reference import options_reference
+
+    sys.stdout.write(options_reference())
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from .. import __version__
+
+        typer.echo(f"upstream {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")] = False,
+) -> None:  # fmt: skip
+    del version
+
+
+def main() -> None:
+    """Run the command line; every error is a sentence on standard error, and an exit code."""
+    try:
+        app()  # ends the process by itself, except for what is caught here
+    except Exception as error:  # noqa: BLE001 the last line of defence: a sentence, not a trace
+        failure = failure_of(error)
+        Console(stderr=True, soft_wrap=True, highlight=False).print(failure.sentence, style="red", markup=False)
+        sys.exit(failure.code)
+
+
+def _pairs(given: list[str] | None, name: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for each in given or []:
+        left, equals, right = each.partition("=")
+        if not equals or not left.strip():
+            raise Failure(f"{name} {each!r} is not NAME=VALUE.", 2)
+        pairs[left.strip()] = right
+    return pairs
+
+
+def _key(given: list[str]) -> list[str]:
+    try:
+        return [name for each in given for name in column_names().parse(each)]
+    except ValueError as error:
+        raise OptionError(f"--key {' '.join(given)!r} is not a list of columns ({error})") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""``upstream show``: the table, read by Polars. No JVM."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .failures import FAILED, MISUSED, Failure
+from .live import complete_to
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["FORMATS", "show"]
+
+FORMATS = ("table", "csv", "json")
+_OURS = "_upstream_"
+
+
+def show(
+    path: str,
+    *,
+    limit: int,
+    where: str | None,
+    columns: Sequence[str],
+    order_by: str | None,
+    everything: bool,
+    output: str,
+    storage: dict[str, str],
+) -> None:
+    """Print rows of a table.
+
+    Parameters
+    ----------
+    path
+        The table.
+    limit
+        The most rows; 0 is all.
+    where, order_by
+        SQL over the table's columns.
+    columns
+        Those to print, in this order; none is all of the user's.
+    everything
+        Print the columns that belong to this project too.
+    output
+        One of `FORMATS`.
+    storage
+        Options for an object store.
+
+    Raises
+    ------
+    Failure
+        There is no such table, or the SQL does not fit it.
+    """
+    import polars as pl
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    from ..sink.options import absolute_location
+
+    try:
+        table = DeltaTable(absolute_location(path), storage_options=storage or None)
+    except TableNotFoundError:
+        raise Failure(f"There is no table in {path}: `upstream latest --to {path} …` makes one.", FAILED) from None
+    except (DeltaError, OSError) as error:
+        raise Failure(f"The table in {path} cannot be opened: {_first_line(error)}", FAILED) from error
+    frame = pl.scan_delta(table)
+    names = frame.collect_schema().names()
+    wanted = list(columns) or [name for name in names if everything or not name.startswith(_OURS)]
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        raise Failure(f"The table has no column {', '.join(unknown)}; it has {', '.join(names)}.", MISUSED)
+    try:
+        matching = frame if where is None else frame.filter(pl.sql_expr(where))
+        found = int(matching.select(pl.len()).collect().item())
+        if order_by is not None:
+            matching = matching.sql(f"SELECT * FROM self ORDER BY {order_by}")  # noqa: S608 the user's own table
+        rows = (matching if limit == 0 else matching.head(limit)).select(wanted).collect()
+    except pl.exceptions.PolarsError as error:
+        raise Failure(f"The table cannot be asked that: {_first_line(error)}", MISUSED) from error
+    if output == "csv":
+        rows.with_columns(_flat(rows)).write_csv(sys.stdout)
+    elif output == "json":
+        rows.write_ndjson(sys.stdout.buffer)
+    else:
+        _print(rows, found, path, table.version())
+
+
+def _print(rows: pl.DataFrame, found: int, path: str, version: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from ..sink.summary import read_summaries
+
+    # Into a pipe, a column is as wide as it must be.
+    console = Console(width=None if sys.stdout.isatty() else 10_000, soft_wrap=not sys.stdout.isatty())
+    grid = Table(box=None, header_style="bold", pad_edge=False)
+    for name, kind in rows.schema.items():
+        grid.add_column(name, justify="right" if kind.is_numeric() else "left", overflow="fold")
+    for row in rows.iter_rows():
+        grid.add_row(*map(_cell, row))
+    console.print(grid)
+    summaries = read_summaries(path, version - 1) or read_summaries(path)
+    told = f", complete to {complete_to(summaries[-1][1])}" if summaries else ""
+    console.print(f"{len(rows):,} of {found:,} rows; version {version}{told}", style="dim")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return str(value)
+
+
+def _flat(rows: pl.DataFrame) -> list[pl.Expr]:
+    """CSV has no lists and structs: they become JSON text."""
+    import polars as pl
+
+    return [
+        pl.col(name).map_elements(_cell, return_dtype=pl.String)
+        for name, kind in rows.schema.items()
+        if kind.is_nested()
+    ]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

@@ -1,0 +1,46 @@
+"""The newest row per key of a feed, kept in a Delta table: a job for spark-submit.
+
+    spark-submit --properties-file conf/spark-defaults.conf --py-files dist/pyspark-upstream.zip \
+        examples/latest_job.py --from 'feed/*.csv' --key vehicle_id --time timestamp --to /data/latest
+
+The same file runs on a laptop (``python examples/latest_job.py …``), on Spark standalone, on YARN and on Kubernetes; docs/cluster.md says
+what changes. Stopped and started again, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import upstream
+
+
+def main() -> None:
+    """Read the arguments, start the query, wait for its end."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--from", dest="source", required=True, help="a file, a folder or a glob, seen by all executors"
+    )
+    parser.add_argument("--key", required=True, nargs="+", help="the columns that name what is updated")
+    parser.add_argument("--time", required=True, help="the column that says which of two rows is newer")
+    parser.add_argument("--to", required=True, help="the table, seen by all executors")
+    parser.add_argument("--checkpoint", help="the query's checkpoint; beside the table if not given")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="any option of the source")
+    parser.add_argument("--once", action="store_true", help="read what is there now, then end")
+    asked = parser.parse_args()
+
+    checkpoint = asked.checkpoint or asked.to.rstrip("/") + "_checkpoint"
+    options = dict(option.split("=", 1) for option in asked.option)
+
+    spark = upstream.session("newest row per key")
+    updates = upstream.latest(
+        spark, asked.source, key=asked.key, time=asked.time, checkpointLocation=checkpoint, **options
+    )
+    writer = upstream.write_latest(updates, asked.to, key=asked.key, time=asked.time)
+    writer = writer.option("checkpointLocation", checkpoint)
+    query = (writer.trigger(availableNow=True) if asked.once else writer).start()
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""A Spark standalone cluster of separate JVMs, and a Python that has the dependencies but not this project."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = re.compile(r"(upstream|pyspark_upstream)(-.*\.dist-info)?")
+
+
+def _wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"{what} did not happen within {seconds} s"
+        time.sleep(0.05)
+
+
+@dataclasses.dataclass
+class Cluster:
+    """A master and its workers, each the leader of a process group of its own."""
+
+    url: str
+    spark_home: Path
+    environment: Mapping[str, str]
+    folder: Path
+    workers: list[subprocess.Popen[bytes]]
+
+    def submit(self, *arguments: str | Path, log: Path) -> subprocess.Popen[bytes]:
+        """Start spark-submit against this cluster; its output goes to the log."""
+        command = [self.spark_home / "bin" / "spark-submit", "--master", self.url, "--executor-memory", "768m"]
+        command += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
+        with open(log, "wb") as output:
+            return subprocess.Popen(
+                [*map(str, command), *map(str, arguments)],
+                env=self.environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @staticmethod
+    def wait_for(condition: Callable[[], object], what: str) -> None:
+        """Return when the condition holds; fail when it does not within a time that no machine needs."""
+        _wait_for(condition, what)
+
+    @staticmethod
+    def end(process: subprocess.Popen[bytes]) -> None:
+        """Stop what `submit` started, if it still runs."""
+        if process.poll() is None:
+            _end(process)
+
+    def kill_worker(self) -> None:
+        """What a machine's power loss does: the worker, its executors and their Python processes are gone at once."""
+        worker = self.workers.pop()
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process group that was started here."""
+    for wanted in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, wanted)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with all that is installed here except this project."""
+    folder = tmp_path_factory.mktemp("bare")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    theirs = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not PROJECT.fullmatch(entry.name):
+            (Path(theirs.stdout.strip()) / entry.name).symlink_to(entry)
+    tried = subprocess.run(
+        [python, "-c", "import pyarrow, deltalake; import upstream"], capture_output=True, check=False
+    )
+    assert b"No module named 'upstream'" in tried.stderr
+    return python
+
+
+@pytest.fixture(scope="session")
+def pyfiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``make pyfiles`` makes."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(["sh", ROOT / "tools" / "pyfiles.sh", sys.executable, folder], check=True, capture_output=True)
+    return folder / "pyspark-upstream.zip"
+
+
+@pytest.fixture
+def cluster(bare_python: Path, tmp_path: Path) -> Iterator[Cluster]:
+    """A master and two workers of one core each on this machine; their logs stay in the test's folder."""
+    spark_home = next(bare_python.parents[1].glob("lib/python*/site-packages/pyspark"))
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))},
+        "SPARK_HOME": str(spark_home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "PYSPARK_PYTHON": str(bare_python),
+        "PYSPARK_DRIVER_PYTHON": str(bare_python),
+    }
+    started: list[subprocess.Popen[bytes]] = []
+
+    def daemon(name: str, *arguments: str) -> Path:
+        log = tmp_path / f"{name}.log"
+        with open(log, "wb") as output:
+            command = [str(spark_home / "bin" / "spark-class"), *arguments]
+            started.append(
+                subprocess.Popen(
+                    command,
+                    env=environment,
+                    cwd=tmp_path,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+            )
+        return log
+
+    try:
+        log = daemon(
+            "master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0"
+        )
+        # 127.0.0.1, and whatever port was free.
+        address = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
+        _wait_for(
+            lambda: address.search(log.read_text()) and "I have been elected leader" in log.read_text(), "a master"
+        )
+        url = address.search(log.read_text())
+        assert url
+        for number in (1, 2):
+            work = tmp_path / f"work{number}"
+            log = daemon(
+                f"worker{number}", "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0",
+                "--cores", "1", "--memory", "1g", "--work-dir", str(work), url.group(1),
+            )  # fmt: skip
+            _wait_for(lambda log=log: "Successfully registered with master" in log.read_text(), f"worker {number}")
+        yield Cluster(url.group(1), spark_home, environment, tmp_path, started[1:])
+    finally:
+        for process in reversed(started):
+            if process.poll() is None:
+                _end(process)

@@ -1,0 +1,78 @@
+"""The example job through spark-submit on a standalone cluster, the package travelling in the zip; and a worker that dies."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import upstream.conf
+from upstream.sink.summary import read_summaries
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+
+ROOT = Path(__file__).resolve().parents[2]
+KEYS, FILES, ROWS = 2_000, 24, 4_000
+DEFAULTS = Path(upstream.conf.__file__).with_name("spark-defaults.conf")
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Path:
+    """CSV files whose rows are out of order within and between files."""
+    chance = random.Random(7)
+    folder = tmp_path / "feed"
+    folder.mkdir()
+    for number in range(FILES):
+        times = [number * ROWS + chance.randrange(-3 * ROWS, 3 * ROWS) for _ in range(ROWS)]
+        rows = (f"{chance.randrange(KEYS)},{1_000_000 + time},{number}-{line}\n" for line, time in enumerate(times))
+        (folder / f"{number:03d}.csv").write_text("key,ms,value\n" + "".join(rows))
+    return folder
+
+
+def _expected(feed: Path) -> pl.DataFrame:
+    """Newest by time; of equal times, the later in file order."""
+    rows = pl.concat([pl.read_csv(path) for path in sorted(feed.iterdir())]).with_row_index("arrival")
+    return rows.sort("ms", "arrival").group_by("key").last().select("key", "ms", "value").sort("key")
+
+
+def _table(path: Path) -> pl.DataFrame:
+    return pl.read_delta(str(path)).select("key", "ms", "value").sort("key")
+
+
+def _job(cluster: Any, pyfiles: Path, feed: Path, table: Path, log: Path, *more: str) -> Any:
+    return cluster.submit(
+        "--properties-file", DEFAULTS, "--py-files", pyfiles, ROOT / "examples" / "latest_job.py",
+        "--from", feed, "--key", "key", "--time", "ms", "--to", table,
+        "--option", "timeFormat=epoch_ms", "--option", "fileFormat=csv", *more, "--once", log=log,
+    )  # fmt: skip
+
+
+def test_example_job_with_the_package_in_a_zip(cluster: Any, pyfiles: Path, feed: Path, tmp_path: Path) -> None:
+    table, log = tmp_path / "latest", tmp_path / "driver.log"
+    job = _job(cluster, pyfiles, feed, table, log)
+    try:
+        assert job.wait(300) == 0, log.read_text()[-4000:]
+    finally:
+        cluster.end(job)
+    assert _table(table).equals(_expected(feed))
+    executors = list(tmp_path.glob("work*/app-*/*/stderr"))
+    assert len(executors) == 2, "both workers took part"
+
+
+@pytest.mark.fault
+def test_worker_killed_in_mid_run(cluster: Any, pyfiles: Path, feed: Path, tmp_path: Path) -> None:
+    table, log = tmp_path / "latest", tmp_path / "driver.log"
+    job = _job(cluster, pyfiles, feed, table, log, "--option", f"maxRowsPerTrigger={ROWS}")
+    try:
+        cluster.wait_for(lambda: len(read_summaries(str(table))) >= 3 or job.poll() is not None, "the third commit")
+        assert job.poll() is None, log.read_text()[-4000:]
+        before = len(read_summaries(str(table)))
+        cluster.kill_worker()
+        assert job.wait(300) == 0, log.read_text()[-4000:]
+    finally:
+        cluster.end(job)
+    assert len(read_summaries(str(table))) > before, "the query went on"
+    assert _table(table).equals(_expected(feed))
