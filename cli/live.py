@@ -143,4 +143,11 @@ def short_count(number: float) -> str:
 
 
 def _time(value: Any) -> str:
-    return str(value).replace("T", " ")
+    """ISO text without the zeros that nobody reads; a number as it is."""
+    if not isinstance(value, str):
+        return str(value)
+    shown = value.replace("T", " ", 1)
+    if "." in shown:
+        body, _, fraction = shown.partition(".")
+        shown = body + ("." + fraction).rstrip("Z").rstrip("0").rstrip(".") + ("Z" if fraction.endswith("Z") else "")
+    return shown.replace("Z", " UTC")

@@ -96,7 +96,8 @@ def latest(
         conf=_pairs(conf, "--conf"),
         master=master,
     )
-    console = Console(stderr=True)
+    console = Console(stderr=True, highlight=False)
+    console.soft_wrap = not console.is_terminal
     log = log or Path(tempfile.gettempdir(), f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
     try:
         code = follow(job, console, log)

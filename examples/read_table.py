@@ -27,7 +27,8 @@ print(
 # %% What each commit said of itself: rows, staleness, how far the feeds are complete
 import upstream
 
-version, summary = upstream.read_summaries(PATH)[-1]
+commits = upstream.read_summaries(PATH)
+version, summary = commits[-1]
 print(
     f"version {version}: {summary.delivered} keys of {summary.updates} updates, complete up to {summary.low_watermark}"
 )
@@ -35,5 +36,5 @@ print(
 # %% Spark SQL: with time travel
 spark = upstream.session("read the table")
 spark.sql(f"SELECT count(*) AS buses, max(timestamp) AS newest FROM delta.`{PATH}`").show()
-spark.sql(f"SELECT count(*) AS buses_at_first FROM delta.`{PATH}` VERSION AS OF 0").show()
+spark.sql(f"SELECT count(*) AS buses_at_first FROM delta.`{PATH}` VERSION AS OF {commits[0][0]}").show()
 spark.stop()
