@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import OptionError
+from ..conf.session import make_known
 from ..frames.system import SYSTEM
 from .options import absolute_location
 
@@ -94,6 +95,7 @@ def write_latest(
     given |= {name: str(value) for name, value in options.items()}
     if not any(name.lower() == "checkpointlocation" for name in given):
         given |= _default_checkpoint(df.sparkSession, given["path"])
+    make_known(df.sparkSession)
     layout = check_sink(given, df.schema)
     placed = _observed(df, layout.time).repartitionById(
         _tasks(df.sparkSession, buckets, partitions), _bucket(layout.key, buckets)

@@ -61,7 +61,9 @@ class Sink:
     def writer(self) -> LatestStreamWriter:
         return stream_writer(self.given, self.schema, overwrite=False)
 
-    def rows(self, rows: Sequence[tuple[Any, ...]], *, seq: int | Sequence[int] = 0, feed: str = "feed", **more: Any) -> pa.RecordBatch:
+    def rows(
+        self, rows: Sequence[tuple[Any, ...]], *, seq: int | Sequence[int] = 0, feed: str = "feed", **more: Any
+    ) -> pa.RecordBatch:
         """Rows as Spark hands them to a task; `seq` is the first one's, or each one's."""
         numbers = np.arange(seq, seq + len(rows)) if isinstance(seq, int) else np.array(seq, dtype=np.int64)
         columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.columns)
@@ -104,7 +106,11 @@ class Sink:
 
     def files(self) -> set[str]:
         """Data files that lie in the table's folder."""
-        return {str(found.relative_to(self.path)) for found in self.path.rglob("*.parquet") if "_delta_log" not in found.parts}
+        return {
+            str(found.relative_to(self.path))
+            for found in self.path.rglob("*.parquet")
+            if "_delta_log" not in found.parts
+        }
 
     def live_files(self, version: int | None = None) -> set[str]:
         """Data files that a version of the table names."""

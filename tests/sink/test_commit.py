@@ -85,7 +85,7 @@ def test_stray_rows_in_two_tasks_are_merged_right(sink: Any) -> None:
     two = [sink.rows([(0, 21, "two"), (1, 29, "two"), (3, 11, "two"), (9, 1, "newer arrival")], seq=200)]
     three = [sink.rows([(0, 19, "three")], seq=300)]
     summary = sink.batch(1, one, two, three)
-    expected = {key: (10, "base") for key in range(8)}
+    expected = dict.fromkeys(range(8), (10, "base"))
     expected |= {0: (21, "two"), 1: (30, "one"), 3: (11, "two"), 9: (1, "newer arrival")}
     assert sink.latest() == expected
     assert summary.delivered == 4
@@ -190,7 +190,7 @@ def test_abort_removes_what_was_staged_but_nothing_committed(sink: Any) -> None:
 
 def test_a_task_that_fails_leaves_no_file(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
-    gone = sorted(sink.live_files())[-1]
+    gone = max(sink.live_files())
     (sink.path / gone).unlink()
     before = sink.files()
     with pytest.raises(TableError, match="is gone"):
@@ -250,7 +250,9 @@ def test_a_null_key_or_time_is_refused(sink: Any, row: tuple[Any, ...]) -> None:
 
 
 def test_null_and_nan_in_other_keys_and_times(make_sink: Any) -> None:
-    sink = make_sink(pa.schema([("k", pa.struct([("a", pa.int32()), ("b", pa.string())])), ("t", pa.float64()), ("v", pa.string())]))
+    sink = make_sink(
+        pa.schema([("k", pa.struct([("a", pa.int32()), ("b", pa.string())])), ("t", pa.float64()), ("v", pa.string())])
+    )
     with pytest.raises(MalformedRowError, match="key column"):
         sink.tasks([sink.rows([({"a": 1, "b": None}, 1.0, "x")])])
     with pytest.raises(MalformedRowError, match="no usable time"):

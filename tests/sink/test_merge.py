@@ -71,7 +71,10 @@ def test_many_rows_are_coalesced_on_the_way(make_sink: Any, monkeypatch: pytest.
         sink.folder /= str(limit)
         sink.__post_init__()
         first_us = [1_000 + 7 * seq for seq in range(3000)]
-        parts = [sink.rows(rows[i : i + 60], seq=i, first_arrival_us=np.array(first_us[i : i + 60])) for i in range(0, 3000, 60)]
+        parts = [
+            sink.rows(rows[i : i + 60], seq=i, first_arrival_us=np.array(first_us[i : i + 60]))
+            for i in range(0, 3000, 60)
+        ]
         summary = sink.batch(0, parts)
         results.append((sink.latest(), summary.updates, summary.delivered, summary.staleness, summary.rows))
     assert results[0] == results[1]
