@@ -98,23 +98,14 @@ class FilesConnector(Connector):
         """The paths given, or with `feeds=file` the files known."""
         if self._options.feeds == "path":
             return list(self._given)
-        frontier = self._at(position, None)
-        return sorted(frontier.entries) if frontier else []
+        frontier = self._frontier
+        if frontier is None or frontier.position != (EMPTY if position is None else position):
+            frontier = Frontier(EMPTY if position is None else position, self._state_folder, self._feed_of)
+        return sorted(frontier.entries)
 
     def freeze(self, now_us: int) -> None:
-        """See only what is there now.
-
-        Raises
-        ------
-        OptionError
-            A path that is no pattern does not exist.
-        """
+        """See only what is there now."""
         del now_us
-        for given, root in zip(self._given, self._roots, strict=True):
-            if not has_magic(root) and not os.path.exists(root):
-                raise OptionError(
-                    f"path {given!r} does not exist", hint="correct the option `path`, or wait for the file"
-                )
         self._listed().freeze()
         self._frozen = True
 
@@ -125,21 +116,20 @@ class FilesConnector(Connector):
         ------
         FeedChangedError
             A file has disappeared, shrunk, or is not what was consumed of it.
+        OptionError
+            What is there now is to be read, and a path that is no pattern does not exist.
         """
         start = EMPTY if position is None else position
-        frontier = self._at(position, now_us)
-        assert frontier is not None
-        try:
-            moment = Moment(now_us, self._frozen, self._frozen and limit == Limit())
-            ranges = self._taken_by().take(frontier, limit, moment)
-            if not ranges:
-                return Advance(start, [])
+        frontier = self._at(start, now_us)
+        if self._frozen and not frontier.entries:
+            self._check_paths()
+        moment = Moment(now_us, self._frozen, self._frozen and limit == Limit())
+        ranges = self._taken_by().take(frontier, limit, moment)
+        if ranges:
             frontier.position = frontier.ledger.position()
-        except BaseException:
-            self._frontier = None  # it may be ahead of the position
-            raise
+        self._frontier = frontier
         self._warn(frontier)
-        return Advance(frontier.position, ranges)
+        return Advance(frontier.position if ranges else start, ranges)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         """The rows of a range, in blocks of some megabytes; malformed lines are judged on the columns read."""
@@ -200,34 +190,30 @@ class FilesConnector(Connector):
             self._taking = Taking(self._options, self._line_format, self._fits)
         return self._taking
 
-    def _at(self, position: Position | None, now_us: int | None) -> Frontier | None:
-        """What is known beyond a position; brought up to date if a clock is given."""
-        position = EMPTY if position is None else position
+    def _at(self, position: Position, now_us: int) -> Frontier:
+        """What is known beyond a position now."""
         frontier = self._frontier
+        self._frontier = None  # kept only if nothing fails
         if frontier is None or frontier.position != position:
-            if now_us is None:
-                now_us = 0
-            fresh = Frontier(position, self._state_folder, self._feed_of)
-            fresh.start(self._listed().everything(), now_us)
-            self._frontier = fresh
-            return fresh
-        if now_us is None:
+            frontier = Frontier(position, self._state_folder, self._feed_of)
+            frontier.start(self._listed().everything(), now_us)
             return frontier
-        try:
-            found, gone = self._listed().changes()
-            for path, seen in found.items():
-                frontier.see(path, seen, now_us)
-            frontier.vanish(list(gone))
-            if self._frozen:
-                for path in [path for path, why in frontier.held.items() if why == "unfinished"]:
-                    frontier.again(path, now_us)
-        except BaseException:
-            self._frontier = None
-            raise
+        found, gone = self._listed().changes()
+        for path, seen in found.items():
+            frontier.see(path, seen, now_us)
+        frontier.vanish(list(gone))
+        if self._frozen:
+            for path in [path for path, why in frontier.held.items() if why == "unfinished"]:
+                frontier.again(path, now_us)
         return frontier
 
     def _feed_of(self, path: str, root: int) -> str:
         return path if self._options.feeds == "file" else self._given[root]
+
+    def _check_paths(self) -> None:
+        for given, root in zip(self._given, self._roots, strict=True):
+            if not has_magic(root) and not os.path.exists(root):
+                raise OptionError(f"path {given!r} does not exist", hint="correct the option `path`")
 
     def _warn(self, frontier: Frontier) -> None:
         if self._warned or not frontier.ledger.inline_only or len(frontier.entries) <= _MANY_FILES:

@@ -1,0 +1,109 @@
+"""What the tests of the files connector share: a reader that follows positions as Spark would, through JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from upstream.conf.options import parse_options
+from upstream.datasource.connectors.contract import Connector, Limit, Position, Range
+from upstream.datasource.connectors.files import FilesConnector, FilesOptions
+
+
+class Reported(list[dict[str, Any]]):
+    """Malformed rows, as they were reported."""
+
+    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+        """Keep it."""
+        self.append({"text": text, "place": place, "line": line, "reason": reason})
+
+
+class Following:
+    """Reads what comes, batch after batch, each range twice."""
+
+    def __init__(self, connector: Connector) -> None:
+        self.connector = connector
+        self.position: Position | None = None
+        self.now_us = 1_000_000
+        self.rows: list[dict[str, Any]] = []
+        self.arrivals: list[int] = []
+        self.malformed = Reported()
+        self.last: list[Range] = []
+
+    def step(self, now_us: int | None = None, limit: Limit | None = None) -> list[dict[str, Any]]:
+        """One batch; its rows."""
+        self.now_us = self.now_us + 1_000_000 if now_us is None else now_us
+        advance = self.connector.advance(self.position, self.now_us, limit or Limit())
+        if not advance.ranges:
+            assert advance.position == (self.position or advance.position)
+        elif self.position is not None:
+            assert advance.position != self.position
+        self.position = json.loads(json.dumps(advance.position))
+        self.last = [Range.from_json(json.loads(json.dumps(part.to_json()))) for part in advance.ranges]
+        rows: list[dict[str, Any]] = []
+        for part in self.last:
+            first = self.read(part, self.malformed)
+            assert self.read(part, Reported()) == first
+            rows += [row for row, _, _ in first]
+            self.arrivals += [arrival for _, _, arrival in first]
+        self.rows += rows
+        return rows
+
+    def read(self, part: Range, malformed: Reported) -> list[tuple[dict[str, Any], int, int]]:
+        """The rows of a range with their numbers and arrivals."""
+        found: list[tuple[dict[str, Any], int, int]] = []
+        for chunk in self.connector.read(part, None, malformed):
+            count = chunk.rows.num_rows
+            index = list(range(chunk.index, chunk.index + count)) if isinstance(chunk.index, int) else list(chunk.index)
+            arrivals = [part.arrival_us] * count if chunk.arrival_us is None else [int(each) for each in chunk.arrival_us]
+            assert len(index) == len(arrivals) == count
+            found += zip(chunk.rows.to_pylist(), index, arrivals, strict=True)
+        numbers = [number for _, number, _ in found]
+        assert numbers == sorted(set(numbers))
+        assert not numbers or (numbers[0] >= 0 and numbers[-1] < part.span)
+        return found
+
+    def drain(self, limit: Limit) -> list[dict[str, Any]]:
+        """Batches until nothing comes; their rows."""
+        rows: list[dict[str, Any]] = []
+        while more := (self.step(limit=limit) or self.last):
+            rows += [row for row in more if isinstance(row, dict)]
+        return rows
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where the data lies."""
+    made = tmp_path / "data"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def connect(folder: Path) -> Callable[..., FilesConnector]:
+    """Makes a connector of the folder, by options as a user writes them."""
+
+    def make(schema: str | pa.Schema | None = None, *, state: Path | None = None, **options: str) -> FilesConnector:
+        if isinstance(schema, str):
+            schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in (pair.split() for pair in schema.split(","))])
+        (parsed,) = parse_options({"path": str(folder), **options}, [FilesOptions])
+        return FilesConnector(parsed, schema, state_folder=None if state is None else str(state))
+
+    return make
+
+
+@pytest.fixture
+def follow(connect: Callable[..., FilesConnector]) -> Callable[..., Following]:
+    """Makes a connector and follows it."""
+    return lambda *args, **options: Following(connect(*args, **options))
+
+
+@pytest.fixture
+def following() -> Callable[[Connector], Following]:
+    """Follows a connector that there is."""
+    return Following

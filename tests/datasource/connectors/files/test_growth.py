@@ -1,0 +1,361 @@
+"""Plain text that appears and grows: whole lines only, each once, in order of arrival."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from upstream.conf.errors import FeedChangedError, OptionError, SchemaError
+from upstream.datasource.connectors.contract import Limit
+
+KV = "k int64,v string"
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a", newline="") as file:
+        file.write(text)
+
+
+def test_one_file(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n1,x\n2,y\n")
+    feed = follow(path=str(folder / "a.csv"))
+    assert [(f.name, str(f.type)) for f in feed.connector.schema()] == [("k", "int64"), ("v", "string")]
+    assert feed.step() == [{"k": 1, "v": "x"}, {"k": 2, "v": "y"}]
+    assert feed.step() == []
+    append(folder / "a.csv", "3,z\n")
+    assert feed.step() == [{"k": 3, "v": "z"}]
+
+
+def test_files_are_taken_by_arrival_then_change_then_natural_order(folder: Path, follow: Any) -> None:
+    for name, changed in (("p10", 5), ("p2", 5), ("p1", 9)):
+        append(folder / f"{name}.csv", f"k,v\n{name[1:]},x\n")
+        os.utime(folder / f"{name}.csv", (changed, changed))
+    feed = follow(KV)
+    assert [row["k"] for row in feed.step()] == [2, 10, 1]
+    append(folder / "p0.csv", "k,v\n0,x\n")
+    os.utime(folder / "p0.csv", (1, 1))
+    assert [row["k"] for row in feed.step()] == [0]
+    assert feed.arrivals == [2_000_000] * 3 + [3_000_000]
+
+
+def test_a_half_written_line_waits(folder: Path, follow: Any) -> None:
+    path = folder / "a.csv"
+    append(path, "k,v\n1,x\n2,")
+    feed = follow(KV)
+    assert feed.step() == [{"k": 1, "v": "x"}]
+    append(path, "yy")
+    assert feed.step() == []
+    append(path, "y\n3,z")
+    assert feed.step() == [{"k": 2, "v": "yyy"}]
+    assert feed.arrivals == [2_000_000, 4_000_000]
+
+
+def test_a_half_written_header_waits(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,")
+    feed = follow(KV)
+    assert feed.step() == []
+    append(folder / "a.csv", "v\n")
+    assert feed.step() == []
+    append(folder / "a.csv", "1,x\n")
+    assert feed.step() == [{"k": 1, "v": "x"}]
+
+
+@pytest.mark.parametrize("rule", ["auto", "terminated", "complete"])
+def test_the_last_line_of_a_settled_file(folder: Path, follow: Any, rule: str) -> None:
+    append(folder / "a.csv", "k,v\n1,x\n2,y")
+    changed = int((folder / "a.csv").stat().st_mtime * 1e6)
+    feed = follow(KV, lastLine=rule)
+    assert len(feed.step(changed + 60_000_000, Limit(files=9))) == (2 if rule == "complete" else 1)
+    feed.connector.freeze(changed + 60_000_000)
+    feed.step(changed + 5_000_000, Limit(files=9))
+    assert len(feed.rows) == (2 if rule == "complete" else 1)
+    feed.step(changed + 60_000_000, Limit(files=9))
+    assert len(feed.rows) == (1 if rule == "terminated" else 2)
+
+
+def test_a_batch_takes_the_last_line_at_once(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n1,x\n2,y")
+    feed = follow(KV)
+    feed.connector.freeze(0)
+    assert len(feed.step(0)) == 2
+
+
+@pytest.mark.parametrize(("rest", "rows"), [("\n3,z\n", 1), ("\r\n3,z\r\n", 1), ("\n", 0)])
+def test_a_taken_last_line_may_be_ended(folder: Path, follow: Any, rest: str, rows: int) -> None:
+    append(folder / "a.csv", "k,v\n1,x\n2,y")
+    feed = follow(KV, lastLine="complete")
+    assert len(feed.step()) == 2
+    append(folder / "a.csv", rest)
+    assert len(feed.step()) == rows
+
+
+def test_a_taken_last_line_that_goes_on_is_an_error(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n1,x\n2,y")
+    feed = follow(KV, lastLine="complete")
+    feed.step()
+    append(folder / "a.csv", "yy\n")
+    with pytest.raises(FeedChangedError, match="goes on at byte 11 within a line.*lastLine=terminated"):
+        feed.step()
+
+
+def test_a_row_limit_is_exact(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n" + "".join(f"{n},x\n" for n in range(10)))
+    feed = follow(KV, splitBytes="8")
+    sizes = []
+    while rows := feed.step(limit=Limit(rows=4)):
+        sizes.append(len(rows))
+    assert sizes == [4, 4, 2]
+    assert [row["k"] for row in feed.rows] == list(range(10))
+
+
+def test_a_byte_limit_takes_at_least_a_line(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n1,xxxxxxxxxxxxxxxxx\n2,y\n3,z\n")
+    feed = follow(KV)
+    assert [row["k"] for row in feed.step(limit=Limit(bytes=3))] == [1]
+    assert [row["k"] for row in feed.step(limit=Limit(bytes=8))] == [2, 3]
+
+
+def test_a_file_limit(folder: Path, follow: Any) -> None:
+    for number in range(5):
+        append(folder / f"{number}.csv", f"k,v\n{number},x\n")
+    feed = follow(KV, maxFilesPerTrigger="2")
+    sizes = []
+    while rows := feed.step(limit=feed.connector.limit(Limit())):
+        sizes.append(len(rows))
+    assert sizes == [2, 2, 1]
+
+
+def test_a_large_file_is_cut_into_ranges(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n" + "".join(f"{n},{'x' * (n % 7)}\n" for n in range(1000)))
+    feed = follow(KV, splitBytes="500")
+    assert [row["k"] for row in feed.step()] == list(range(1000))
+    assert len(feed.last) > 10
+    assert all(part.span <= 700 for part in feed.last)
+
+
+def test_what_waits_keeps_its_arrival(folder: Path, follow: Any, following: Any, connect: Any) -> None:
+    path = folder / "a.csv"
+    append(path, "k,v\n1,x\n2,x\n3,")
+    feed = follow(KV)
+    feed.step(10, Limit(rows=1))
+    append(path, "x\n4,x\n")
+    feed.step(20, Limit(rows=1))
+    again = following(connect(KV))  # restarted from the position
+    again.position = feed.position
+    append(path, "5,x\n")
+    again.step(30)
+    assert [row["k"] for row in feed.rows + again.rows] == [1, 2, 3, 4, 5]
+    assert feed.arrivals + again.arrivals == [10, 10, 20, 20, 30]
+    assert len(again.last) == 1
+
+
+def test_rows_of_other_files_that_came_before_come_before(folder: Path, follow: Any) -> None:
+    for name in "ab":
+        append(folder / f"{name}.csv", f"k,v\n1,{name}\n2,{name}\n")
+    feed = follow(KV)
+    feed.step(10, Limit(rows=1))
+    append(folder / "a.csv", "3,a\n")
+    feed.step(20)
+    assert [row["v"] + str(row["k"]) for row in feed.rows] == ["a1", "a2", "b1", "b2", "a3"]
+    assert feed.arrivals == [10, 10, 10, 10, 20]
+
+
+def test_feeds_share_a_limit(tmp_path: Path, follow: Any) -> None:
+    for name, rows in (("big", 100), ("small", 3)):
+        (tmp_path / name).mkdir()
+        append(tmp_path / name / "a.csv", "k,v\n" + "".join(f"{n},{name}\n" for n in range(rows)))
+    paths = [str(tmp_path / "big"), str(tmp_path / "small")]
+    feed = follow(KV, path=paths[0], paths=f'["{paths[1]}"]')
+    assert feed.connector.feeds(None) == paths
+    values = [row["v"] for row in feed.step(limit=Limit(rows=10))]
+    assert (values.count("big"), values.count("small")) == (7, 3)
+    assert {part.feed for part in feed.last} == set(paths)
+
+
+def test_a_feed_for_each_file(folder: Path, follow: Any) -> None:
+    for name in "ab":
+        append(folder / f"{name}.csv", f"k,v\n1,{name}\n")
+    feed = follow(KV, feeds="file")
+    assert feed.connector.feeds(None) == []
+    feed.step()
+    assert feed.connector.feeds(feed.position) == [str(folder / "a.csv"), str(folder / "b.csv")]
+    assert {part.feed for part in feed.last} == {str(folder / "a.csv"), str(folder / "b.csv")}
+
+
+def test_frozen_sees_nothing_new(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n1,x\n")
+    feed = follow(KV)
+    feed.connector.freeze(0)
+    append(folder / "a.csv", "2,x\n")
+    append(folder / "b.csv", "k,v\n3,x\n")
+    assert [row["k"] for row in feed.drain(Limit(files=9))] == [1]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("", 0),
+        ("\ufeff", 0),
+        ("k,v\n", 0),
+        ("\ufeffk,v\r\n1,x\r\n2,y\r\n", 2),
+        ("\n\nk,v\n\n1,x\n\n\n2,y\n\n", 2),
+        ("k,v\r\n\r\n1,x\r\n\r\n2,y\r\n", 2),
+        ("v,k\nx,1\ny,2\n", 2),
+        ('k,v\n1,"x"\n2,"y"\n', 2),
+    ],
+)
+def test_shapes_of_files(folder: Path, follow: Any, text: str, rows: int) -> None:
+    append(folder / "a.csv", text)
+    feed = follow(KV)
+    assert feed.step() == [{"k": 1, "v": "x"}, {"k": 2, "v": "y"}][:rows]
+    assert feed.malformed == []
+
+
+def test_blank_lines_do_not_shift_a_limit(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n\n1,x\n\n2,y\n3,z\n\n")
+    feed = follow(KV)
+    assert [row["k"] for row in feed.drain(Limit(rows=2))] == [1, 2, 3]
+
+
+def test_names_that_are_not_read(folder: Path, follow: Any) -> None:
+    for name in ("_a.csv", ".b.csv", "c.txt", "d.csv"):
+        append(folder / name, f"k,v\n1,{name}\n")
+    (folder / "sub").mkdir()
+    append(folder / "sub" / "e.csv", "k,v\n1,e.csv\n")
+    assert [row["v"] for row in follow(KV, pathGlobFilter="*.csv").step()] == ["d.csv"]
+    found = follow(KV, pathGlobFilter="*.csv", recursiveFileLookup="true").step()
+    assert sorted(row["v"] for row in found) == ["d.csv", "e.csv"]
+    assert [row["v"] for row in follow(KV, path=f"{folder}/{{d,x}}*.[ct]sv").step()] == ["d.csv"]
+    assert [row["v"] for row in follow(KV, path=f"file://{folder}/**/e.csv").step()] == ["e.csv"]
+    with pytest.raises(OptionError, match=r"c\.txt does not say its format"):
+        follow(KV).step()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("k,w\n1,x\n", "lacks v and has besides w"),
+        ("k\n1\n", "lacks v"),
+        ("k,v,w\n1,x,y\n", "has besides w"),
+    ],
+)
+def test_other_columns(folder: Path, follow: Any, text: str, message: str) -> None:
+    append(folder / "a.csv", text)
+    with pytest.raises(FeedChangedError, match=rf"a\.csv.*{message}"):
+        follow(KV).step()
+
+
+def test_a_column_named_twice(folder: Path, connect: Any) -> None:
+    append(folder / "a.csv", "k,v,k\n1,x,2\n")
+    with pytest.raises(SchemaError, match=r"a\.csv.*'k' occurs twice"):
+        connect().schema()
+    with pytest.raises(SchemaError, match="'k' occurs twice"):
+        connect(KV).advance(None, 0, Limit())
+
+
+def test_no_file(folder: Path, connect: Any) -> None:
+    with pytest.raises(SchemaError, match="no file with data.*schema"):
+        connect().schema()
+    append(folder / "a.csv", "k,v\n")
+    with pytest.raises(SchemaError, match="no row.*schema"):
+        connect().schema()
+
+
+def test_a_path_that_is_not_there(folder: Path, connect: Any) -> None:
+    connector = connect(KV, path=str(folder / "x.csv"))
+    assert connector.advance(None, 0, Limit()).ranges == []
+    connector.freeze(0)
+    with pytest.raises(OptionError, match="does not exist"):
+        connector.advance(None, 0, Limit())
+
+
+def test_pickled_without_what_the_driver_knows(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n1,x\n")
+    feed = follow(KV)
+    feed.step()
+    copy = pickle.loads(pickle.dumps(feed.connector))
+    assert [chunk.rows.to_pylist() for chunk in copy.read(feed.last[0], ["v"], feed.malformed)] == [[{"v": "x"}]]
+
+
+class TestChangedFiles:
+    @pytest.fixture
+    def feed(self, folder: Path, follow: Any) -> Any:
+        append(folder / "a.csv", "k,v\n1,x\n2,y\n3,z\n")
+        return follow(KV)
+
+    def test_gone_before_it_was_consumed(self, folder: Path, feed: Any) -> None:
+        feed.step(limit=Limit(rows=1))
+        (folder / "a.csv").unlink()
+        with pytest.raises(FeedChangedError, match=r"a\.csv has disappeared before all of it was consumed; 8 bytes.*new checkpoint"):
+            feed.step()
+
+    def test_gone_before_a_restart(self, folder: Path, feed: Any, connect: Any) -> None:
+        feed.step(limit=Limit(rows=1))
+        (folder / "a.csv").unlink()
+        with pytest.raises(FeedChangedError, match="has disappeared"):
+            connect(KV).advance(feed.position, 0, Limit())
+
+    def test_gone_after_it_was_consumed(self, folder: Path, feed: Any, connect: Any) -> None:
+        feed.step()
+        (folder / "a.csv").unlink()
+        assert feed.step() == []
+        assert connect(KV).advance(feed.position, 0, Limit()).ranges == []
+
+    def test_gone_while_a_task_reads(self, folder: Path, feed: Any) -> None:
+        feed.step()
+        (folder / "a.csv").unlink()
+        with pytest.raises(FeedChangedError, match="has disappeared"):
+            feed.read(feed.last[0], feed.malformed)
+
+    def test_gone_with_an_unfinished_line(self, folder: Path, feed: Any) -> None:
+        append(folder / "a.csv", "4,")
+        feed.step()
+        (folder / "a.csv").unlink()
+        with pytest.raises(FeedChangedError, match="2 bytes of it are missing"):
+            feed.step()
+
+    def test_shrunk(self, folder: Path, feed: Any, connect: Any) -> None:
+        feed.step()
+        (folder / "a.csv").write_text("k,v\n1,x\n")
+        with pytest.raises(FeedChangedError, match="has shrunk to 8 bytes from 16"):
+            feed.step()
+        with pytest.raises(FeedChangedError, match="has shrunk"):
+            connect(KV).advance(feed.position, 0, Limit())
+        with pytest.raises(FeedChangedError, match="had 16"):
+            feed.read(feed.last[0], feed.malformed)
+
+    @pytest.mark.parametrize("text", ["k,v\n1,x\n2,y\n4,z\n", "k,v\n1,x\n2,y\n3,!\n4,z\n", "v,k\nx,1\ny,2\nz,3\n9,9\n"])
+    def test_rewritten(self, folder: Path, feed: Any, connect: Any, text: str) -> None:
+        feed.step()
+        (folder / "a.csv").write_text(text)
+        os.utime(folder / "a.csv", (1, 1))
+        with pytest.raises(FeedChangedError, match="replaced or rewritten"):
+            feed.step()
+        with pytest.raises(FeedChangedError, match="replaced or rewritten"):
+            connect(KV).advance(feed.position, 0, Limit())
+        with pytest.raises(FeedChangedError, match="replaced or rewritten"):
+            feed.read(feed.last[0], feed.malformed)
+
+    def test_touched(self, folder: Path, feed: Any) -> None:
+        feed.step()
+        os.utime(folder / "a.csv", (1, 1))
+        assert feed.step() == []
+
+    def test_begun_anew_before_anything_was_taken(self, folder: Path, feed: Any) -> None:
+        (folder / "b.csv").write_text("k,v\n7,x\n8,x\n")
+        feed.step(limit=Limit(rows=1))
+        assert feed.rows == [{"k": 1, "v": "x"}]
+        (folder / "b.csv").write_text("k,v\n9,x\n")
+        assert [row["k"] for row in feed.drain(Limit())] == [2, 3, 9]
+
+    def test_restored_after_an_error(self, folder: Path, feed: Any) -> None:
+        feed.step(limit=Limit(rows=1))
+        (folder / "a.csv").rename(folder / "_a")
+        with pytest.raises(FeedChangedError):
+            feed.step()
+        (folder / "_a").rename(folder / "a.csv")
+        assert [row["k"] for row in feed.step()] == [2, 3]
