@@ -101,7 +101,8 @@ class SourceOptions:
         "minPartitions",
         positive_int(),
         None,
-        "Into how many tasks a large batch is divided. Without it: the number of cores of the driver's machine.",
+        "Into how many tasks a batch is divided, as far as it has so many ranges. Without it: the number of cores of the "
+        "driver's machine, fewer for a small batch.",
     )
 
     def policy(self) -> Policy:

@@ -246,7 +246,9 @@ class Planner:
         if not ranges:
             return []
         ends = np.cumsum([part.span for part in ranges])
-        wanted = min(self._options.tasks(), len(ranges), max(1, int(ends[-1]) // _SMALLEST_TASK_SPAN + 1))
+        wanted = min(self._options.tasks(), len(ranges))
+        if self._options.min_partitions is None:
+            wanted = min(wanted, int(ends[-1]) // _SMALLEST_TASK_SPAN + 1)
         marks = np.searchsorted(ends, np.arange(1, wanted) * (ends[-1] / wanted), side="left") + 1
         cuts = sorted({0, len(ranges), *(int(mark) for mark in marks)})
         return list(itertools.pairwise(cuts))

@@ -34,12 +34,13 @@ def write_csv(path: Path, rows: list[tuple[Any, ...]], header: str = "k,ms,v") -
     path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
 
 
-def collect(frame: DataFrame, checkpoint: Path, name: str, **trigger: Any) -> list[dict[str, Any]]:
-    """All rows that a stream delivers until it has nothing more."""
-    table = f"t_{name}"
+def collect(frame: DataFrame, checkpoint: Path, **trigger: Any) -> list[dict[str, Any]]:
+    """All rows that a stream delivers until it has nothing more, in the order of its batches."""
+    rows: list[dict[str, Any]] = []
     query = (
-        frame.writeStream.format("memory")
-        .queryName(table)
+        frame.writeStream.foreachBatch(
+            lambda batch, _: rows.extend(row.asDict(recursive=True) for row in batch.collect())
+        )
         .option("checkpointLocation", str(checkpoint))
         .trigger(**(trigger or {"availableNow": True}))
         .start()
@@ -49,7 +50,7 @@ def collect(frame: DataFrame, checkpoint: Path, name: str, **trigger: Any) -> li
         query.stop()
     else:
         query.awaitTermination()
-    return [row.asDict(recursive=True) for row in frame.sparkSession.table(table).collect()]
+    return rows
 
 
 def test_a_plain_session_finds_the_format_without_registration(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_every_trigger_delivers_every_row_once(spark: SparkSession, tmp_path: Pa
         .options(key="k", time="ms", timeFormat="epoch_ms", maxRowsPerTrigger="20", progressDelay="10 ms")
         .load(str(feed))
     )
-    rows = collect(frame, tmp_path / "checkpoint", f"trigger{len(str(trigger))}", **trigger)
+    rows = collect(frame, tmp_path / "checkpoint", **trigger)
     data = [row for row in rows if not row["_upstream"]["punctuation"]]
     assert sorted((row["k"], row["ms"], row["v"]) for row in data) == sorted(
         (f"k{i % 5}", number * 100 + i, i) for number in range(3) for i in range(50)
@@ -87,9 +88,9 @@ def test_every_trigger_delivers_every_row_once(spark: SparkSession, tmp_path: Pa
     assert bounds[-1] == 239
     assert len({row["_upstream"]["seq"] for row in data}) == 150
     # A restart has nothing left to do, and a grown feed only the growth.
-    assert collect(frame, tmp_path / "checkpoint", f"again{len(str(trigger))}") == []
+    assert collect(frame, tmp_path / "checkpoint") == []
     write_csv(feed / "3.csv", [("z", 1000, 1)])
-    more = collect(frame, tmp_path / "checkpoint", f"more{len(str(trigger))}")
+    more = collect(frame, tmp_path / "checkpoint")
     assert [row["k"] for row in more if not row["_upstream"]["punctuation"]] == ["z"]
 
 
@@ -117,12 +118,12 @@ def test_the_same_journal_gives_the_same_rows_when_a_batch_is_run_again(spark: S
         .options(key="k", time="ms", timeFormat="epoch_ms", coalesce="true", progressDelay="5 ms")
         .load(str(feed))
     )
-    first = collect(frame, checkpoint, "first")
+    first = collect(frame, checkpoint)
     # As if the process had died after the batch ran and before Spark noted it.
     (checkpoint / "commits" / "0").unlink()
     (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
     write_csv(feed / "b.csv", [("later", 1000, 1)])
-    again = collect(frame, checkpoint, "replayed")
+    again = collect(frame, checkpoint)
     assert [row for row in again if row["k"] != "later"][: len(first)] == first
 
 
@@ -134,13 +135,13 @@ def test_the_inferred_schema_stays_for_the_life_of_the_checkpoint(spark: SparkSe
     def read(**more: str) -> DataFrame:
         return spark.readStream.format("upstream").options(**more).load(str(feed))
 
-    collect(read(checkpointLocation=str(checkpoint)), checkpoint, "schema1")
+    collect(read(checkpointLocation=str(checkpoint)), checkpoint)
     (feed / "a.csv").unlink()
     write_csv(feed / "b.csv", [("y", "2.5", 1)])
     assert dict(read(checkpointLocation=str(checkpoint)).dtypes)["ms"] == "bigint"
     assert dict(read().dtypes)["ms"] == "double"
     with pytest.raises(StreamingQueryException, match=r"written for the columns .*ms int64.*give the recorded columns"):
-        collect(read(), checkpoint, "schema2")
+        collect(read(), checkpoint)
 
 
 def test_malformed_rows_are_put_aside_and_the_query_goes_on(spark: SparkSession, tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_malformed_rows_are_put_aside_and_the_query_goes_on(spark: SparkSession,
         .options(quarantineLocation=str(tmp_path / "aside"), punctuation="off")
         .load(str(feed))
     )
-    rows = collect(frame, tmp_path / "checkpoint", "malformed")
+    rows = collect(frame, tmp_path / "checkpoint")
     assert [(row["k"], row["ms"], row["v"]) for row in rows] == [("x", 1, 1), ("y", 5, 5)]
     aside = [
         json.loads(line) for path in (tmp_path / "aside").glob("*.jsonl") for line in path.read_text().splitlines()
@@ -166,7 +167,7 @@ def test_malformed_rows_are_put_aside_and_the_query_goes_on(spark: SparkSession,
         .load(str(feed))
     )
     with pytest.raises(StreamingQueryException, match=r"malformed row at .*a\.csv.*line 3.*onMalformed=quarantine"):
-        collect(failing, tmp_path / "checkpoint2", "failing")
+        collect(failing, tmp_path / "checkpoint2")
 
 
 def test_wrong_options_are_one_error_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
