@@ -30,7 +30,8 @@ def make(options: ReplayOptions, common: SourceOptions, schema: pa.Schema | None
     pace = options.pace(common)
     # A recording is complete: its last line is a row even without a line end.
     whole = options if options.last_line != "auto" else dataclasses.replace(options, last_line="complete")
-    inner = make_files(whole, common, schema)
+    # It is always read from its beginning, so nothing of what was consumed need be kept.
+    inner = make_files(whole, dataclasses.replace(common, checkpoint_location=None), schema)
     return ReplayConnector(inner, ",".join(options.given()), pace, made_with=repr(whole))
 
 

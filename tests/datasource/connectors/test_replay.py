@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import pickle
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +18,7 @@ from hypothesis import strategies as st
 from upstream.conf.errors import FeedChangedError, OptionError
 from upstream.conf.options import parse_options
 from upstream.datasource.connectors.contract import Advance, Chunk, Connector, Limit, Position, Range
+from upstream.datasource.connectors.registry import CONNECTORS, parse_source_options
 from upstream.datasource.connectors.replay import ReplayConnector, ReplayOptions
 from upstream.datasource.connectors.replay.held import CURSORS, ROWS
 from upstream.datasource.connectors.replay.schedule import Pace, elapsed_by_time
@@ -250,3 +255,77 @@ def test_a_pace_must_be_given():
     for wrong in ({"speed": "1"}, {"speed": "1", "time": "at", "progress": "heartbeat"}):
         with pytest.raises(OptionError, match="without recorded event times"):
             pace_of(**wrong)
+
+
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def from_files(**given):
+    common, own = parse_source_options({"connector": "replay", **{name: str(value) for name, value in given.items()}})
+    return CONNECTORS["replay"].make(own, common, None)
+
+
+def rows_of(connector, step):
+    tables = []
+    for part in step.ranges:
+        for chunk in connector.read(part, None, Reports()):
+            tables.append(chunk.rows.append_column("arrival", pa.array(chunk.arrival_us)))
+    return pa.concat_tables(tables)
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "jsonl", "parquet"])
+def test_files_of_any_kind(tmp_path, kind):
+    table = pa.table({"key": ["a", "b", "a", "c"], "ms": [1000, 1500, 1200, 3000], "value": [0.5, 1.5, 2.5, 3.5]})
+    path = tmp_path / f"recorded.{kind}"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    elif kind == "jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in table.to_pylist()))  # no line end at the end
+    else:
+        lines = "key,ms,value\n" + "\n".join(",".join(map(str, row.values())) for row in table.to_pylist())
+        path.write_bytes(gzip.compress(lines.encode()) if kind == "csv.gz" else lines.encode())
+    connector = from_files(path=path, time="ms", timeFormat="epoch_ms", speed=2)
+    assert connector.feeds(None) == [str(path)]
+    first = connector.advance(None, NOW_US, Limit())
+    again = pickle.loads(pickle.dumps(connector))
+    step = again.advance(first.position, NOW_US + HOUR, Limit())
+    found = pa.concat_tables([rows_of(connector, first), rows_of(again, step)])
+    assert found.drop_columns("arrival").to_pylist() == table.to_pylist()
+    assert [arrival - NOW_US for arrival in found["arrival"].to_pylist()] == [0, 250_000, 250_000, 1_000_000]
+    assert step.ended == {str(path)}
+    connector = from_files(path=path, time="ms", timeFormat="epoch_ms", speed=3)
+    with pytest.raises(FeedChangedError, match="not the one"):
+        connector.advance(first.position, NOW_US + HOUR, Limit())
+
+
+def test_a_file_that_grew_is_another_recording(tmp_path):
+    path = tmp_path / "recorded.csv"
+    path.write_text("key,value\na,1\nb,2\n")
+    step = from_files(path=path, rowsPerSecond=1).advance(None, NOW_US, Limit())
+    path.write_text("key,value\na,1\nb,2\nc,3\n")
+    grown = from_files(path=path, rowsPerSecond=1)
+    with pytest.raises(FeedChangedError, match="not the one"):
+        grown.advance(step.position, NOW_US + HOUR, Limit())
+    with pytest.raises(FeedChangedError, match="not the one"):
+        list(grown.read(step.ranges[0], None, Reports()))
+
+
+@pytest.mark.skipif(not DATA.exists(), reason="the recorded data lies beside the checkout, in ../shared/data")
+def test_recorded_ships_are_not_stalled_by_far_future_times():
+    connector = from_files(path=DATA / "ais.csv.gz", time="BaseDateTime", speed=60)
+    connector.freeze(NOW_US)
+    step = connector.advance(None, NOW_US, Limit())
+    found = rows_of(connector, step)
+    assert found.num_rows == 99_999
+    arrivals = found["arrival"].to_numpy()
+    assert (np.diff(arrivals) >= 0).all()
+    assert arrivals[-1] == NOW_US
+    # 25 minutes and 16 seconds were recorded; 352 rows claim to be from hours later.
+    assert round((arrivals[-1] - arrivals[0]) * 60 / SECOND) == 1516
+    stamps = found["BaseDateTime"].cast(pa.timestamp("us")).cast(pa.int64()).to_numpy()
+    normal = stamps < stamps.min() + HOUR
+    assert (~normal).sum() == 352
+    since = (arrivals[normal] - arrivals[0]) * 60
+    behind = stamps[normal] - stamps.min() - since
+    assert behind.max() <= 120  # microseconds of rounding: no row before its time
+    assert behind.min() >= -907 * SECOND

@@ -1,0 +1,56 @@
+"""Flink SQL's deduplicate, keep-last by event time, over CSV. Runs in Flink's environment: imports nothing of ours.
+
+The result goes to a sink that keeps it in memory, no table format and no checkpoints: the cheapest that Flink can do.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from pyflink.table import EnvironmentSettings, TableEnvironment
+
+
+def main(job: dict) -> dict:
+    began = time.perf_counter()
+    table = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    conf = table.get_config()
+    conf.set("parallelism.default", str(job["cores"]))
+    conf.set("pipeline.jars", f"file://{job['sink_jar']}")
+    conf.set("pipeline.object-reuse", "true")
+    if job["mini_batch"]:
+        conf.set("table.exec.mini-batch.enabled", "true")
+        conf.set("table.exec.mini-batch.allow-latency", "2 s")
+        conf.set("table.exec.mini-batch.size", str(job["mini_batch"]))
+    ready = time.perf_counter()
+    seconds = []
+    for number, work in enumerate(job["work"]):
+        start = time.perf_counter()
+        run(table, work["data"], work["out"], number)
+        seconds.append(time.perf_counter() - start)
+    return {"setup_seconds": ready - began, "seconds": seconds}
+
+
+def run(table: TableEnvironment, data: str, out: str, name: int) -> None:
+    """Everything there is at `data`, into CSV files below `out`."""
+    table.execute_sql(f"""
+        CREATE TEMPORARY TABLE feed_{name} (
+            `key` BIGINT, ms BIGINT, `value` DOUBLE,
+            event_time AS TO_TIMESTAMP_LTZ(ms, 3), WATERMARK FOR event_time AS event_time - INTERVAL '10' SECOND
+        ) WITH ('connector' = 'filesystem', 'path' = 'file://{data}', 'format' = 'csv')
+    """)
+    table.execute_sql(f"""
+        CREATE TEMPORARY TABLE latest_{name} (
+            `key` BIGINT, ms BIGINT, `value` DOUBLE, PRIMARY KEY (`key`) NOT ENFORCED
+        ) WITH ('connector' = 'collected', 'path' = '{out}')
+    """)
+    table.execute_sql(f"""
+        INSERT INTO latest_{name} SELECT `key`, ms, `value` FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY `key` ORDER BY event_time DESC) AS place FROM feed_{name}
+        ) WHERE place = 1
+    """).wait()
+
+
+if __name__ == "__main__":
+    print("BENCH " + json.dumps(main(json.loads(sys.argv[1]))), flush=True)

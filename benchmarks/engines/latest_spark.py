@@ -1,0 +1,82 @@
+"""Spark's usual recipe: readStream.csv, foreachBatch, the newest row of each key, MERGE into Delta."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.harness import say, told
+
+SCHEMA = "key BIGINT, ms BIGINT, value DOUBLE"
+
+
+def session(cores: int) -> Any:
+    """A session with Delta and what suits the recipe."""
+    from pyspark.sql import SparkSession
+
+    from upstream.conf.jars import delta_jars
+
+    return (
+        SparkSession.builder.master(f"local[{cores}]")
+        .appName("benchmark")
+        .config("spark.jars", ",".join(delta_jars({})))
+        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        .config("spark.databricks.delta.snapshotPartitions", "2")
+        .config("spark.sql.shuffle.partitions", str(cores))
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+
+
+def upsert(spark: Any, out: str) -> Any:
+    """The function for foreachBatch."""
+    from delta.tables import DeltaTable
+    from pyspark.sql import functions as F
+
+    def merge(batch: Any, batch_id: int) -> None:
+        del batch_id
+        newest = batch.groupBy("key").agg(F.max_by(F.struct("ms", "value"), "ms").alias("row"))
+        newest = newest.select("key", "row.ms", "row.value")
+        (
+            DeltaTable.forPath(spark, out)
+            .alias("t")
+            .merge(newest.alias("s"), "t.key = s.key")
+            .whenMatchedUpdateAll("s.ms > t.ms")
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+    return merge
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    began = time.perf_counter()
+    spark = session(job["cores"])
+    spark.sparkContext.setLogLevel("ERROR")
+    ready = time.perf_counter()
+    seconds, batches = [], []
+    for work in job["work"]:
+        start = time.perf_counter()
+        query = run(spark, work["data"], work["out"], job["files_per_batch"])
+        seconds.append(time.perf_counter() - start)
+        batches.append([dict(progress.durationMs) for progress in query.recentProgress])
+    spark.stop()
+    return {"setup_seconds": ready - began, "seconds": seconds, "batches": batches}
+
+
+def run(spark: Any, data: str, out: str, files_per_batch: int) -> Any:
+    """Everything there is at `data`, into the table `out`."""
+    spark.createDataFrame([], SCHEMA).write.format("delta").save(out)
+    feed = (
+        spark.readStream.schema(SCHEMA).option("header", "true").option("maxFilesPerTrigger", files_per_batch).csv(data)
+    )
+    writer = feed.writeStream.foreachBatch(upsert(spark, out)).option("checkpointLocation", out + "-checkpoint")
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+if __name__ == "__main__":
+    say(main(told()))

@@ -1,0 +1,271 @@
+"""What all benchmarks share: runs in processes of their own, equal results before any ratio, medians, tables, JSON."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from .environments import CACHE
+from .memory import PeakMemory
+
+__all__ = ["Measured", "Report", "Run", "arguments", "assert_equal", "cores", "machine", "run", "say", "told"]
+
+ROOT = Path(__file__).parent.parent
+_MARK = "BENCH "
+_TIMEOUT_SECONDS = 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One process.
+
+    Attributes
+    ----------
+    seconds : float
+        From its start to its end.
+    peak_mb : float
+        Of the process and all it started.
+    said : mapping
+        The JSON that it printed, after ``BENCH ``.
+    """
+
+    seconds: float
+    peak_mb: float
+    said: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """The runs of one engine at one work.
+
+    Attributes
+    ----------
+    work, engine : str
+    size : int
+        Rows.
+    seconds : sequence of float
+        Of each run.
+    peak_mb : float
+        The largest of all runs.
+    keys : int or None
+        Where the work is told apart by them.
+    """
+
+    work: str
+    engine: str
+    size: int
+    seconds: Sequence[float]
+    peak_mb: float
+    keys: int | None = None
+
+    @property
+    def median(self) -> float:
+        """The middle one of the seconds."""
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """Slowest less fastest run, as a part of the median."""
+        return (max(self.seconds) - min(self.seconds)) / self.median if self.median else 0.0
+
+
+class Report:
+    """Collects what was measured, prints it, and writes it as JSON.
+
+    Parameters
+    ----------
+    us : str
+        The engine that the others are compared with.
+    """
+
+    def __init__(self, us: str) -> None:
+        self._us = us
+        self._measured: list[Measured] = []
+
+    def add(self, measured: Measured) -> None:
+        """Take one engine's runs at a work; further ones join those that are there."""
+        for place, each in enumerate(self._measured):
+            if _same(each, measured) and each.engine == measured.engine:
+                seconds, peak = [*each.seconds, *measured.seconds], max(each.peak_mb, measured.peak_mb)
+                self._measured[place] = dataclasses.replace(each, seconds=seconds, peak_mb=peak)
+                return
+        self._measured.append(measured)
+
+    def ratio(self, measured: Measured) -> float | None:
+        """Its seconds in terms of ours at the same work and size; None if we have none there."""
+        for ours in self._measured:
+            if _same(ours, measured) and ours.engine == self._us:
+                return measured.median / ours.median
+        return None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One JSON object for each work, engine and size."""
+        return [
+            {
+                "work": each.work,
+                "engine": each.engine,
+                "size": each.size,
+                "seconds": round(each.median, 4),
+                "rows_per_second": round(each.size / each.median) if each.median else None,
+                "peak_mb": round(each.peak_mb),
+                "ratio_to_us": None if self.ratio(each) is None else round(self.ratio(each) or 0, 2),
+                "spread": round(each.spread, 3),
+                "runs": len(each.seconds),
+                **({} if each.keys is None else {"keys": each.keys}),
+            }
+            for each in self._measured
+        ]
+
+    def show(self) -> None:
+        """Print a table per work."""
+        for work in dict.fromkeys(each.work for each in self._measured):
+            print(f"\n{work}")
+            print(
+                f"  {'engine':34} {'rows':>11} {'seconds':>9} {'spread':>7} {'rows/s':>11} {'peak MB':>8} {'x ours':>7}"
+            )
+            for row in self.rows():
+                if row["work"] == work:
+                    ratio = "" if row["ratio_to_us"] is None else f"{row['ratio_to_us']:.2f}"
+                    spread = f"{row['spread']:.0%}" if row["runs"] > 1 else ""
+                    print(
+                        f"  {row['engine'] + _keys(row):34} {row['size']:>11,} {row['seconds']:>9.3f} {spread:>7} "
+                        f"{row['rows_per_second'] or 0:>11,} {row['peak_mb']:>8,} {ratio:>7}"
+                    )
+
+    def write(self, path: Path | None, **more: object) -> None:
+        """Write the rows and the machine as JSON, if a path is given."""
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"machine": machine(), **more, "rows": self.rows()}, indent=1) + "\n")
+            print(f"\nwritten: {path}")
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """The options that every benchmark has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="reduced sizes, one run each: under four minutes")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured as JSON")
+    parser.add_argument("--runs", type=int, help="how often each is run (default 3, with --quick 1)")
+    return parser
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers depend on: versions, cores, memory."""
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
+    versions = {"python": platform.python_version(), "java": java[0] if java else "none"}
+    for name in ("pyspark", "delta-spark", "deltalake", "pyarrow", "polars", "duckdb", "numpy"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if (CACHE / "flink" / ".installed").exists():
+        versions["apache-flink"] = (CACHE / "flink" / ".installed").read_text().partition("==")[2] or "2.3.0"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {"cores": cores(), "memory_gb": round(memory, 1), "system": platform.platform(), "versions": versions}
+
+
+def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: str) -> Run:
+    """Run a process in a session of its own; its time, its memory, and what it said.
+
+    Raises
+    ------
+    SystemExit
+        It failed; with the end of its log and where the whole of it is.
+    """
+    logs = CACHE / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    path = logs / f"{log}.log"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    with path.open("w") as errors:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+            start_new_session=True,
+            cwd=CACHE,
+        )
+        with PeakMemory(process.pid) as memory:
+            try:
+                said, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+            except BaseException:
+                _end(process)
+                raise
+        seconds = time.perf_counter() - began
+    found = [line[len(_MARK) :] for line in said.splitlines() if line.startswith(_MARK)]
+    if process.returncode or not found:
+        end = "\n".join(path.read_text(errors="replace").splitlines()[-15:])
+        raise SystemExit(f"{log} failed with code {process.returncode}:\n{end}\n(all of it: {path})")
+    return Run(seconds, memory.peak_mb, json.loads(found[-1]))
+
+
+def say(result: Mapping[str, Any]) -> None:
+    """For an engine's process: print what it measured."""
+    print(_MARK + json.dumps(result), flush=True)
+
+
+def told() -> dict[str, Any]:
+    """For an engine's process: the job it is given."""
+    return json.loads(sys.argv[1])
+
+
+def assert_equal(engine: str, result: pa.Table, expected: pa.Table) -> None:
+    """Stop unless an engine's result is exactly what it must be; both are sorted by key.
+
+    Raises
+    ------
+    SystemExit
+        Saying where they differ.
+    """
+    got = result.select(expected.schema.names).cast(expected.schema).combine_chunks()
+    if got.equals(expected.combine_chunks()):
+        return
+    if got.num_rows != expected.num_rows:
+        raise SystemExit(f"{engine}: {got.num_rows:,} keys, expected {expected.num_rows:,}")
+    for name in expected.schema.names:
+        for place, (one, other) in enumerate(zip(got[name].to_pylist(), expected[name].to_pylist(), strict=True)):
+            if one != other:
+                raise SystemExit(
+                    f"{engine}: row {place}: {got.slice(place, 1).to_pylist()}, expected {other!r} in {name}"
+                )
+    raise SystemExit(f"{engine}: the result differs")
+
+
+def _keys(row: Mapping[str, Any]) -> str:
+    """How many keys, where that tells rows of the report apart."""
+    return f", {row['keys']:,} keys" if "keys" in row else ""
+
+
+def _same(one: Measured, other: Measured) -> bool:
+    return (one.work, one.size, one.keys) == (other.work, other.size, other.keys)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End the process's whole session."""
+    try:
+        os.killpg(process.pid, 15)
+        process.wait(20)
+    except ProcessLookupError:
+        return
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, 9)

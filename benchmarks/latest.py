@@ -1,0 +1,327 @@
+"""The newest row per key of a CSV, by this project and its peers: ``python -m benchmarks.latest``.
+
+Four files of rows ``key, ms, value``; event times rise by 1 ms, 5 % of the rows are up to 5 s early. Every engine's result is
+compared exactly with one that was computed by sorting, before any time is shown.
+
+*Whole process* is from the start of a process to its end, start-up of everything included. *Steady state* is the same job in a
+process that has done a smaller one of its kind before: from the query's start to its last commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from .data import feed, reference
+from .environments import CACHE, flink_python, flink_sink_jar
+from .harness import Measured, Report, Run, arguments, assert_equal, cores, machine, run
+from .scaling import plot_scaling
+
+__all__ = ["main"]
+
+US = "upstream"
+WHOLE, STEADY = "newest per key, whole process", "newest per key, steady state"
+FIRST = "first commit after the session is up"
+PARTS = ("peers", "small", "formats", "scaling")
+_OUT = CACHE / "out"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How much is run.
+
+    Attributes
+    ----------
+    rows, keys : int
+        Of the comparison with the peers.
+    warm_rows : int
+        Of the job that is done before a steady state is measured.
+    row_steps, key_steps : sequence of int
+        Of the scaling.
+    table_keys, batches : int
+        Of the small batches: keys in the table, batches measured of each kind.
+    runs : int
+        How often each is run.
+    """
+
+    rows: int
+    keys: int
+    warm_rows: int
+    row_steps: Sequence[int]
+    key_steps: Sequence[int]
+    table_keys: int
+    batches: int
+    runs: int
+
+
+FULL = Sizes(
+    20_000_000, 100_000, 1_000_000, (5_000_000, 20_000_000, 80_000_000), (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+    1_000_000, 30, 3,
+)  # fmt: skip
+QUICK = Sizes(1_000_000, 100_000, 200_000, (500_000, 1_000_000, 2_000_000), (1_000, 100_000, 500_000), 100_000, 8, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """How an engine is run and its result is read.
+
+    Attributes
+    ----------
+    name : str
+    script : str
+        A module below ``benchmarks.engines``.
+    job : mapping
+        What it is told besides the work.
+    kind : str
+        Which form of the data it reads.
+    result : callable
+        Reads what it left.
+    """
+
+    name: str
+    script: str
+    job: dict[str, Any]
+    kind: str
+    result: Callable[[Path], pa.Table]
+
+    def measure(self, works: Sequence[tuple[int, int, str]], label: str) -> tuple[Run, list[Path]]:
+        """Run it in a process of its own over (rows, keys, kind of file); the run, and where each result is."""
+        outs = [_fresh(f"{label}-{number}") for number in range(len(works))]
+        work = [{"data": str(feed(*each)), "out": str(out)} for each, out in zip(works, outs, strict=True)]
+        job = {**self.job, "cores": cores(), "work": work}
+        command = [sys.executable, "-m", f"benchmarks.engines.{self.script}", json.dumps(job)]
+        if self.script == "latest_flink":
+            script = str(Path(__file__).parent / "engines" / "latest_flink.py")
+            command = [str(flink_python()), script, json.dumps({**job, "sink_jar": str(flink_sink_jar())})]
+        return run(command, log=label), outs
+
+
+def engines() -> dict[str, Engine]:
+    """All engines, by name; those with a batch size to choose once for each."""
+    found = [
+        Engine(US, "latest_upstream", {"options": {}, "sink": {}}, "csv", delta_result),
+        *(
+            Engine(
+                f"spark recipe ({files} files a batch)", "latest_spark", {"files_per_batch": files}, "csv", delta_result
+            )
+            for files in (4, 2, 1)
+        ),
+        Engine("flink", "latest_flink", {"mini_batch": 0}, "bare", csv_result),
+        *(
+            Engine(f"flink mini-batch ({size:,})", "latest_flink", {"mini_batch": size}, "bare", csv_result)
+            for size in (50_000, 5_000, 500_000)
+        ),
+        Engine("duckdb (batch)", "latest_batch", {"engine": "duckdb"}, "csv", parquet_result),
+        Engine("polars (batch)", "latest_batch", {"engine": "polars"}, "csv", parquet_result),
+    ]
+    return {engine.name: engine for engine in found}
+
+
+def delta_result(path: Path) -> pa.Table:
+    """A Delta table's user columns, sorted by key."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(path)).to_pyarrow_table(columns=["key", "ms", "value"]).sort_by("key")
+
+
+def csv_result(path: Path) -> pa.Table:
+    """A folder of CSV files, sorted by key."""
+    import pyarrow.csv as pacsv
+
+    return pa.concat_tables([pacsv.read_csv(file) for file in sorted(path.glob("*.csv"))]).sort_by("key")
+
+
+def parquet_result(path: Path) -> pa.Table:
+    """A Parquet file, sorted by key."""
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path).sort_by("key")
+
+
+def peers(sizes: Sizes, wanted: Sequence[str], report: Report) -> None:
+    """This project and its peers at one size, whole process and steady state."""
+    warm, full = (sizes.warm_rows, sizes.keys), (sizes.rows, sizes.keys)
+    expected = reference(*full)
+    for family in _families(wanted):
+        best = (
+            family[0]
+            if sizes.runs == 1
+            else min(family, key=lambda each: _steady(each, warm, full).said["seconds"][-1])
+        )
+        whole: list[Run] = []
+        steady: list[Run] = []
+        for number in range(sizes.runs):
+            _progress(f"{best.name}, run {number + 1} of {sizes.runs}")
+            once, (out,) = best.measure([(*full, best.kind)], f"{_label(best.name)}-whole")
+            assert_equal(best.name, best.result(out), expected)
+            whole.append(once)
+            again, outs = best.measure([(*warm, best.kind), (*full, best.kind)], f"{_label(best.name)}-steady")
+            assert_equal(best.name, best.result(outs[-1]), expected)
+            steady.append(again)
+        peak = max(each.peak_mb for each in whole)
+        report.add(Measured(WHOLE, best.name, sizes.rows, [each.seconds for each in whole], peak))
+        peak = max(each.peak_mb for each in steady)
+        report.add(Measured(STEADY, best.name, sizes.rows, [each.said["seconds"][-1] for each in steady], peak))
+
+
+def small(sizes: Sizes, report: Report) -> None:
+    """The first commit, the batch of 1,000 rows, and the batch without a row."""
+    for name in (US, "spark recipe"):
+        for number in range(sizes.runs):
+            _progress(f"small batches, {name}, run {number + 1} of {sizes.runs}")
+            out = _fresh("small")
+            job = {"engine": name, "cores": cores(), "out": str(out), "keys": sizes.table_keys, "rows": 1000}
+            job["batches"] = sizes.batches
+            command = [sys.executable, "-m", "benchmarks.engines.small_batches", json.dumps(job)]
+            once = run(command, log=f"{_label(name)}-small")
+            said, peak = once.said, once.peak_mb
+            for work, size, seconds in (
+                (FIRST, 1000, [said["first_commit"]]),
+                ("batch of 1,000 rows, file to commit", 1000, said["file_to_commit"]["some"]),
+                ("batch of 1,000 rows, Spark's trigger", 1000, said["trigger"]["some"]),
+                ("batch with no row left, file to commit", 0, said["file_to_commit"]["none"]),
+            ):
+                report.add(Measured(work, name, size, seconds, peak))
+
+
+def formats(sizes: Sizes, report: Report) -> None:
+    """This project's steady state on each kind of file."""
+    ours = engines()[US]
+    expected = reference(sizes.rows, sizes.keys)
+    for kind in ("csv", "json", "parquet"):
+        for number in range(sizes.runs):
+            _progress(f"{kind}, run {number + 1} of {sizes.runs}")
+            works = [(sizes.warm_rows, sizes.keys, kind), (sizes.rows, sizes.keys, kind)]
+            once, outs = ours.measure(works, f"{US}-{kind}")
+            assert_equal(f"{US} on {kind}", ours.result(outs[-1]), expected)
+            report.add(Measured(f"steady state, {kind}", US, sizes.rows, [once.said["seconds"][-1]], once.peak_mb))
+
+
+def scaling(sizes: Sizes, report: Report) -> None:
+    """This project's steady state as rows and keys grow, in one process each."""
+    ours = engines()[US]
+    by_rows = [(rows, sizes.keys) for rows in sizes.row_steps]
+    by_keys = [(sizes.rows, keys) for keys in sizes.key_steps]
+    for work, steps, grows in (("as rows grow", by_rows, 0), ("as keys grow", by_keys, 1)):
+        for number in range(sizes.runs):
+            _progress(f"{work}, run {number + 1} of {sizes.runs}")
+            works = [(sizes.warm_rows, sizes.keys, "csv"), *((*step, "csv") for step in steps)]
+            once, outs = ours.measure(works, f"{US}-{_label(work)}")
+            for step, seconds, out in zip(steps, once.said["seconds"][1:], outs[1:], strict=True):
+                assert_equal(f"{US}, {step}", ours.result(out), reference(*step))
+                keys = step[1] if grows else None
+                report.add(Measured(f"steady state {work}", US, step[0], [seconds], once.peak_mb, keys))
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Run what the command line asks for."""
+    parser = arguments("The newest row per key: this project, Spark's usual recipe, Flink, DuckDB and Polars.")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
+    parser.add_argument("--engine", action="append", metavar="NAME", help="only engines whose names begin so")
+    parser.add_argument("--rows", type=_number, help="rows of the comparison with the peers, such as 20M")
+    parser.add_argument("--keys", type=_number, help="its keys")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="where to plot the scaling (PNG or SVG)")
+    parser.add_argument("--keep", action="store_true", help="leave results in benchmarks/.cache/out")
+    args = parser.parse_args(given)
+    sizes = QUICK if args.quick else FULL
+    changes = {"rows": args.rows, "keys": args.keys, "runs": args.runs}
+    sizes = dataclasses.replace(sizes, **{name: value for name, value in changes.items() if value})
+    parts = args.part or PARTS
+    facts = machine()
+    print(
+        f"{facts['cores']} cores, {facts['memory_gb']} GB, "
+        + ", ".join(f"{k} {v}" for k, v in facts["versions"].items())
+    )
+    report = Report(US)
+    if "peers" in parts:
+        peers(sizes, args.engine or [""], report)
+    if "small" in parts:
+        small(sizes, report)
+    if "formats" in parts:
+        formats(sizes, report)
+    if "scaling" in parts:
+        scaling(sizes, report)
+    report.show()
+    aims(report)
+    report.write(args.json, sizes=dataclasses.asdict(sizes))
+    if "scaling" in parts and args.plot:
+        plot_scaling(report.rows(), args.plot)
+    if not args.keep:
+        shutil.rmtree(_OUT, ignore_errors=True)
+
+
+def aims(report: Report) -> None:
+    """Say of each aim whether it was met."""
+    rows = report.rows()
+
+    def of(work: str, engine: str, field: str) -> float | None:
+        return next((row[field] for row in rows if row["work"] == work and row["engine"].startswith(engine)), None)
+
+    checks = [
+        ("steady state, x Spark recipe", of(STEADY, "spark recipe", "ratio_to_us"), 8.0, True),
+        ("steady state, x Flink mini-batch", of(STEADY, "flink mini-batch", "ratio_to_us"), 8.0, True),
+        ("steady state, million rows/s", _millions(of(STEADY, US, "rows_per_second")), 2.0, True),
+        ("whole process, x Flink mini-batch", of(WHOLE, "flink mini-batch", "ratio_to_us"), 3.0, True),
+        ("batch of 1,000 rows, seconds", of("batch of 1,000 rows, file to commit", US, "seconds"), 0.5, False),
+        ("batch with no row left, seconds", of("batch with no row left, file to commit", US, "seconds"), 0.5, False),
+    ]
+    seen = [check for check in checks if check[1] is not None]
+    if seen:
+        print("\naims")
+    for name, got, aim, at_least in seen:
+        assert got is not None
+        met = got >= aim if at_least else got <= aim
+        print(f"  {'met   ' if met else 'MISSED'} {name}: {got:.2f} (aim: {'≥' if at_least else '≤'} {aim:g})")
+
+
+def _steady(engine: Engine, warm: tuple[int, int], full: tuple[int, int]) -> Run:
+    _progress(f"{engine.name}, to find the best batch size")
+    return engine.measure([(*warm, engine.kind), (*full, engine.kind)], f"{_label(engine.name)}-pilot")[0]
+
+
+def _families(wanted: Sequence[str]) -> list[list[Engine]]:
+    """Engines that differ in their batch size only, together."""
+    found: dict[str, list[Engine]] = {}
+    for name, engine in engines().items():
+        if any(name.startswith(prefix) for prefix in wanted):
+            found.setdefault(name.partition(" (")[0], []).append(engine)
+    return list(found.values())
+
+
+def _fresh(label: str) -> Path:
+    for leftover in _OUT.glob(f"{label}*"):
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+    _OUT.mkdir(parents=True, exist_ok=True)
+    return _OUT / label
+
+
+def _label(name: str) -> str:
+    return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-")
+
+
+def _millions(rate: float | None) -> float | None:
+    return None if rate is None else rate / 1e6
+
+
+def _number(text: str) -> int:
+    factor = {"k": 1_000, "M": 1_000_000}.get(text[-1:], 0)
+    try:
+        return int(float(text[:-1]) * factor) if factor else int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 20M") from error
+
+
+def _progress(text: str) -> None:
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
