@@ -330,8 +330,10 @@ class _TakingFile:
         """
         ends: list[tuple[int, int]] = []
         low = self._entry.to
-        for end, arrival in self._entry.segments:
-            if ends and following is not None and arrival > following:
+        for number, (end, arrival) in enumerate(self._entry.segments):
+            if following is not None and arrival > following:
+                if not ends:  # only the start of a row came before
+                    del self._entry.segments[:number]
                 return ends, False
             row_end = self._last_row_end(low, end)
             if row_end > low:

@@ -183,6 +183,8 @@ def _halves(
                 yield table, ordinal + low
                 continue
             if high - low == 1:
+                if not part.strip():
+                    continue  # blanks alone are nothing
                 why = parser.wrong_count(part, table.num_rows)
         except pa.ArrowInvalid as error:
             why = parser.reason(error)

@@ -1,0 +1,94 @@
+"""Finding files: what is new, what is gone, at once and in the background."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from upstream.datasource.connectors.files import discovery
+from upstream.datasource.connectors.files.discovery import Discovery
+
+import pytest
+
+
+def found(changes: tuple[dict[str, tuple[int, int, int]], set[str]]) -> tuple[list[str], list[str]]:
+    return sorted(os.path.basename(path) for path in changes[0]), sorted(os.path.basename(path) for path in changes[1])
+
+
+def make(*roots: Path) -> Discovery:
+    return Discovery([str(root) for root in roots], recursive=False, name_filter=None)
+
+
+def test_changes(folder: Path) -> None:
+    (folder / "a").write_text("x")
+    follow = make(folder)
+    assert found(follow.changes()) == (["a"], [])
+    assert found(follow.changes()) == ([], [])
+    (folder / "a").write_text("xx")
+    (folder / "b").write_text("x")
+    assert found(follow.changes()) == (["a", "b"], [])
+    (folder / "a").unlink()
+    (folder / "c").write_text("x")
+    assert found(follow.changes()) == (["c"], ["a"])
+    assert sorted(follow.everything()) == [str(folder / "b"), str(folder / "c")]
+
+
+def test_a_file_belongs_to_the_first_path_it_lies_under(folder: Path) -> None:
+    (folder / "a").write_text("x")
+    assert make(folder / "a", folder).everything()[str(folder / "a")][2] == 0
+    assert make(folder, folder / "a").everything()[str(folder / "a")][2] == 0
+
+
+def test_frozen(folder: Path) -> None:
+    (folder / "a").write_text("x")
+    follow = make(folder)
+    follow.freeze()
+    (folder / "b").write_text("x")
+    assert found(follow.changes()) == (["a"], [])
+    assert found(follow.changes()) == ([], [])
+
+
+def until(follow: Discovery, wanted: tuple[list[str], list[str]]) -> None:
+    names: set[str] = set()
+    gone: set[str] = set()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and (sorted(names), sorted(gone)) != wanted:
+        more, less = found(follow.changes())
+        names, gone = (names | set(more)) - set(less), (gone | set(less)) - set(more)
+        time.sleep(0.01)
+    assert (sorted(names), sorted(gone)) == wanted
+
+
+def test_in_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_QUICK_SECONDS", 0.0)
+    (folder / "a").write_text("x")
+    (folder / "b").write_text("x")
+    follow = make(folder)
+    assert found(follow.changes()) == (["a", "b"], [])
+    with (folder / "a").open("a") as file:
+        file.write("x")
+    # A file that changed lately is looked at without waiting for a pass.
+    assert found(follow.changes()) == (["a"], [])
+    (folder / "c").write_text("x")
+    (folder / "b").unlink()
+    until(follow, (["c"], ["b"]))
+    thread = follow._thread
+    assert thread is not None
+    del follow
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_frozen_one_leaves_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_QUICK_SECONDS", 0.0)
+    (folder / "a").write_text("x")
+    follow = make(folder)
+    follow.changes()
+    follow.changes()
+    (folder / "b").write_text("x")
+    follow.freeze()
+    assert follow._thread is not None
+    follow._thread.join(60)
+    (folder / "c").write_text("x")
+    assert found(follow.changes()) == (["b"], [])

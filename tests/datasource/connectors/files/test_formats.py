@@ -1,0 +1,386 @@
+"""Each format: what its rows become, what cannot be read and how that is told, compressed or not."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from upstream.conf.errors import FeedChangedError, OptionError, SchemaError
+from upstream.datasource.connectors.contract import Limit
+
+UTC = dt.timezone.utc
+ZEEK = (
+    "#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\tconn\n#open\t2024-01-01-00-00-00\n"
+    "#fields\tts\tid.orig_h\tid.orig_p\tproto\trtt\tok\tanswers\tTTLs\tnote\n"
+    "#types\ttime\taddr\tport\tenum\tinterval\tbool\tvector[string]\tset[interval]\tstring\n"
+)
+
+
+def compress(text: bytes, codec: str) -> bytes:
+    if codec == "gzip":
+        return gzip.compress(text)
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(text)
+    return sink.getvalue().to_pybytes()
+
+
+class TestDelimited:
+    def test_malformed_lines_are_told_one_by_one(self, folder: Path, follow: Any) -> None:
+        lines = ["k,v"] + [f"{n},x" for n in range(2000)]
+        lines[7] = "seven,x"
+        lines[100] = "1,2,3"
+        lines[101] = "1"
+        lines[102] = '5,"open'
+        lines[1999] = "1,\udcff"
+        path = folder / "a.csv"
+        path.write_bytes("\n".join(lines).encode("utf-8", "surrogateescape") + b"\n")
+        feed = follow("k int64,v string", splitBytes="3000")
+        feed.step()
+        assert [row["k"] for row in feed.rows] == [n - 1 for n in range(1, 2001) if n not in (7, 100, 101, 102, 1999)]
+        assert [(bad["line"], bad["text"]) for bad in feed.malformed] == [
+            (8, "seven,x"), (101, "1,2,3"), (102, "1"), (103, '5,"open'), (2000, "1,\ufffd"),
+        ]  # fmt: skip
+        data = path.read_bytes()
+        for bad in feed.malformed[:4]:
+            name, at = bad["place"].split(", byte ")
+            assert name == str(path)
+            assert data[int(at) :].startswith(bad["text"].encode())
+        assert [bad["reason"] for bad in feed.malformed] == [
+            "'seven' in column 'k' is not of type int64",
+            "3 fields instead of 2",
+            "1 fields instead of 2",
+            "a quote is opened and not closed in this line (multiLine=true allows line ends within quotes)",
+            "column 'v' is not UTF-8",
+        ]
+
+    def test_numbers_of_rows_do_not_depend_on_the_columns_read(self, folder: Path, follow: Any) -> None:
+        (folder / "a.csv").write_text("k,t\nx,1\n2,2\n3\n4,4\n")
+        feed = follow("k int64,t int64")
+        feed.step()
+        chunks = list(feed.connector.read(feed.last[0], ["t"], type(feed.malformed)()))
+        assert [(chunk.rows.to_pydict(), chunk.index) for chunk in chunks] == [({"t": [1, 2]}, 0), ({"t": [4]}, 3)]
+        assert [number for _, number, _ in feed.read(feed.last[0], feed.malformed)] == [1, 3]
+
+    def test_inferred_types(self, folder: Path, follow: Any) -> None:
+        (folder / "a.csv").write_text(
+            "i,f,b,s,n,d,t,z,w,nano\n"
+            "1,1.5,true,x,,2024-01-01,2024-01-01 10:00:00,2024-01-01T10:00:00+02:00,10:00:00,2024-01-01 10:00:00.123456789\n"
+        )
+        feed = follow()
+        assert {field.name: str(field.type) for field in feed.connector.schema()} == {
+            "i": "int64", "f": "double", "b": "bool", "s": "string", "n": "string", "d": "date32[day]",
+            "t": "timestamp[us]", "z": "timestamp[us, tz=UTC]", "w": "string", "nano": "string",
+        }  # fmt: skip
+        (row,) = feed.step()
+        assert row["t"] == dt.datetime(2024, 1, 1, 10)
+        assert row["z"] == dt.datetime(2024, 1, 1, 8, tzinfo=UTC)
+        assert row["w"] == "10:00:00"
+
+    def test_a_type_that_differs_between_files_is_text(self, folder: Path, connect: Any) -> None:
+        (folder / "a.csv").write_text("k,v,w\n1,1,1\n")
+        (folder / "b.csv").write_text("k,v,w\n2,x,1.5\n")
+        assert [str(field.type) for field in connect().schema()] == ["int64", "string", "double"]
+
+    @pytest.mark.parametrize("zone", [None, "UTC"])
+    def test_zones_are_left_as_the_text_has_them(self, folder: Path, follow: Any, zone: str | None) -> None:
+        (folder / "a.csv").write_text("t\n2024-01-01T10:00:00\n2024-01-01T10:00:00Z\nx\n2024-01-01\n")
+        feed = follow(pa.schema([("t", pa.timestamp("us", zone))]))
+        assert [row["t"] for row in feed.step()] == [
+            dt.datetime(2024, 1, 1, 10), dt.datetime(2024, 1, 1, 10, tzinfo=UTC), dt.datetime(2024, 1, 1),
+        ]  # fmt: skip
+        assert [bad["text"] for bad in feed.malformed] == ["x"]
+
+    def test_nulls(self, folder: Path, follow: Any) -> None:
+        (folder / "a.csv").write_text('k,v\n,\nNA,NA\n1,""\n2,"NA"\n')
+        feed = follow("k int64,v string", nullValue="NA")
+        assert [(row["k"], row["v"]) for row in feed.step()] == [(None, None), (None, None), (1, ""), (2, "NA")]
+
+    def test_without_header(self, folder: Path, follow: Any) -> None:
+        (folder / "a.csv").write_text("\ufeff1|'a|b'\n2|c\n")
+        feed = follow(header="false", sep="|", quote="'")
+        assert feed.step() == [{"_c0": 1, "_c1": "a|b"}, {"_c0": 2, "_c1": "c"}]
+        named = follow("x int64,y string", header="false", sep="|", quote="'")
+        assert named.step() == [{"x": 1, "y": "a|b"}, {"x": 2, "y": "c"}]
+
+    def test_tabs(self, folder: Path, follow: Any) -> None:
+        (folder / "a.tsv").write_text("k\tv\n1\tx,y\n")
+        assert follow().step() == [{"k": 1, "v": "x,y"}]
+
+    def test_line_ends_within_quotes(self, folder: Path, follow: Any) -> None:
+        (folder / "a.csv").write_text('k,"v\nw"\n1,"a\nb"\n2,c\nbad,c\n3,"d\n')
+        feed = follow(pa.schema([("k", pa.int64()), ("v\nw", pa.string())]), multiLine="true")
+        assert [row["v\nw"] for row in feed.step(limit=Limit(rows=1))] == ["a\nb", "c"]
+        assert [(bad["line"], bad["text"]) for bad in feed.malformed] == [(6, "bad,c")]
+        with (folder / "a.csv").open("a") as file:
+            file.write('\n"\n4,e\n')
+        assert [row["v\nw"] for row in feed.step()] == ["d\n\n", "e"]
+
+    def test_a_bare_carriage_return_does_not_make_rows(self, folder: Path, follow: Any) -> None:
+        (folder / "a.csv").write_bytes(b"k,v\n1,x\r2,y\n3,z\n")
+        feed = follow("k int64,v string")
+        assert feed.step() == [{"k": 3, "v": "z"}]
+        assert feed.malformed[0]["reason"] == "the line holds 2 rows, divided by a bare carriage return"
+
+    def test_types_that_csv_cannot_hold(self, folder: Path, connect: Any) -> None:
+        (folder / "a.csv").write_text("k\n1\n")
+        connector = connect(pa.schema([("k", pa.list_(pa.int64()))]))
+        with pytest.raises(SchemaError, match="'k' is of type list.*STRING"):
+            connector.advance(None, 0, Limit())
+
+    def test_decimals(self, folder: Path, follow: Any) -> None:
+        (folder / "a.csv").write_text("k\n1.50\n2.345\n")
+        feed = follow(pa.schema([("k", pa.decimal128(10, 2))]))
+        assert feed.step() == [{"k": decimal.Decimal("1.50")}]
+        assert [bad["text"] for bad in feed.malformed] == ["2.345"]
+
+
+class TestJson:
+    def test_rows(self, folder: Path, follow: Any) -> None:
+        (folder / "a.jsonl").write_text(
+            '\ufeff{"k":1,"t":"2024-01-01T00:00:00","o":{"x":[1,2]},"n":null}\n\n  \n{"t":null,"k":2,"more":1}\r\n'
+        )
+        feed = follow()
+        assert str(feed.connector.schema().field("o").type) == "struct<x: list<item: int64>>"
+        assert str(feed.connector.schema().field("n").type) == "string"
+        rows = feed.step()
+        assert [row["k"] for row in rows] == [1, 2]
+        assert rows[0]["o"] == {"x": [1, 2]}
+        assert rows[0]["t"] == dt.datetime(2024, 1, 1)
+        assert feed.malformed == []
+
+    def test_malformed(self, folder: Path, follow: Any) -> None:
+        good = '{"k":1,"t":"2024-01-01T00:00:00Z"}'
+        lines = [good, "not json", good, '{"k":"x"}', '{"k":1', good, "[1]", good + good, '{"k":1.5}', '{"t":"then"}', good]
+        (folder / "a.json").write_bytes("\n".join(lines).encode() + b'\n{"k":1,"t":"\xff"}\n')
+        feed = follow(pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC"))]))
+        assert len(feed.step()) == 4
+        assert [bad["line"] for bad in feed.malformed] == [2, 4, 5, 7, 8, 9, 10, 12]
+        reasons = [bad["reason"] for bad in feed.malformed]
+        assert reasons[1] == "member 'k' is a string and not a number"
+        assert reasons[3] == "the line is an array and not an object"
+        assert reasons[4] == "the line holds 2 objects"
+        assert reasons[5] == "'1.5' is not of type int64"
+        assert "then" in reasons[6]
+        assert reasons[7] == "the text is not UTF-8"
+
+    def test_a_sample_with_malformed_lines(self, folder: Path, connect: Any) -> None:
+        (folder / "a.json").write_text('{"k":1}\n{"k\n{"k":2}\n')
+        assert connect().schema() == pa.schema([("k", pa.int64())])
+
+    def test_a_sample_that_no_schema_fits(self, folder: Path, connect: Any) -> None:
+        (folder / "a.json").write_text('{"k":1}\n{"k":"x"}\n')
+        with pytest.raises(SchemaError, match=r"a\.json: no one schema.*'k' is a string and not a number.*`schema`"):
+            connect().schema()
+
+    def test_types_that_json_cannot_hold(self, folder: Path, connect: Any) -> None:
+        (folder / "a.json").write_text("{}\n")
+        with pytest.raises(SchemaError, match="'k' is of type map"):
+            connect(pa.schema([("k", pa.map_(pa.string(), pa.int64()))])).advance(None, 0, Limit())
+
+
+class TestZeek:
+    ROWS = (
+        "1521911720.865716\t10.0.0.1\t41772\tudp\t0.000870\tT\ta,-,b\t1.5,2.000000\tx y\n"
+        "1521911721.000001\t::1\t53\ttcp\t-\tF\t(empty)\t-\t(empty)\n"
+    )
+
+    def test_rows(self, folder: Path, follow: Any) -> None:
+        (folder / "conn.log").write_text(ZEEK + self.ROWS + "#close\t2024-01-01-01-00-00\n" + ZEEK + self.ROWS)
+        feed = follow()
+        rows = feed.step()
+        assert len(rows) == 4
+        assert rows[0] == {
+            "ts": dt.datetime(2018, 3, 24, 17, 15, 20, 865716, UTC), "id.orig_h": "10.0.0.1", "id.orig_p": 41772, "proto": "udp",
+            "rtt": 0.00087, "ok": True, "answers": ["a", None, "b"], "TTLs": [1.5, 2.0], "note": "x y",
+        }  # fmt: skip
+        assert rows[1]["ts"].microsecond == 1
+        assert (rows[1]["rtt"], rows[1]["answers"], rows[1]["TTLs"], rows[1]["note"]) == (None, [], None, "")
+        assert rows[2:] == rows[:2]
+
+    def test_malformed(self, folder: Path, follow: Any) -> None:
+        bad = self.ROWS.splitlines()[0]
+        lines = [bad.replace("41772", "x"), bad + "\tmore", bad.replace("1.5", "y"), bad.replace("1521911720", "then")]
+        (folder / "conn.log").write_text(ZEEK + self.ROWS + "\n".join(lines) + "\n#close\n")
+        feed = follow()
+        assert len(feed.step()) == 2
+        assert [each["line"] for each in feed.malformed] == [11, 12, 13, 14]
+        assert feed.malformed[0]["reason"] == "'x' in field 'id.orig_p' is not a port"
+        assert feed.malformed[1]["reason"] == "10 fields instead of 9"
+
+    def test_fields_that_change(self, folder: Path, follow: Any) -> None:
+        (folder / "conn.log").write_text(ZEEK + self.ROWS + ZEEK.replace("\tnote", "\tremark") + self.ROWS)
+        with pytest.raises(FeedChangedError, match="changes its fields"):
+            follow().step()
+
+    def test_a_log_that_is_not_zeeks(self, folder: Path, connect: Any) -> None:
+        (folder / "conn.log").write_text("hello\n")
+        with pytest.raises(OptionError, match="does not begin with #separator"):
+            connect().schema()
+
+    def test_its_header_alone(self, folder: Path, follow: Any) -> None:
+        (folder / "conn.log").write_text(ZEEK[:60])
+        feed = follow(fileFormat="zeek")
+        with pytest.raises(SchemaError):
+            feed.connector.schema()
+        (folder / "conn.log").write_text(ZEEK)
+        assert feed.connector.schema().names[0] == "ts"
+        assert feed.step() == []
+        with (folder / "conn.log").open("a") as file:
+            file.write(self.ROWS)
+        assert len(feed.step()) == 2
+
+    def test_instants_are_exact(self, folder: Path, follow: Any) -> None:
+        stamps = [1521911720000000 + n * 999983 for n in range(5000)]
+        (folder / "t.log").write_text(
+            "#separator \\x09\n#fields\tts\n#types\ttime\n" + "".join(f"{s // 10**6}.{s % 10**6:06}\n" for s in stamps)
+        )
+        feed = follow()
+        epoch = dt.datetime(1970, 1, 1, tzinfo=UTC)
+        assert [(row["ts"] - epoch) // dt.timedelta(microseconds=1) for row in feed.step()] == stamps
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+class TestCompressed:
+    TEXT = b"k,v\n" + b"".join(b"%d,%s\n" % (n, b"x" * (n % 50)) for n in range(3000)) + b"3000,last"
+
+    def name(self, codec: str) -> str:
+        return "a.csv." + {"gzip": "gz", "zstd": "zst"}[codec]
+
+    def test_one_range(self, folder: Path, follow: Any, codec: str) -> None:
+        (folder / self.name(codec)).write_bytes(compress(self.TEXT, codec))
+        feed = follow("k int64,v string")
+        assert [row["k"] for row in feed.step()] == list(range(3001))
+        assert len(feed.last) == 1
+        assert feed.last[0].span == 3002
+        assert feed.step() == []
+
+    def test_by_its_first_bytes_and_in_members(self, folder: Path, follow: Any, codec: str) -> None:
+        (folder / "a.csv").write_bytes(compress(self.TEXT[:5000], codec) + compress(self.TEXT[5000:], codec))
+        assert [row["k"] for row in follow().step()] == list(range(3001))
+
+    def test_malformed(self, folder: Path, follow: Any, codec: str) -> None:
+        text = self.TEXT.replace(b"\n2500,", b"\nx,")
+        (folder / self.name(codec)).write_bytes(compress(text, codec))
+        feed = follow("k int64,v string")
+        assert len(feed.step()) == 3000
+        (bad,) = feed.malformed
+        assert bad["line"] == 2502
+        assert text[int(bad["place"].split(", byte ")[1]) :].startswith(b"x,")
+
+    def test_not_before_it_is_complete(self, folder: Path, follow: Any, codec: str) -> None:
+        whole = compress(self.TEXT, codec)
+        path = folder / self.name(codec)
+        path.write_bytes(whole[:-9])
+        feed = follow("k int64,v string")
+        assert feed.step(1_000_000) == []
+        assert feed.step(50_000_000) == []
+        path.write_bytes(whole)
+        assert len(feed.step(59_000_000)) == 3001
+
+    def test_damaged_for_a_minute(self, folder: Path, follow: Any, codec: str) -> None:
+        (folder / self.name(codec)).write_bytes(compress(self.TEXT, codec)[:-9])
+        feed = follow("k int64,v string")
+        feed.step(1_000_000)
+        with pytest.raises(FeedChangedError, match=r"a\.csv.*not changed for a minute and is not complete.*Truncated"):
+            feed.step(61_000_000)
+
+    def test_a_batch_does_not_pass_over_it(self, folder: Path, follow: Any, codec: str) -> None:
+        (folder / self.name(codec)).write_bytes(compress(self.TEXT, codec)[:-9])
+        feed = follow("k int64,v string")
+        feed.connector.freeze(0)
+        with pytest.raises(FeedChangedError, match="is still being written"):
+            feed.step()
+
+    def test_changed_after_it_was_consumed(self, folder: Path, follow: Any, connect: Any, codec: str) -> None:
+        path = folder / self.name(codec)
+        path.write_bytes(compress(self.TEXT, codec))
+        feed = follow("k int64,v string")
+        feed.step()
+        path.write_bytes(compress(self.TEXT, codec) + compress(b"\n3001,x\n", codec))
+        for connector in (feed.connector, connect("k int64,v string")):
+            with pytest.raises(FeedChangedError, match="changed after it was consumed"):
+                connector.advance(feed.position, 0, Limit())
+        with pytest.raises(FeedChangedError):
+            feed.read(feed.last[0], feed.malformed)
+
+    def test_a_limit_takes_whole_files(self, folder: Path, follow: Any, codec: str) -> None:
+        for number in range(3):
+            (folder / f"{number}{self.name(codec)}").write_bytes(compress(self.TEXT, codec))
+        feed = follow("k int64,v string")
+        assert [len(feed.step(limit=Limit(rows=7000))) for _ in range(3)] == [6002, 3001, 0]
+
+    def test_other_columns(self, folder: Path, follow: Any, codec: str) -> None:
+        (folder / self.name(codec)).write_bytes(compress(b"k,w\n1,x\n", codec))
+        with pytest.raises(FeedChangedError, match="lacks v"):
+            follow("k int64,v string").step()
+
+    def test_nothing_within(self, folder: Path, follow: Any, codec: str) -> None:
+        (folder / self.name(codec)).write_bytes(compress(b"", codec))
+        (folder / ("h" + self.name(codec))).write_bytes(compress(b"k,v\n", codec))
+        assert follow("k int64,v string").step() == []
+
+
+class TestParquet:
+    def write(self, path: Path, low: int, high: int) -> None:
+        pq.write_table(pa.table({"k": range(low, high), "v": ["x"] * (high - low)}), path, row_group_size=10)
+
+    def test_rows_by_groups(self, folder: Path, follow: Any) -> None:
+        self.write(folder / "a.parquet", 0, 95)
+        feed = follow(splitBytes="1")
+        assert feed.step(limit=Limit(rows=25))
+        assert len(feed.last) == 2
+        assert [row["k"] for row in feed.rows + feed.drain(Limit(rows=25))][-1] == 94
+        assert sorted(row["k"] for row in feed.rows) == list(range(95))
+        self.write(folder / "b.parquet", 95, 99)
+        assert len(feed.step()) == 4
+
+    def test_unfinished(self, folder: Path, follow: Any) -> None:
+        self.write(folder / "a.parquet", 0, 20)
+        whole = (folder / "a.parquet").read_bytes()
+        (folder / "a.parquet").write_bytes(whole[:-20])
+        feed = follow("k int64,v string")
+        assert feed.step() == []
+        (folder / "a.parquet").write_bytes(whole)
+        assert len(feed.step()) == 20
+
+    def test_changed(self, folder: Path, follow: Any, connect: Any) -> None:
+        self.write(folder / "a.parquet", 0, 20)
+        feed = follow(splitBytes="1")
+        feed.step(limit=Limit(rows=10))
+        self.write(folder / "a.parquet", 10, 40)
+        for connector in (feed.connector, connect(splitBytes="1")):
+            with pytest.raises(FeedChangedError):
+                connector.advance(feed.position, 0, Limit())
+        with pytest.raises(FeedChangedError):
+            feed.read(feed.last[0], feed.malformed)
+
+    def test_other_columns_and_types(self, folder: Path, follow: Any) -> None:
+        self.write(folder / "a.parquet", 0, 5)
+        with pytest.raises(FeedChangedError, match="lacks w and has besides v"):
+            follow("k int64,w string").step()
+        with pytest.raises(FeedChangedError, match="column 'v' .* is of type string"):
+            follow("k int64,v int64").step()
+        assert follow("v string,k float64").step()[1] == {"v": "x", "k": 1.0}
+
+    def test_types_of_spark(self, folder: Path, connect: Any) -> None:
+        types = {
+            "d": pa.dictionary(pa.int32(), pa.string()), "u": pa.uint32(), "b": pa.uint64(), "l": pa.large_string(),
+            "t": pa.timestamp("ms", "Europe/Paris"), "n": pa.timestamp("ns"), "c": pa.time32("s"),
+        }  # fmt: skip
+        pq.write_table(pa.schema(list(types.items())).empty_table(), folder / "a.parquet")
+        assert [str(field.type) for field in connect().schema()] == [
+            "string", "int64", "decimal128(20, 0)", "string", "timestamp[us, tz=UTC]", "timestamp[us]", "string",
+        ]  # fmt: skip
+
+    def test_compressed_once_more(self, folder: Path, connect: Any) -> None:
+        (folder / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
+        with pytest.raises(OptionError, match="Parquet within gzip"):
+            connect().schema()
