@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from upstream.conf.errors import SchemaError
 from upstream.frames.buckets import bucket_of, spark_hash
 
