@@ -21,7 +21,7 @@ def main(feed: str, table: str, checkpoint: str, mode: str) -> None:
         timeFormat="epoch_ms",
         schema="k BIGINT, ms BIGINT, v STRING",
         checkpointLocation=checkpoint,
-        maxRowsPerTrigger=700,
+        maxRowsPerTrigger=700 if mode == "follow" else 1_000_000,
         splitBytes="4 KB",
     )
     writer = upstream.write_latest(updates, table, key="k", time="ms", buckets=4).option(

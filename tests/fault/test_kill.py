@@ -30,9 +30,9 @@ class Feeder(threading.Thread):
         self.rows: list[tuple[int, int, str]] = []
 
     def run(self) -> None:
-        """Append a piece of some file every few milliseconds until told to stop."""
+        """Append a piece of some file ten times a second until told to stop."""
         number = 0
-        while not self._stop.wait(0.02):
+        while not self._stop.wait(0.1):
             file = self._folder / f"part-{self._random.randrange(number // 25 + 1):03d}.csv"
             lines = "" if file.exists() else "k,ms,v\n"
             for _ in range(self._random.randrange(1, 60)):
