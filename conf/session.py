@@ -16,7 +16,7 @@ from .java import java_problem
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_session", "missing", "preset", "session"]
+__all__ = ["check_session", "make_known", "missing", "preset", "session"]
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -39,6 +39,8 @@ _LOOKED_AT = (
 )
 
 _log = logging.getLogger(__name__)
+# Sessions, by application, for which the data source was registered.
+_known: dict[str, set[str]] = {}
 
 
 def preset() -> dict[str, str]:
@@ -117,8 +119,36 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    make_known(spark)
     check_session(spark)
     return spark
+
+
+def make_known(spark: SparkSession) -> None:
+    """Register the data source where Spark cannot find it by itself: when the package came by ``--py-files``.
+
+    Spark looks data sources up in a Python process that sees what is installed, but not the files of a job. And the process that
+    runs a streaming source looks for those files in a folder ``streaming_job`` that Spark never fills (4.2.0).
+    """
+    context = getattr(spark, "_sc", None)
+    if context is None or not context._python_includes:
+        return
+    known = _known.setdefault(context.applicationId, set())
+    session_id = str(spark._jsparkSession.sessionUUID())
+    if session_id in known:
+        return
+    from pyspark import SparkFiles
+
+    from pyspark_upstream import DefaultSource
+
+    files = Path(SparkFiles.getRootDirectory())
+    (files / "streaming_job").mkdir(exist_ok=True)
+    for name in context._python_includes:
+        link = files / "streaming_job" / name
+        if (files / name).exists() and not link.exists():
+            link.symlink_to(files / name)
+    spark.dataSource.register(DefaultSource)
+    known.add(session_id)
 
 
 def missing(spark: SparkSession) -> list[str]:

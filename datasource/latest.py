@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..conf.session import make_known
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -47,6 +49,7 @@ def latest(
     OptionError, SchemaError
         As a Spark exception whose message ends in theirs, since Spark asks a process of its own.
     """
+    make_known(spark)
     names = [key] if isinstance(key, str) else list(key)
     reader = spark.readStream.format("upstream").option("coalesce", "true")
     reader = reader.option("key", ",".join(f"`{name}`" for name in names))
