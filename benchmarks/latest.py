@@ -147,7 +147,7 @@ def parquet_result(path: Path) -> pa.Table:
 
 
 def peers(sizes: Sizes, wanted: Sequence[str], report: Report) -> None:
-    """This project and its peers at one size, whole process and steady state."""
+    """Our project and its peers at one size, whole process and steady state."""
     warm, full = (sizes.warm_rows, sizes.keys), (sizes.rows, sizes.keys)
     expected = reference(*full)
     for family in _families(wanted):
@@ -193,20 +193,22 @@ def small(sizes: Sizes, report: Report) -> None:
 
 
 def formats(sizes: Sizes, report: Report) -> None:
-    """This project's steady state on each kind of file."""
+    """Our steady state on each kind of file."""
     ours = engines()[US]
     expected = reference(sizes.rows, sizes.keys)
-    for kind in ("csv", "json", "parquet"):
-        for number in range(sizes.runs):
-            _progress(f"{kind}, run {number + 1} of {sizes.runs}")
-            works = [(sizes.warm_rows, sizes.keys, kind), (sizes.rows, sizes.keys, kind)]
-            once, outs = ours.measure(works, f"{US}-{kind}")
-            assert_equal(f"{US} on {kind}", ours.result(outs[-1]), expected)
-            report.add(Measured(f"steady state, {kind}", US, sizes.rows, [once.said["seconds"][-1]], once.peak_mb))
+    kinds = ("csv", "json", "parquet")
+    works = [(rows, sizes.keys, kind) for kind in kinds for rows in (sizes.warm_rows, sizes.rows)]
+    for number in range(sizes.runs):
+        _progress(f"formats, run {number + 1} of {sizes.runs}")
+        once, outs = ours.measure(works, f"{US}-formats")
+        for place, kind in enumerate(kinds):
+            assert_equal(f"{US} on {kind}", ours.result(outs[2 * place + 1]), expected)
+            seconds = [once.said["seconds"][2 * place + 1]]
+            report.add(Measured(f"steady state, {kind}", US, sizes.rows, seconds, once.peak_mb))
 
 
 def scaling(sizes: Sizes, report: Report) -> None:
-    """This project's steady state as rows and keys grow, in one process each."""
+    """Our steady state as rows and keys grow, in one process each."""
     ours = engines()[US]
     by_rows = [(rows, sizes.keys) for rows in sizes.row_steps]
     by_keys = [(sizes.rows, keys) for keys in sizes.key_steps]

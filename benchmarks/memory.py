@@ -6,6 +6,10 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["PeakMemory"]
 
@@ -29,7 +33,7 @@ class PeakMemory:
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self.peak_mb = 0.0
 
-    def __enter__(self) -> PeakMemory:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

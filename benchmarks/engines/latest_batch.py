@@ -9,6 +9,7 @@ from benchmarks.harness import say, told
 
 
 def duckdb_latest(data: str, out: str, cores: int) -> None:
+    """DuckDB, into a Parquet file."""
     import duckdb
 
     with duckdb.connect() as connection:
@@ -22,6 +23,7 @@ def duckdb_latest(data: str, out: str, cores: int) -> None:
 
 
 def polars_latest(data: str, out: str, cores: int) -> None:
+    """Polars, into a Parquet file."""
     del cores  # all of them
     import polars as pl
 
@@ -31,6 +33,7 @@ def polars_latest(data: str, out: str, cores: int) -> None:
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Do the job's works one after the other, and say how long each took."""
     latest = {"duckdb": duckdb_latest, "polars": polars_latest}[job["engine"]]
     seconds = []
     for work in job["work"]:

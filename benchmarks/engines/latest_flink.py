@@ -13,6 +13,7 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 
 
 def main(job: dict) -> dict:
+    """Do the job's works one after the other, and say how long each took."""
     began = time.perf_counter()
     table = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     conf = table.get_config()

@@ -52,6 +52,7 @@ def upsert(spark: Any, out: str) -> Any:
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Do the job's works one after the other, and say how long each took."""
     began = time.perf_counter()
     spark = session(job["cores"])
     spark.sparkContext.setLogLevel("ERROR")

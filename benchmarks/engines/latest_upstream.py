@@ -1,4 +1,4 @@
-"""This project: the source, coalescing where it reads, and the sink."""
+"""Our source, coalescing where it reads, and our sink."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from benchmarks.harness import say, told
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Do the job's works one after the other, and say how long each took."""
     began = time.perf_counter()
     import upstream
 

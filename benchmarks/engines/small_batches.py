@@ -54,6 +54,7 @@ class Feed:
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Measure the first commit, then the batches."""
     start = {"upstream": UpstreamQuery, "spark recipe": RecipeQuery}[job["engine"]]
     feed = Feed(Path(job["out"] + "-feed"), job["keys"])
     feed.put(job["rows"])
@@ -66,13 +67,13 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     batch = 1
     measured: dict[str, list[float]] = {"some": [], "none": []}
     triggers: dict[str, list[float]] = {"some": [], "none": []}
-    for kind in measured:
+    for kind, found in measured.items():
         for number in range(job["batches"] + _NOT_COUNTED):
             appeared = feed.put(job["rows"], pass_filter=kind == "some")
             batch += 1
             seconds = query.committed(batch) - appeared
             if number >= _NOT_COUNTED:
-                measured[kind].append(seconds)
+                found.append(seconds)
                 triggers[kind].append(query.trigger_seconds(batch))
     last = query.last_batch_ms()
     query.stop()
@@ -137,7 +138,7 @@ class Query:
 
 
 class UpstreamQuery(Query):
-    """This project."""
+    """Our source and our sink."""
 
     def session(self) -> Any:
         import upstream
