@@ -72,9 +72,9 @@ def newest_per_key(codes: Int64s, size: int, time: Int64s | None) -> Int64s:
         np.maximum.at(best, codes, time)
         candidates = np.flatnonzero(time == best[codes])
         place[codes[candidates]] = candidates
-    chosen = place[place >= 0]
-    chosen.sort()
-    return chosen
+    chosen = np.zeros(len(codes), dtype=np.bool_)
+    chosen[place[place >= 0]] = True
+    return np.flatnonzero(chosen)  # in order without sorting
 
 
 class NewestPerKey:
