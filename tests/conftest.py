@@ -6,11 +6,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+
+# A busy machine is no reason to fail.
+settings.register_profile("upstream", deadline=None)
+settings.load_profile("upstream")
 
 
 @pytest.fixture(scope="session")
