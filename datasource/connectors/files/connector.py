@@ -5,24 +5,23 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, OptionError
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
-from .content import BLOCK, Block, compressed_blocks, fingerprint, plain_blocks
 from .discovery import Discovery
-from .formats.columnar import Footer, read_groups
+from .formats.columnar import Footer
 from .formats.delimited import DelimitedFormat
 from .formats.jsonlines import JsonFormat
-from .formats.lines import Head, LineFormat, LineParser, parse_lines
+from .formats.lines import Head, LineFormat
 from .formats.zeek import ZeekFormat
-from .frontier import RESUME, Frontier, changed
+from .frontier import Frontier
 from .options import FilesOptions
 from .paths import has_magic, is_tab_separated, kind_by_name, local_path
 from .positions import EMPTY
+from .reading import RangeReader
 from .sampling import Sampler
 from .taking import Moment, Taking
 
@@ -133,20 +132,9 @@ class FilesConnector(Connector):
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         """The rows of a range, in blocks of some megabytes; malformed lines are judged on the columns read."""
-        path: str = part.place["path"]
         schema = self.schema()
         wanted = schema.names if columns is None else list(columns)
-        try:
-            with open(path, "rb") as file:
-                self._verify(path, file, part)
-                if "groups" in part.place:
-                    yield from self._groups(part, schema, wanted)
-                else:
-                    yield from self._lines(part, file, schema, wanted, malformed)
-        except FileNotFoundError as error:
-            raise changed(path, "has disappeared before all of it was consumed") from error
-        except OSError as error:
-            raise changed(path, f"cannot be read: {error}") from error
+        return RangeReader(part, schema, wanted, self._line_format, self._fits).chunks(malformed)
 
     def limit(self, common: Limit) -> Limit:
         """The common limits, and `maxFilesPerTrigger`."""
@@ -242,8 +230,6 @@ class FilesConnector(Connector):
                 hint="move the file away or leave it out with pathGlobFilter, and restart; or start with a new checkpoint",
             )
 
-    # The tasks
-
     def _line_format(self, path: str, start: bytes) -> LineFormat | None:
         """The format of a file; ``None`` for Parquet."""
         by_name, codec = kind_by_name(path)
@@ -287,126 +273,3 @@ class FilesConnector(Connector):
             multi_line=options.multi_line,
             null_value=options.null_value,
         )
-
-    def _verify(self, path: str, file: BinaryIO, part: Range) -> None:
-        place = part.place
-        to = place["to"] if "to" in place else place["size"]
-        size = file.seek(0, 2)
-        if size < to or ("to" not in place and size != to):
-            raise changed(path, f"has {size} bytes and had {to} when this part of it was recorded")
-        if fingerprint(file, place["head"], to) != place["mark"]:
-            raise changed(path, "was replaced or rewritten since this part of it was recorded")
-
-    def _groups(self, part: Range, schema: pa.Schema, wanted: Sequence[str]) -> Iterator[Chunk]:
-        place = part.place
-        ordinal = 0
-        target = pa.schema([schema.field(name) for name in wanted])
-        low, high = place["groups"]
-        for table in read_groups(place["path"], low, high, wanted):
-            yield Chunk(_as(table.select(wanted), target, place["path"]), ordinal)
-            ordinal += table.num_rows
-
-    def _lines(
-        self, part: Range, file: BinaryIO, schema: pa.Schema, wanted: Sequence[str], malformed: MalformedRows
-    ) -> Iterator[Chunk]:
-        place = part.place
-        path: str = place["path"]
-        codec: str | None = place.get("codec")
-        form = self._line_format(path, b"")
-        assert form is not None
-        ordinal = 0
-        parser: LineParser | None = None
-        lines = _LineNumbers(path, codec)
-        for begin, whole, arrival in self._blocks(part, file, form):
-            offset, block = begin, whole
-            if parser is None:
-                head = form.head(whole if codec else self._start(file, place), complete=True)
-                if head is None:
-                    return
-                if codec:
-                    self._fits(path, head)
-                    offset, block = begin + head.start, whole[head.start :]
-                parser = form.parser(head, schema, wanted)
-            if not block:
-                continue
-
-            def where(byte: int, offset: int = offset, block: bytes = block) -> tuple[str, int]:
-                return f"{path}, byte {offset + byte}", lines.at(offset, block, byte)
-
-            pieces, taken = parse_lines(parser, block, ordinal, malformed, where)
-            for table, first in pieces:
-                stamps = None if arrival is None else np.full(table.num_rows, arrival, np.int64)
-                yield Chunk(table, first, stamps)
-            ordinal += taken
-            if ordinal > part.span:
-                raise changed(path, f"holds {ordinal} rows where {part.span} were recorded")
-
-    def _start(self, file: BinaryIO, place: Any) -> bytes:
-        file.seek(0)
-        return file.read(max(place["head"], 1))
-
-    def _blocks(self, part: Range, file: BinaryIO, form: LineFormat) -> Iterator[tuple[int, bytes, int | None]]:
-        place = part.place
-        if "codec" in place:
-            block: Block
-            for block in compressed_blocks(file, place["codec"], form.last_end):
-                yield (*block, None)
-            return
-        low: int = place["from"]
-        pieces: list[tuple[int, int | None]] = [tuple(each) for each in place.get("arrivals", [])] or [
-            (place["to"], None)
-        ]
-        for end, arrival in pieces:
-            with open(place["path"], "rb") as own:  # the parser's look at the header moves the other
-                for block in plain_blocks(own, place["path"], low, end, form.last_end):
-                    yield (*block, arrival)
-            low = end
-
-
-class _LineNumbers:
-    """1-based line numbers of a file's bytes, counted only when somebody asks."""
-
-    def __init__(self, path: str, codec: str | None) -> None:
-        self._path = path
-        self._codec = codec
-        self._offset = 0
-        self._lines = 0
-
-    def at(self, offset: int, block: bytes, byte: int) -> int:
-        """The line of a byte of the block that begins at `offset`."""
-        if self._offset < offset:
-            self._count_to(offset)
-        return 1 + self._lines + block.count(b"\n", 0, byte)
-
-    def _count_to(self, offset: int) -> None:
-        with open(self._path, "rb") as file:
-            if self._codec:
-                stream: Any = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self._codec)
-                at, lines = 0, 0
-            else:
-                stream, at, lines = file, self._offset, self._lines
-                file.seek(at)
-            while at < offset and (block := stream.read(min(BLOCK, offset - at))):
-                at, lines = at + len(block), lines + block.count(b"\n")
-        self._offset, self._lines = at, lines
-
-
-def _as(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
-    """A Parquet file's rows in the schema's types; times without a zone stay so."""
-    columns: list[pa.ChunkedArray] = []
-    for field in schema:
-        column = table.column(field.name)
-        dtype = field.type
-        if pa.types.is_timestamp(dtype) and pa.types.is_timestamp(column.type):
-            dtype = pa.timestamp(dtype.unit, "UTC" if column.type.tz else None)
-            # Spark keeps microseconds.
-            columns.append(column.cast(dtype, safe=False))
-            continue
-        try:
-            columns.append(column.cast(dtype))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise FeedChangedError(
-                f"column {field.name!r} of file {path} is of type {column.type}, which does not become {dtype}: {error}",
-                hint=RESUME,
-            ) from error
-    return pa.table(columns, names=schema.names)

@@ -9,13 +9,15 @@ import weakref
 from collections.abc import Sequence
 
 from ....conf.errors import FeedChangedError
-from .paths import Seen, find
+from .paths import Folders, Seen, find, new_in
 
 __all__ = ["Changes", "Discovery"]
 
 # A pass that takes longer than this goes to the background, at a tenth of one core.
 _QUICK_SECONDS = 0.05
 _REST = 9
+# Between passes, folders whose time of change has moved are looked through for new names.
+_LOOK_SECONDS = 0.2
 # Files that changed last are looked at each time, so that a growing file in a vast folder is followed without delay.
 _HOT = 128
 
@@ -42,6 +44,7 @@ class Discovery:
         self._gone: set[str] = set()
         self._hot: dict[str, None] = {}
         self._looked: set[str] = set()
+        self._folders: Folders = {}
         self._frozen = False
         self._passed = False
         self._thread: threading.Thread | None = None
@@ -77,7 +80,8 @@ class Discovery:
         if self._frozen:
             return
         if self._error is not None:
-            raise self._error
+            error, self._error = self._error, None
+            raise error
         if not self._passed or self.seconds < _QUICK_SECONDS:
             self._pass()
             return
@@ -108,10 +112,13 @@ class Discovery:
             with self._state:
                 self._looked.clear()
             found: dict[str, Seen] = {}
+            folders: Folders = {}
             try:
                 # The first path that a file lies under names its feed, so the last one is listed first.
                 for root in range(len(self._roots) - 1, -1, -1):
-                    found.update(find(self._roots[root], root, recursive=self._recursive, name_filter=self._filter))
+                    found.update(
+                        find(self._roots[root], root, folders, recursive=self._recursive, name_filter=self._filter)
+                    )
             except OSError as error:
                 raise FeedChangedError(
                     f"the files under {', '.join(self._roots)} cannot be listed: {error}",
@@ -128,7 +135,7 @@ class Discovery:
                     changed.pop(path, None)
                 new = sum(1 for path in changed if path not in before)
                 gone = before.keys() - found.keys() if len(found) - new < len(before) else set()
-                self._files = found
+                self._files, self._folders = found, folders
                 self._changed.update(changed)
                 self._gone = (self._gone | gone) - found.keys() if gone or self._gone else self._gone
                 for path in gone:
@@ -141,26 +148,42 @@ class Discovery:
             self.seconds = time.monotonic() - began
             self._passed = True
 
-    def close(self) -> None:
-        """Stop following."""
-        self._stop.set()
+    def _look_for_new(self) -> None:
+        """Find new files in folders that have changed, without looking at the others' sizes."""
+        with self._passing:
+            for folder, (changed, root) in list(self._folders.items()):
+                try:
+                    if os.stat(folder).st_mtime_ns == changed:
+                        continue
+                    found = dict(new_in(folder, root, self._folders, self._files, name_filter=self._filter))
+                except OSError:
+                    continue  # the next pass will say so
+                with self._state:
+                    if self._frozen:
+                        return
+                    self._files.update(found)
+                    self._changed.update(found)
+                    self._gone -= found.keys()
+                    for path in list(found)[-_HOT:]:
+                        self._hot[path] = None
 
 
 def _follow(reference: weakref.ref[Discovery], stop: threading.Event) -> None:
     # Holds no reference while it rests, so that a forgotten discovery ends its thread.
-    while True:
+    rest, due = _LOOK_SECONDS, 0.0
+    while not stop.wait(rest):
         discovery = reference()
         if discovery is None:
             return
-        rest = max(0.2, _REST * discovery.seconds)
-        del discovery
-        if stop.wait(rest):
-            return
-        discovery = reference()
-        if discovery is None:
-            return
+        began = time.monotonic()
         try:
-            discovery._pass()  # pyright: ignore[reportPrivateUsage]
+            if began >= due:
+                discovery._pass()  # pyright: ignore[reportPrivateUsage]
+                due = time.monotonic() + _REST * discovery.seconds
+                rest = _LOOK_SECONDS
+            else:
+                discovery._look_for_new()  # pyright: ignore[reportPrivateUsage]
+                rest = max(_LOOK_SECONDS, _REST * (time.monotonic() - began))
         except BaseException as error:  # noqa: BLE001 - raised where the query can see it
             discovery._error = error  # pyright: ignore[reportPrivateUsage]
             return

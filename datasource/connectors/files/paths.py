@@ -5,13 +5,26 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from urllib.parse import unquote, urlparse
 
-__all__ = ["Seen", "find", "has_magic", "is_tab_separated", "kind_by_name", "local_path", "natural_key"]
+__all__ = [
+    "Folders",
+    "Seen",
+    "find",
+    "has_magic",
+    "is_tab_separated",
+    "kind_by_name",
+    "local_path",
+    "natural_key",
+    "new_in",
+]
 
 # Size in bytes, time of the last change in nanoseconds, number of the path it was found under.
 Seen = tuple[int, int, int]
+# Of each folder listed: the time of its last change before that, in nanoseconds, and the number of the path.
+Folders = dict[str, tuple[int, int]]
+_Fits = Callable[[str], object]
 
 CODECS = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 FORMATS = {
@@ -54,73 +67,87 @@ def natural_key(path: str) -> list[tuple[int, int | str]]:
     return [(0, int(piece)) if piece.isdigit() else (1, piece) for piece in _DIGITS.split(path) if piece]
 
 
-def find(path: str, root: int, *, recursive: bool, name_filter: str | None) -> Iterator[tuple[str, Seen]]:
-    """The files that a path, directory or pattern means now.
+def find(
+    path: str, root: int, folders: Folders, *, recursive: bool, name_filter: str | None
+) -> Iterator[tuple[str, Seen]]:
+    """The files that a path, directory or pattern means now; the folders that were listed go into `folders`.
 
     Files and directories whose names begin with ``_`` or ``.`` are hidden, unless they are what `path` names.
     """
-    matches = re.compile(fnmatch.translate(name_filter)).match if name_filter else None
+    search = _Search(root, folders, recursive=recursive, name_filter=name_filter)
     if not has_magic(path):
-        yield from _below(path, root, recursive, matches)
+        yield from search.below(path)
         return
     for pattern in _alternatives(path):
-        parts = pattern.strip("/").split("/")
-        yield from _expand("/", parts, root, recursive, matches)
+        yield from search.expand("/", pattern.strip("/").split("/"))
 
 
-def _below(path: str, root: int, recursive: bool, matches: object) -> Iterator[tuple[str, Seen]]:
-    try:
-        stat = os.stat(path)
-    except FileNotFoundError:
-        return
-    if not os.path.isdir(path):
-        if matches is None or matches(os.path.basename(path)):  # pyright: ignore[reportCallIssue]
-            yield path, (stat.st_size, stat.st_mtime_ns, root)
-        return
-    yield from _listed(path, root, recursive, matches)
+def new_in(
+    folder: str, root: int, folders: Folders, known: Container[str], *, name_filter: str | None
+) -> Iterator[tuple[str, Seen]]:
+    """The files in one folder that are not known yet; the others are not even looked at."""
+    return _Search(root, folders, recursive=False, name_filter=name_filter).listed(folder, known)
 
 
-def _listed(folder: str, root: int, recursive: bool, matches: object) -> Iterator[tuple[str, Seen]]:
-    folders: list[str] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                name = entry.name
-                if name[0] in "._":
-                    continue
-                try:
-                    if entry.is_dir():
-                        folders.append(entry.path)
-                    elif matches is None or matches(name):  # pyright: ignore[reportCallIssue]
-                        stat = entry.stat()
-                        yield entry.path, (stat.st_size, stat.st_mtime_ns, root)
-                except FileNotFoundError:
-                    continue  # gone since it was listed, or a link to nothing
-    except FileNotFoundError:
-        return
-    if recursive:
-        for each in folders:
-            yield from _listed(each, root, recursive, matches)
+class _Search:
+    def __init__(self, root: int, folders: Folders, *, recursive: bool, name_filter: str | None) -> None:
+        self._root = root
+        self._folders = folders
+        self._recursive = recursive
+        self._fits: _Fits = re.compile(fnmatch.translate(name_filter)).match if name_filter else lambda _: True
 
+    def below(self, path: str) -> Iterator[tuple[str, Seen]]:
+        """A file itself, or the files in a folder."""
+        try:
+            stat = os.stat(path)
+        except FileNotFoundError:
+            return
+        if os.path.isdir(path):
+            yield from self.listed(path)
+        elif self._fits(os.path.basename(path)):
+            yield path, (stat.st_size, stat.st_mtime_ns, self._root)
 
-def _expand(base: str, parts: list[str], root: int, recursive: bool, matches: object) -> Iterator[tuple[str, Seen]]:
-    if not parts:
-        yield from _below(base, root, recursive, matches)
-        return
-    part, rest = parts[0], parts[1:]
-    if part == "**":
-        yield from _expand(base, rest, root, recursive, matches)
-        for name in _names(base):
-            if os.path.isdir(os.path.join(base, name)):
-                yield from _expand(os.path.join(base, name), parts, root, recursive, matches)
-        return
-    if not _MAGIC.search(part):
-        yield from _expand(os.path.join(base, part), rest, root, recursive, matches)
-        return
-    fits = re.compile(fnmatch.translate(part)).match
-    for name in _names(base):
-        if fits(name) and (not rest or os.path.isdir(os.path.join(base, name))):
-            yield from _expand(os.path.join(base, name), rest, root, recursive, matches)
+    def listed(self, folder: str, known: Container[str] = ()) -> Iterator[tuple[str, Seen]]:
+        """The files in a folder."""
+        inner: list[str] = []
+        try:
+            self._folders[folder] = (os.stat(folder).st_mtime_ns, self._root)
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.name[0] in "._" or entry.path in known:
+                        continue
+                    try:
+                        if entry.is_dir():
+                            inner.append(entry.path)
+                        elif self._fits(entry.name):
+                            stat = entry.stat()
+                            yield entry.path, (stat.st_size, stat.st_mtime_ns, self._root)
+                    except FileNotFoundError:
+                        continue  # gone since it was listed, or a link to nothing
+        except FileNotFoundError:
+            return
+        if self._recursive:
+            for each in inner:
+                yield from self.listed(each)
+
+    def expand(self, base: str, parts: list[str]) -> Iterator[tuple[str, Seen]]:
+        """The files that the rest of a pattern means below `base`."""
+        if not parts:
+            yield from self.below(base)
+            return
+        part, rest = parts[0], parts[1:]
+        if part == "**":
+            yield from self.expand(base, rest)
+            for name in _names(base):
+                if os.path.isdir(os.path.join(base, name)):
+                    yield from self.expand(os.path.join(base, name), parts)
+        elif not _MAGIC.search(part):
+            yield from self.expand(os.path.join(base, part), rest)
+        else:
+            fits = re.compile(fnmatch.translate(part)).match
+            for name in _names(base):
+                if fits(name) and (not rest or os.path.isdir(os.path.join(base, name))):
+                    yield from self.expand(os.path.join(base, name), rest)
 
 
 def _names(folder: str) -> list[str]:

@@ -1,88 +1,27 @@
-"""What one batch takes: shares of the feeds, pieces of files, cut at line ends by the driver so that tasks never guess."""
+"""What one batch takes of the files: the feeds' turns, and their shares of a limit."""
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from ....conf.errors import SchemaError
 from ..contract import Limit, Range
-from .content import codec_of, count_lines, fingerprint, head_length, last_line_end, line_end_after, nth_line_end
+from .content import codec_of, count_lines
 from .formats.columnar import Footer, footer
 from .formats.lines import Head, LineFormat
 from .frontier import Frontier, changed
 from .options import FilesOptions
 from .paths import kind_by_name
+from .pieces import Budget, Moment, Piece, TakingFile
 from .positions import Entry
 
-__all__ = ["Moment", "Taking"]
+__all__ = ["Taking"]
 
-# An unfinished last line counts as finished after this time without a change; a damaged file as damaged.
-_SETTLED_US = 10_000_000
+# A file that cannot be read to its end counts as damaged after this time without a change.
 _DAMAGED_US = 60_000_000
-# Ranges are cut no smaller than this much beyond the size asked for.
-_SLACK = 1.25
 
 FormatOf = Callable[[str, bytes], "LineFormat | None"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Moment:
-    """When a batch is planned: the clock, whether only what was there at a time is read, and whether that whole at once."""
-
-    now_us: int
-    frozen: bool
-    everything: bool
-
-
-class _Piece(NamedTuple):
-    place: dict[str, Any]
-    span: int
-    arrival_us: int | None
-    rows: int
-    size: int
-
-
-class _Budget:
-    """What may still be taken. At least one piece is, so that the stream moves on."""
-
-    def __init__(self, limit: Limit) -> None:
-        self.rows = limit.rows
-        self.bytes = limit.bytes
-        self.files = limit.files
-        self.paths: set[str] = set()
-        self.moved = False
-
-    def spent(self) -> bool:
-        return self.rows == 0 or self.bytes == 0
-
-    def admits(self, path: str) -> bool:
-        return self.files is None or path in self.paths or len(self.paths) < self.files
-
-    def exceeded_by(self, rows: int, size: int) -> bool:
-        return (self.rows is not None and rows > self.rows) or (self.bytes is not None and size > self.bytes)
-
-    def share(self, parts: int) -> _Budget:
-        """A fair part of what is left."""
-        part = _Budget(
-            Limit(
-                None if self.rows is None else -(-self.rows // parts),
-                None if self.bytes is None else -(-self.bytes // parts),
-                self.files,
-            )
-        )
-        part.paths, part.moved = self.paths, self.moved
-        return part
-
-    def take(self, path: str, rows: int, size: int) -> None:
-        self.paths.add(path)
-        self.moved = True
-        if self.rows is not None:
-            self.rows = max(0, self.rows - rows)
-        if self.bytes is not None:
-            self.bytes = max(0, self.bytes - size)
 
 
 class Taking:
@@ -114,7 +53,7 @@ class Taking:
         FeedChangedError
             A file is not what it was, or has other columns.
         """
-        budget = _Budget(limit)
+        budget = Budget(limit)
         ranges: list[Range] = []
         waiting = list(frontier.turns)
         while waiting and not budget.spent():
@@ -145,15 +84,15 @@ class Taking:
                 )
                 raise changed(path, f"{what}: {why}")
 
-    def _take_feed(self, frontier: Frontier, feed: str, budget: _Budget, moment: Moment) -> list[_Piece]:
-        taken: list[_Piece] = []
+    def _take_feed(self, frontier: Frontier, feed: str, budget: Budget, moment: Moment) -> list[Piece]:
+        taken: list[Piece] = []
         while not budget.spent() and (turn := frontier.peek(feed)) is not None:
             path, following = turn
             if not budget.admits(path):
                 break
             try:
                 with open(path, "rb") as file:
-                    pieces = _TakingFile(self, frontier, path, file, moment).take(budget, following)
+                    pieces = TakingFile(self, frontier, path, file, moment).take(budget, following)
             except FileNotFoundError as error:
                 raise changed(path, "has disappeared before all of it was consumed") from error
             except OSError as error:
@@ -231,244 +170,3 @@ class Taking:
     def options(self) -> FilesOptions:
         """How ranges are cut."""
         return self._options
-
-
-class _TakingFile:
-    """Takes pieces of one open file."""
-
-    def __init__(self, taking: Taking, frontier: Frontier, path: str, file: BinaryIO, moment: Moment) -> None:
-        self._taking = taking
-        self._options = taking.options
-        self._frontier = frontier
-        self._path = path
-        self._file = file
-        self._moment = moment
-        self._entry = frontier.entries[path]
-
-    def take(self, budget: _Budget, following: int | None) -> list[_Piece] | None:
-        """Pieces, none if there is nothing to read yet; ``None`` if the next piece does not fit into the budget."""
-        entry = self._entry
-        size = os.fstat(self._file.fileno()).st_size
-        if size < (entry.end if entry.kind in ("", "text") else entry.size):
-            raise changed(self._path, f"has shrunk to {size} bytes")
-        if not entry.kind:
-            entry.kind = self._taking.kind_of(self._path, self._file)
-        if entry.kind == "parquet":
-            return self._groups(budget)
-        if entry.kind != "text":
-            return self._compressed(budget)
-        if self._begun() and self._continued():
-            return self._lines(budget, following)
-        return []
-
-    # Text: ranges of bytes between line ends
-
-    def _begun(self) -> bool:
-        """Step over the header; whether it is complete."""
-        entry = self._entry
-        if entry.mark:
-            return True
-        head = self._taking.head_of(self._path, self._file, entry.end)
-        if head is None:
-            entry.kind = ""
-            self._hold("its header is not complete")
-            return False
-        entry.head = head_length(entry.end, head.start)
-        self._step_to(head.start)
-        return True
-
-    def _continued(self) -> bool:
-        """Step over the end of a last line that was taken without one; whether anything can be said of what follows."""
-        entry = self._entry
-        if entry.to < 4:  # nothing, or a byte order mark
-            return True
-        self._file.seek(entry.to - 1)
-        around = self._file.read(3)
-        if around[:1] == b"\n":
-            return True
-        if around[1:] == b"\r" and entry.end == entry.to + 1:
-            self._hold("unfinished")
-            return False
-        skip = 1 if around[1:2] == b"\n" else 2 if around[1:] == b"\r\n" else 0
-        if not skip:
-            raise changed(
-                self._path,
-                f"goes on at byte {entry.to} within a line that was delivered as its last one; it was not complete then, "
-                "and lastLine=terminated would have waited for it",
-            )
-        self._step_to(entry.to + skip)
-        return True
-
-    def _step_to(self, to: int) -> None:
-        entry = self._entry
-        entry.to = min(to, entry.end)
-        entry.mark = fingerprint(self._file, entry.head, entry.to)
-        entry.segments[:] = [segment for segment in entry.segments if segment[0] > entry.to]
-
-    def _lines(self, budget: _Budget, following: int | None) -> list[_Piece]:
-        entry = self._entry
-        if not entry.segments:
-            return []
-        ends, all_of_it = self._finished(following)
-        last_seen, last_arrival = entry.segments[-1]
-        if all_of_it and (not ends or ends[-1][0] < last_seen) and self._last_counts():
-            ends.append((last_seen, last_arrival))
-        low = high = entry.to
-        rows: int | None = None
-        if ends:
-            high, rows = self._within(low, ends[-1][0], budget)
-        pieces = self._cut(low, high, ends, rows)
-        self._step_to(high)
-        if entry.segments and self._last_row_end(high, entry.end) == high:
-            self._hold("unfinished")
-        return pieces
-
-    def _finished(self, following: int | None) -> tuple[list[tuple[int, int]], bool]:
-        """Where each segment's last whole row ends, with its arrival, as far as no other file's rows came before.
-
-        A row that spans segments arrives with the last of them. Also, whether all segments were looked at.
-        """
-        ends: list[tuple[int, int]] = []
-        low = self._entry.to
-        for number, (end, arrival) in enumerate(self._entry.segments):
-            if following is not None and arrival > following:
-                if not ends:  # only the start of a row came before
-                    del self._entry.segments[:number]
-                return ends, False
-            row_end = self._last_row_end(low, end)
-            if row_end > low:
-                ends.append((row_end, arrival))
-                low = row_end
-        return ends, True
-
-    def _last_row_end(self, low: int, high: int) -> int:
-        if not self._options.multi_line:
-            return last_line_end(self._file, low, high)
-        self._file.seek(low)
-        block = self._file.read(high - low)
-        return low + self._taking.text_format(self._path, b"").last_end(block)
-
-    def _last_counts(self) -> bool:
-        """Whether a last line without a line end is a row."""
-        rule, moment = self._options.last_line, self._moment
-        if rule == "terminated":
-            return False
-        if rule == "auto":
-            settled = moment.now_us - self._entry.mtime_ns // 1000 >= _SETTLED_US
-            if not moment.frozen or not (settled or moment.everything):
-                return False
-        # If it goes on now, it was not complete when it was seen.
-        return os.fstat(self._file.fileno()).st_size == self._entry.end
-
-    def _within(self, low: int, high: int, budget: _Budget) -> tuple[int, int | None]:
-        """Where to end within the budget, after at least one line, and how many lines that is if rows are limited."""
-        if self._options.multi_line:
-            return high, None
-        if budget.bytes is not None and high - low > budget.bytes:
-            end = last_line_end(self._file, low, low + budget.bytes)
-            high = end if end > low else line_end_after(self._file, low, high)
-        if budget.rows is None:
-            return high, None
-        end, rows = nth_line_end(self._file, low, high, budget.rows)
-        if rows == budget.rows:
-            return end, rows
-        return high, max(1, rows + self._unterminated(high))
-
-    def _unterminated(self, high: int) -> bool:
-        self._file.seek(high - 1)
-        return self._file.read(1) != b"\n"
-
-    def _cut(self, low: int, high: int, ends: list[tuple[int, int]], rows: int | None) -> list[_Piece]:
-        pieces: list[_Piece] = []
-        while low < high:
-            end = high
-            if high - low > self._options.split_bytes * _SLACK and not self._options.multi_line:
-                end = line_end_after(self._file, low + self._options.split_bytes - 1, high)
-            inside: list[tuple[int, int]] = []
-            for each, arrival in ends:
-                if each > low:
-                    inside.append((min(each, end), arrival))
-                if each >= end:
-                    break
-            place: dict[str, Any] = {
-                "path": self._path,
-                "from": low,
-                "to": end,
-                "head": self._entry.head,
-                "mark": fingerprint(self._file, self._entry.head, end),
-            }
-            same = len({arrival for _, arrival in inside}) == 1
-            if not same:
-                place["arrivals"] = [list(each) for each in inside]
-            here = 0
-            if rows is not None:
-                here = rows if end == high else nth_line_end(self._file, low, end, 1 << 62)[1]
-                rows -= here
-            size = end - low
-            pieces.append(_Piece(place, min(size, here) or size, inside[0][1] if same else None, here, size))
-            low = end
-        return pieces
-
-    # Compressed text: whole files
-
-    def _compressed(self, budget: _Budget) -> list[_Piece] | None:
-        entry = self._entry
-        lines = self._taking.lines_of(self._path, entry, self._moment)
-        if isinstance(lines, str):
-            self._hold(lines)
-            return []
-        if budget.moved and budget.exceeded_by(lines, entry.size):
-            return None
-        self._taking.forget_lines(self._path)
-        place = self._whole()
-        arrival = entry.segments[0][1]
-        entry.to = entry.size
-        entry.segments.clear()
-        place["codec"] = entry.kind
-        return [_Piece(place, lines, arrival, lines, entry.size)] if lines else []
-
-    # Parquet: row groups
-
-    def _groups(self, budget: _Budget) -> list[_Piece] | None:
-        entry = self._entry
-        foot = self._taking.footer_of(self._path, self._moment)
-        if foot is None:
-            self._hold("its footer is not written")
-            return []
-        self._taking.forget_lines(self._path)
-        self._taking.fit(self._path, foot)
-        arrival = entry.segments[0][1]
-        pieces: list[_Piece] = []
-        left = budget.share(1)
-        low, last = entry.to, len(foot.rows)
-        while low < last and not left.spent():
-            high, rows, size = low, 0, 0
-            while high < last and (high == low or size + foot.sizes[high] <= self._options.split_bytes):
-                more, bigger = rows + foot.rows[high], size + foot.sizes[high]
-                if left.exceeded_by(more, bigger) and (left.moved or high > low):
-                    break
-                high, rows, size = high + 1, more, bigger
-            if high == low:
-                break
-            pieces.append(_Piece({**self._whole(), "groups": [low, high]}, rows, arrival, rows, size))
-            left.moved = True
-            left.rows = None if left.rows is None else max(0, left.rows - rows)
-            left.bytes = None if left.bytes is None else max(0, left.bytes - size)
-            low = high
-        if not pieces and low < last:
-            return None
-        entry.to = low
-        if low == last:
-            self._whole()
-            entry.segments.clear()
-        return [piece for piece in pieces if piece.rows]
-
-    def _whole(self) -> dict[str, Any]:
-        """The place of a file that must stay as it is."""
-        entry = self._entry
-        entry.head = head_length(entry.size, 0)
-        entry.mark = fingerprint(self._file, entry.head, entry.size)
-        return {"path": self._path, "size": entry.size, "head": entry.head, "mark": entry.mark}
-
-    def _hold(self, why: str) -> None:
-        self._frontier.hold(self._path, why)

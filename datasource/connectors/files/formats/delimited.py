@@ -41,6 +41,8 @@ class DelimitedFormat(LineFormat):
         self.quote = quote
         self.multi_line = multi_line
         self.null_values = tuple(dict.fromkeys(("", null_value)))
+        # Files of one feed mostly begin alike.
+        self._last_header: tuple[bytes, list[str]] = (b"", [])
 
     def head(self, start: bytes, *, complete: bool) -> Head | None:
         """The column names and where the data begins; without a header only that."""
@@ -59,7 +61,10 @@ class DelimitedFormat(LineFormat):
             if not complete or begin >= len(start):
                 return None
             end = len(start) - 1
-        return Head(end + 1, self._names(start[begin : end + 1]))
+        line = start[begin : end + 1]
+        if self._last_header[0] != line:
+            self._last_header = (line, self._names(line))
+        return Head(end + 1, self._last_header[1])
 
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
         """What pyarrow makes of the sample; lines with a wrong number of fields are passed over."""

@@ -60,7 +60,9 @@ class Following:
         for chunk in self.connector.read(part, None, malformed):
             count = chunk.rows.num_rows
             index = list(range(chunk.index, chunk.index + count)) if isinstance(chunk.index, int) else list(chunk.index)
-            arrivals = [part.arrival_us] * count if chunk.arrival_us is None else [int(each) for each in chunk.arrival_us]
+            arrivals = (
+                [part.arrival_us] * count if chunk.arrival_us is None else [int(each) for each in chunk.arrival_us]
+            )
             assert len(index) == len(arrivals) == count
             found += zip(chunk.rows.to_pylist(), index, arrivals, strict=True)
         numbers = [number for _, number, _ in found]
@@ -90,7 +92,9 @@ def connect(folder: Path) -> Callable[..., FilesConnector]:
 
     def make(schema: str | pa.Schema | None = None, *, state: Path | None = None, **options: str) -> FilesConnector:
         if isinstance(schema, str):
-            schema = pa.schema([(name, getattr(pa, kind)()) for name, kind in (pair.split() for pair in schema.split(","))])
+            schema = pa.schema(
+                [(name, getattr(pa, kind)()) for name, kind in (pair.split() for pair in schema.split(","))]
+            )
         (parsed,) = parse_options({"path": str(folder), **options}, [FilesOptions])
         return FilesConnector(parsed, schema, state_folder=None if state is None else str(state))
 

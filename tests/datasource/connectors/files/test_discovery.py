@@ -6,10 +6,10 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from upstream.datasource.connectors.files import discovery
 from upstream.datasource.connectors.files.discovery import Discovery
-
-import pytest
 
 
 def found(changes: tuple[dict[str, tuple[int, int, int]], set[str]]) -> tuple[list[str], list[str]]:

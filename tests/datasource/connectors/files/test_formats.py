@@ -132,7 +132,7 @@ class TestDelimited:
     def test_types_that_csv_cannot_hold(self, folder: Path, connect: Any) -> None:
         (folder / "a.csv").write_text("k\n1\n")
         connector = connect(pa.schema([("k", pa.list_(pa.int64()))]))
-        with pytest.raises(SchemaError, match="'k' is of type list.*STRING"):
+        with pytest.raises(SchemaError, match=r"'k' is of type list.*STRING"):
             connector.advance(None, 0, Limit())
 
     def test_decimals(self, folder: Path, follow: Any) -> None:
@@ -158,7 +158,19 @@ class TestJson:
 
     def test_malformed(self, folder: Path, follow: Any) -> None:
         good = '{"k":1,"t":"2024-01-01T00:00:00Z"}'
-        lines = [good, "not json", good, '{"k":"x"}', '{"k":1', good, "[1]", good + good, '{"k":1.5}', '{"t":"then"}', good]
+        lines = [
+            good,
+            "not json",
+            good,
+            '{"k":"x"}',
+            '{"k":1',
+            good,
+            "[1]",
+            good + good,
+            '{"k":1.5}',
+            '{"t":"then"}',
+            good,
+        ]
         (folder / "a.json").write_bytes("\n".join(lines).encode() + b'\n{"k":1,"t":"\xff"}\n')
         feed = follow(pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC"))]))
         assert len(feed.step()) == 4
@@ -366,7 +378,7 @@ class TestParquet:
         self.write(folder / "a.parquet", 0, 5)
         with pytest.raises(FeedChangedError, match="lacks w and has besides v"):
             follow("k int64,w string").step()
-        with pytest.raises(FeedChangedError, match="column 'v' .* is of type string"):
+        with pytest.raises(FeedChangedError, match=r"column 'v' .* is of type string"):
             follow("k int64,v int64").step()
         assert follow("v string,k float64").step()[1] == {"v": "x", "k": 1.0}
 

@@ -98,7 +98,7 @@ def test_a_taken_last_line_that_goes_on_is_an_error(folder: Path, follow: Any) -
     feed = follow(KV, lastLine="complete")
     feed.step()
     append(folder / "a.csv", "yy\n")
-    with pytest.raises(FeedChangedError, match="goes on at byte 11 within a line.*lastLine=terminated"):
+    with pytest.raises(FeedChangedError, match=r"goes on at byte 11 within a line.*lastLine=terminated"):
         feed.step()
 
 
@@ -258,10 +258,10 @@ def test_a_column_named_twice(folder: Path, connect: Any) -> None:
 
 
 def test_no_file(folder: Path, connect: Any) -> None:
-    with pytest.raises(SchemaError, match="no file with data.*schema"):
+    with pytest.raises(SchemaError, match=r"no file with data.*schema"):
         connect().schema()
     append(folder / "a.csv", "k,v\n")
-    with pytest.raises(SchemaError, match="no row.*schema"):
+    with pytest.raises(SchemaError, match=r"no row.*schema"):
         connect().schema()
 
 
@@ -290,7 +290,9 @@ class TestChangedFiles:
     def test_gone_before_it_was_consumed(self, folder: Path, feed: Any) -> None:
         feed.step(limit=Limit(rows=1))
         (folder / "a.csv").unlink()
-        with pytest.raises(FeedChangedError, match=r"a\.csv has disappeared before all of it was consumed; 8 bytes.*new checkpoint"):
+        with pytest.raises(
+            FeedChangedError, match=r"a\.csv has disappeared before all of it was consumed; 8 bytes.*new checkpoint"
+        ):
             feed.step()
 
     def test_gone_before_a_restart(self, folder: Path, feed: Any, connect: Any) -> None:

@@ -21,7 +21,9 @@ def through_json(position: Position) -> Any:
 
 def add(ledger: Ledger, low: int, high: int, to: int = 1) -> Position:
     for number in range(low, high):
-        ledger.entries[f"/d/{number}"] = Entry(to=to, size=to, kind="text", mark="m", segments=[(to + 5, 7)] if number % 9 == 0 else [])
+        ledger.entries[f"/d/{number}"] = Entry(
+            to=to, size=to, kind="text", mark="m", segments=[(to + 5, 7)] if number % 9 == 0 else []
+        )
         ledger.touch(f"/d/{number}")
     return through_json(ledger.position())
 
