@@ -156,7 +156,7 @@ def peers(sizes: Sizes, wanted: Sequence[str], report: Report) -> None:
     for family in _families(wanted):
         best = (
             family[0]
-            if sizes.runs == 1
+            if sizes.runs == 1 or len(family) == 1
             else min(family, key=lambda each: _steady(each, warm, full).said["seconds"][-1])
         )
         whole: list[Run] = []
