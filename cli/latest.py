@@ -106,15 +106,15 @@ def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[
     seen = _version(job)
     with console.status("looking at the feed and the table"):
         query = _start(job, spark)
-    line, remaining, shown_s = LiveLine(time.monotonic()), Remaining(), 0.0
+    line, remaining, shown_s, ended = LiveLine(time.monotonic()), Remaining(), 0.0, False
 
     def look() -> str:
-        nonlocal seen, shown_s
+        nonlocal seen, shown_s, ended
         now = time.monotonic()
         for version, summary in read_summaries(job.table, seen, job.storage):
             seen = version
             line.add(summary, now)
-        batch_s, left = _progress(query)
+        batch_s, left, ended = _progress(query)
         if left is not None:
             remaining.report(left, line.rows, now)
         text = line.text(now, batch_s)
@@ -126,12 +126,12 @@ def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[
     try:
         with _bar(console, job.once) as bar:
             task = bar.add_task("", total=None, left="")
-            while query.isActive and not told.event.wait(_LOOK_S):
+            while query.isActive and not ended and not told.event.wait(_LOOK_S):
                 _show(bar, task, look(), remaining if job.once else None, time.monotonic())
             if told.event.is_set():
                 bar.update(task, description="stopping: " + look())
     finally:
-        ended = not query.isActive
+        ended = ended or not query.isActive
         _quietly(query.stop)
     error = query.exception()
     if error is not None:
@@ -184,18 +184,25 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
     return writer.start()
 
 
-def _progress(query: StreamingQuery) -> tuple[float | None, float | None]:
-    """Seconds of the last batch, and what the source says is left (bytes if it counts them, else rows)."""
+def _progress(query: StreamingQuery) -> tuple[float | None, float | None, bool]:
+    """Seconds of the last batch; what the source says is left (bytes if it counts them, else rows); whether all feeds have ended."""
     last = query.lastProgress
-    if last is None:
-        return None, None
+    if last is None or not last.sources:
+        return None, None, False
     batch_s = last.durationMs.get("triggerExecution", 0) / 1e3 if last.numInputRows else None
-    try:
-        backlog: dict[str, Any] = json.loads(last.sources[0].latestOffset).get("backlog") or {}
-    except (TypeError, ValueError, IndexError, AttributeError):
-        backlog = {}
+    backlog = _json(last.sources[0].latestOffset).get("backlog") or {}
     left = backlog.get("bytes", backlog.get("rows"))
-    return batch_s, None if left is None else float(left)
+    reached = _json(last.sources[0].endOffset)
+    feeds = set(reached.get("progress", ()))
+    return batch_s, None if left is None else float(left), bool(feeds) and feeds <= set(reached.get("ended", ()))
+
+
+def _json(text: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _bar(console: Console, once: bool) -> Progress:

@@ -9,7 +9,7 @@ from typing import Any
 from ..conf.units import format_duration_us
 from ..sink.summary import CommitSummary
 
-__all__ = ["LiveLine", "Remaining", "complete_to", "short_count"]
+__all__ = ["LiveLine", "Remaining", "complete_to", "has_ended", "short_count"]
 
 _WINDOW_S = 5.0
 
@@ -90,8 +90,12 @@ def complete_to(summary: CommitSummary) -> str:
     """Up to what time the table is complete, for people."""
     if summary.low_watermark is not None:
         return _time(summary.low_watermark)
-    ended = bool(summary.low_watermarks) and all(bound is None for bound in summary.low_watermarks.values())
-    return "the end" if ended else "no known time"
+    return "the end" if has_ended(summary) else "no known time"
+
+
+def has_ended(summary: CommitSummary) -> bool:
+    """Whether all feeds that the commit knows of have ended."""
+    return bool(summary.low_watermarks) and all(bound is None for bound in summary.low_watermarks.values())
 
 
 @dataclasses.dataclass
@@ -143,11 +147,8 @@ def short_count(number: float) -> str:
 
 
 def _time(value: Any) -> str:
-    """ISO text without the zeros that nobody reads; a number as it is."""
+    """ISO text to the millisecond, without zeros that nobody reads; a number as it is. Never later than the bound itself."""
     if not isinstance(value, str):
         return str(value)
-    shown = value.replace("T", " ", 1)
-    if "." in shown:
-        body, _, fraction = shown.partition(".")
-        shown = body + ("." + fraction).rstrip("Z").rstrip("0").rstrip(".") + ("Z" if fraction.endswith("Z") else "")
-    return shown.replace("Z", " UTC")
+    body, dot, fraction = value.replace("T", " ", 1).removesuffix("Z").partition(".")
+    return (body + (dot + fraction[:3]).rstrip("0").rstrip(".")) + (" UTC" if value.endswith("Z") else "")

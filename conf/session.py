@@ -91,6 +91,7 @@ def session(
         own["spark.master"] = master
     active = SparkSession.getActiveSession()
     if active is not None:
+        make_known(active)
         check_session(active, strict=True)
         for name, value in own.items():
             if active.conf.isModifiable(name):
@@ -134,7 +135,8 @@ def make_known(spark: SparkSession) -> None:
     if context is None or not context._python_includes:
         return
     known = _known.setdefault(context.applicationId, set())
-    session_id = str(spark._jsparkSession.sessionUUID())
+    java_session: Any = spark._jsparkSession
+    session_id = str(java_session.sessionUUID())
     if session_id in known:
         return
     from pyspark import SparkFiles

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 # %% Where the table is
+import os
 import sys
 
-PATH = sys.argv[1] if len(sys.argv) > 1 else "latest"
+PATH = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "latest")
 
 # %% Polars: no JVM; what is filtered is never read
 import polars as pl

@@ -1,0 +1,108 @@
+"""`make demo`: a recorded day of buses at high speed, the live line, the table read by a second engine, and a plot of staleness."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+import duckdb
+from deltalake import DeltaTable
+from rich.console import Console
+
+import upstream
+from upstream.cli.failures import failure_of, record
+from upstream.cli.latest import Job, follow
+
+BUSES = Path(__file__).with_name("data") / "buses.csv.gz"
+RECORDED_S = 17 * 3600
+
+
+def main() -> int:
+    """Play, read, plot; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=25, help="how long the 17 recorded hours are to take")
+    parser.add_argument("--to", type=Path, default=Path("demo-output"))
+    asked = parser.parse_args()
+
+    console = Console(highlight=False)
+    console.soft_wrap = not console.is_terminal
+    table = asked.to / "latest"
+    for old in (table, asked.to / "latest_checkpoint", asked.to / "latest_quarantine"):
+        shutil.rmtree(old, ignore_errors=True)
+    asked.to.mkdir(parents=True, exist_ok=True)
+
+    speed = RECORDED_S / asked.seconds
+    console.print(
+        f"[bold]1.[/bold] Buses of Austin, 24 November 2016, midnight to 17:00, {speed:,.0f} times as fast as it was."
+    )
+    job = Job(
+        source=str(BUSES),
+        key=("vehicle_id",),
+        time="timestamp",
+        table=str(table),
+        checkpoint=str((asked.to / "latest_checkpoint").absolute()),
+        quarantine=str((asked.to / "latest_quarantine").absolute()),
+        buckets=4,
+        once=False,
+        trigger=None,
+        options={"connector": "replay", "speed": f"{speed:g}"},
+        storage={},
+        conf={},
+        master=None,
+    )
+    log = asked.to / "spark.log"
+    log.unlink(missing_ok=True)
+    try:
+        code = follow(job, console, log)
+    except Exception as error:  # noqa: BLE001 a sentence, not a trace
+        failure = failure_of(error)
+        record(failure, log)
+        console.print(f"{failure.sentence}\nThe full story is in {log}", style="red", markup=False)
+        return failure.code
+    if code:
+        return code
+
+    console.print("[bold]2.[/bold] The table, read by DuckDB:")
+    with duckdb.connect() as engine:
+        engine.register("latest", DeltaTable(table).to_pyarrow_dataset())
+        columns = "vehicle_id, timestamp, speed, route_id, trip_headsign"
+        console.print(str(engine.sql(f"SELECT {columns} FROM latest ORDER BY timestamp DESC LIMIT 5")), markup=False)
+
+    picture = plot(table, asked.to / "staleness.png")
+    console.print(f"[bold]3.[/bold] Staleness over time: {picture}")
+    console.print(f"Look further: [bold]upstream show {table} --where 'speed > 10'[/bold]")
+    return 0
+
+
+def plot(table: Path, to: Path) -> Path:
+    """Draw each commit's staleness, and what was delivered and superseded."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    commits = [(each, each.staleness) for _, each in upstream.read_summaries(str(table)) if each.staleness is not None]
+    start = commits[0][0].committed_at_us - commits[0][1].max * 1e6
+    seconds = [(each.committed_at_us - start) / 1e6 for each, _ in commits]
+    figure, (upper, lower) = plt.subplots(2, sharex=True, figsize=(9, 6), height_ratios=(2, 1))
+    upper.plot(seconds, [age.p99 for _, age in commits], ".-", label="p99")
+    upper.plot(seconds, [age.p50 for _, age in commits], ".-", label="p50")
+    upper.set_ylabel("staleness at commit (s)")
+    upper.set_ylim(bottom=0)
+    upper.legend()
+    upper.set_title("How old the answers were when they became visible; the first batch starts Spark's workers")
+    lower.bar(seconds, [each.updates for each, _ in commits], 0.3, color="lightgrey", label="updates that came")
+    lower.bar(seconds, [each.delivered for each, _ in commits], 0.3, label="rows delivered")
+    lower.set_ylabel("per commit")
+    lower.set_yscale("symlog")
+    lower.set_xlabel("seconds since the first row arrived")
+    lower.legend()
+    figure.tight_layout()
+    figure.savefig(to, dpi=120)
+    return to
+
+
+if __name__ == "__main__":
+    sys.exit(main())
