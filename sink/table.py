@@ -118,7 +118,8 @@ def take_snapshot(table: DeltaTable) -> Snapshot:
     """The files of a loaded table."""
     import pyarrow as pa
 
-    actions = pa.table(table.get_add_actions())
+    # pa.table would do the same, and import pandas to find out that this is no data frame.
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
     buckets = actions.column("partition").combine_chunks().field(BUCKET).to_pylist()
     paths = actions.column("path").to_pylist()
     files: dict[int, list[str]] = {}
