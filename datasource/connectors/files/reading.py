@@ -135,7 +135,7 @@ class RangeReader:
 
 
 class _LineNumbers:
-    """1-based line numbers of a file's bytes, counted only when somebody asks."""
+    """1-based line numbers of a file's bytes, asked for in ascending order; counted only then."""
 
     def __init__(self, path: str, codec: str | None) -> None:
         self._path = path
@@ -147,7 +147,9 @@ class _LineNumbers:
         """The line of a byte of the block that begins at `offset`."""
         if self._offset < offset:
             self._count_to(offset)
-        return 1 + self._lines + block.count(b"\n", 0, byte)
+        self._lines += block.count(b"\n", self._offset - offset, byte)
+        self._offset = offset + byte
+        return 1 + self._lines
 
     def _count_to(self, offset: int) -> None:
         with open(self._path, "rb") as file:

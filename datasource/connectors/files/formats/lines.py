@@ -6,6 +6,7 @@ earlier line could be read, nor on which columns were asked for.
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -20,6 +21,8 @@ __all__ = ["Head", "LineFormat", "LineParser", "parse_lines"]
 
 Int64s = npt.NDArray[np.int64]
 _LF, _CR = 10, 13
+# So few lines are tried one by one.
+_FEW = 4
 
 
 class Head:
@@ -125,7 +128,7 @@ def parse_lines(
     ordinal: int,
     malformed: MalformedRows,
     place: Callable[[int], tuple[str, int]],
-) -> tuple[list[tuple[pa.Table, int]], int]:
+) -> tuple[list[tuple[pa.Table, Int64s | int]], int]:
     """The rows of a block, and how many numbers they take.
 
     Parameters
@@ -141,8 +144,8 @@ def parse_lines(
 
     Returns
     -------
-    pieces : list of (table, number of its first row)
-        In order; a piece's rows have consecutive numbers.
+    pieces : list of (table, numbers of its rows, or the first if they are consecutive)
+        In order; one, unless their types differ in zones of time.
     taken : int
         Rows and malformed lines together.
     """
@@ -152,8 +155,17 @@ def parse_lines(
     starts, ends = parser.spans(block)
     if table is not None and table.num_rows == len(starts) and not parser.doubtful(block):
         return [(table, ordinal)], table.num_rows
-    pieces = list(_halves(parser, block, starts, ends, ordinal, malformed, place)) if len(starts) else []
-    return pieces, len(starts)
+    pieces = _halves(parser, block, starts, ends, ordinal, malformed, place) if len(starts) else iter(())
+    return _joined(pieces), len(starts)
+
+
+def _joined(pieces: Iterator[tuple[pa.Table, int]]) -> list[tuple[pa.Table, Int64s | int]]:
+    joined: list[tuple[pa.Table, Int64s | int]] = []
+    for _, group in itertools.groupby(pieces, key=lambda piece: str(piece[0].schema)):
+        together = list(group)
+        numbers = [np.arange(first, first + table.num_rows) for table, first in together]
+        joined.append((pa.concat_tables([table for table, _ in together]).combine_chunks(), np.concatenate(numbers)))
+    return joined
 
 
 def _attempt(parser: LineParser, block: bytes) -> pa.Table | None:
@@ -192,5 +204,8 @@ def _halves(
             where, line = place(int(starts[low]))
             malformed.report(text=part.rstrip(b"\r\n").decode("utf-8", "replace"), place=where, line=line, reason=why)
             continue
-        middle = (low + high) // 2
-        todo += [(middle, high), (low, middle)]
+        if high - low <= _FEW:
+            todo += [(at, at + 1) for at in range(high - 1, low - 1, -1)]
+        else:
+            middle = (low + high) // 2
+            todo += [(middle, high), (low, middle)]
