@@ -31,7 +31,7 @@ class UpstreamError(Exception):
         self.problem = problem
         self.expected = expected
         self.hint = hint
-        parts = [problem.rstrip(".") + "."]
+        parts = [problem if problem.endswith(("?", "!")) else problem.rstrip(".") + "."]
         if expected:
             parts.append("Expected: " + expected.rstrip(".") + ".")
         if hint:

@@ -1,0 +1,37 @@
+"""One sentence from whatever went wrong."""
+
+from __future__ import annotations
+
+from upstream.cli.failures import FAILED, MISUSED, failure_of
+from upstream.conf.errors import OptionError, TableError, UpstreamError
+
+SPARKS = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
+  File "/x/upstream/datasource/reader.py", line 42, in source_schema
+    raise OptionError
+upstream.conf.errors.{kind}: unknown option 'tiem', did you mean 'time'?. What to do: correct the option.
+ SQLSTATE: 38000
+\tat org.apache.spark.sql.errors.QueryCompilationErrors$.pythonDataSourceError(QueryCompilationErrors.scala:2415)
+"""
+
+
+def test_ours_inside_sparks() -> None:
+    failure = failure_of(RuntimeError(SPARKS.format(kind="OptionError")))
+    assert failure.sentence == "unknown option 'tiem', did you mean 'time'?. What to do: correct the option."
+    assert failure.code == MISUSED
+    assert "QueryCompilationErrors" in failure.details
+    assert failure_of(RuntimeError(SPARKS.format(kind="FeedChangedError"))).code == FAILED
+
+
+def test_ours_directly() -> None:
+    assert failure_of(OptionError("a", hint="b")).code == MISUSED
+    assert failure_of(TableError("a", expected="b")).sentence == "a. Expected: b."
+    assert failure_of(UpstreamError("a")).code == FAILED
+
+
+def test_others_by_their_most_telling_line() -> None:
+    python = "Traceback (most recent call last):\n  File x\nPermissionError: [Errno 13] Permission denied: '/root/t'\n\tat java"
+    assert failure_of(RuntimeError(python)).sentence == "PermissionError: [Errno 13] Permission denied: '/root/t'"
+    java = "Job aborted\nCaused by: java.io.IOException: No space left on device\n\tat x"
+    assert failure_of(RuntimeError(java)).sentence == "No space left on device"
+    assert failure_of(RuntimeError("plain")).sentence == "plain"
+    assert failure_of(RuntimeError()).sentence == "RuntimeError"

@@ -1,0 +1,89 @@
+"""The live line's arithmetic, with a clock of our own."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.cli.live import LiveLine, Remaining, complete_to, short_count
+from upstream.sink.staleness import Staleness
+from upstream.sink.summary import CommitSummary
+
+
+def commit(batch: int = 0, updates: int = 100, delivered: int = 10, **changes: object) -> CommitSummary:
+    values = {
+        "batch_id": batch,
+        "query_id": "q",
+        "committed_at_us": 0,
+        "rows": updates,
+        "updates": updates,
+        "delivered": delivered,
+        "superseded": updates - delivered,
+        "older": 0,
+        "keys": 1_234_567,
+        "low_watermarks": {"feed": "2016-11-24T22:50:00.123456Z"},
+        "low_watermark": "2016-11-24T22:50:00.123456Z",
+        "staleness": Staleness(0.4, 0.34, 2.1, 3.0),
+        "stray_buckets": 0,
+    }
+    return CommitSummary(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_line_before_the_first_commit() -> None:
+    line = LiveLine(0.0)
+    assert line.text(3.0, None) == "waiting for the first rows"
+    assert line.farewell() == "Nothing new came."
+
+
+def test_line() -> None:
+    line = LiveLine(0.0)
+    line.add(commit(0), 8.0)
+    line.add(commit(1), 9.0)
+    assert line.text(10.0, 0.47) == (
+        "40 rows/s in · 1.23 M keys · 180 superseded · staleness p50 340 ms, p99 2.1 s · "
+        "complete to 2016-11-24 22:50:00.123 UTC · batch 470 ms"
+    )
+    assert line.farewell() == (
+        "200 rows in 2 batches, 20 delivered, 180 superseded; the table has 1,234,567 keys, "
+        "complete to 2016-11-24 22:50:00.123 UTC."
+    )
+
+
+def test_rate_is_over_the_last_five_seconds() -> None:
+    line = LiveLine(0.0)
+    line.add(commit(updates=1000), 1.0)
+    assert line.rows_per_second(2.0) == 500
+    assert line.rows_per_second(6.0) == 200
+    assert line.rows_per_second(6.1) == 0
+
+
+def test_complete_to() -> None:
+    assert complete_to(commit(low_watermark="2016-11-24T22:50:00.000000Z")) == "2016-11-24 22:50:00 UTC"
+    assert complete_to(commit(low_watermark=17)) == "17"
+    assert complete_to(commit(low_watermark=None, low_watermarks={"feed": None})) == "the end"
+    assert complete_to(commit(low_watermark=None, low_watermarks={})) == "no known time"
+
+
+def test_short_count() -> None:
+    assert [short_count(number) for number in (0, 1234.4, 1_234_567, 2.5e9)] == ["0", "1,234", "1.23 M", "2.50 G"]
+
+
+@given(st.integers(1, 1000), st.integers(1, 50), st.floats(0.01, 60))
+def test_remaining_of_a_steady_backlog(bytes_per_row: int, batches: int, seconds: float) -> None:
+    """With batches of one size and pace, what is told is exact."""
+    remaining, total = Remaining(), batches + 3
+    for done in range(1, batches + 3):
+        remaining.report((total - done) * 10 * bytes_per_row, done * 10, done * seconds)
+    done = batches + 2
+    assert remaining.fraction() == pytest.approx(done / total)
+    assert remaining.seconds(done * seconds) == pytest.approx((total - done) * seconds)
+
+
+def test_remaining_is_not_told_before_it_is_known() -> None:
+    remaining = Remaining()
+    assert (remaining.fraction(), remaining.seconds(1.0)) == (None, None)
+    remaining.report(100, 0, 0.0)
+    assert (remaining.fraction(), remaining.seconds(1.0)) == (None, None)
+    remaining.report(120, 10, 1.0)  # more came than was taken
+    assert (remaining.fraction(), remaining.seconds(1.0)) == (None, None)

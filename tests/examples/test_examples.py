@@ -1,0 +1,66 @@
+"""The examples run as a reader would run them, and their tables are right."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+BUSES = EXAMPLES / "data" / "buses.csv.gz"
+
+pytestmark = pytest.mark.spark
+
+
+def run(script: str, *arguments: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_latest_job_and_three_readers(tmp_path: Path) -> None:
+    job = ("--from", BUSES, "--key", "vehicle_id", "--time", "timestamp", "--to", "latest", "--once")
+    run("latest_job.py", *job, cwd=tmp_path)
+    read = run("read_table.py", "latest", cwd=tmp_path)
+    assert "151 keys of 16759 updates" in read  # from the commit
+    assert "2302" in read  # Polars: the fastest bus
+    assert "│" in read  # DuckDB
+    assert "|  151|" in read  # Spark SQL
+
+
+def test_with_sql(tmp_path: Path) -> None:
+    run("with_sql.py", "--to", "fast", cwd=tmp_path)
+    rows = pl.read_csv(BUSES, try_parse_dates=True).with_row_index("arrival").filter(pl.col("speed") > 0)
+    newest = rows.sort("timestamp", "arrival").group_by("vehicle_id").last()
+    expected = newest.filter(pl.col("latitude").is_between(30.0, 30.6))
+    got = pl.read_delta(str(tmp_path / "fast"))
+    assert set(got["vehicle_id"]) == set(expected["vehicle_id"])
+    assert got["kmh"].sum() == pytest.approx(expected["speed"].sum() * 3.6)
+    assert set(got["route"].drop_nulls()) <= {"Metro", "Duval", "First", "Manor", "Govalle", "North Lamar", "Burnet"}
+
+
+def test_demo(tmp_path: Path) -> None:
+    said = run("demo.py", "--seconds", "8", cwd=tmp_path)
+    assert "the table has 151 keys" in said
+    assert "vehicle_id" in said
+    picture = tmp_path / "demo-output" / "staleness.png"
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    assert picture.stat().st_size > 10_000
+
+
+def test_recording_is_credited_and_small() -> None:
+    assert BUSES.stat().st_size <= 300_000
+    assert "Sean Cascketta" in (EXAMPLES.parent / "NOTICE").read_text()
+    stamps = pl.read_csv(BUSES, try_parse_dates=True)["timestamp"]
+    assert stamps.is_sorted()
