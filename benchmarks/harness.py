@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import signal
 import statistics
 import subprocess
 import sys
@@ -155,6 +156,8 @@ class Report:
 
 def arguments(description: str) -> argparse.ArgumentParser:
     """The options that every benchmark has."""
+    # Whoever ends a benchmark also ends the engine that it runs.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="reduced sizes, one run each: under four minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured as JSON")
