@@ -26,13 +26,13 @@ class Feeder(threading.Thread):
         super().__init__(daemon=True)
         self._folder = folder
         self._random = random.Random(seed)
-        self._stop = threading.Event()
+        self._told = threading.Event()
         self.rows: list[tuple[int, int, str]] = []
 
     def run(self) -> None:
         """Append a piece of some file ten times a second until told to stop."""
         number = 0
-        while not self._stop.wait(0.1):
+        while not self._told.wait(0.1):
             file = self._folder / f"part-{self._random.randrange(number // 25 + 1):03d}.csv"
             lines = "" if file.exists() else "k,ms,v\n"
             for _ in range(self._random.randrange(1, 60)):
@@ -47,7 +47,7 @@ class Feeder(threading.Thread):
 
     def stop(self) -> None:
         """Stop after the piece at hand."""
-        self._stop.set()
+        self._told.set()
         self.join()
 
 
