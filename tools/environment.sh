@@ -10,10 +10,10 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 attempt() {
     if ! "$@" >"$log" 2>&1; then
-        tail -n 40 "$log" >&2
-        if grep -q -i -E 'name resolution|connection|timed out|no route|unreachable|resolve host|could not find a version' "$log"; then
+        if grep -q -i -E 'NewConnectionError|ConnectTimeout|ReadTimeout|ProxyError|name resolution|unreachable' "$log"; then
             echo "The packages could not be fetched: connect to the network for this first run, or set PIP_INDEX_URL to your mirror." >&2
         else
+            tail -n 40 "$log" >&2
             echo "The environment in $folder could not be made; pip's last words are above." >&2
         fi
         exit 1
