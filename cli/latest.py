@@ -114,8 +114,9 @@ def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[
         for version, summary in read_summaries(job.table, seen, job.storage):
             seen = version
             line.add(summary, now)
-        batch_s, left, ended = _progress(query)
-        if left is not None:
+        batch, batch_s, left, ended = _progress(query)
+        # A commit is seen before Spark tells of its batch: what is left and what is done must be of the same one.
+        if left is not None and line.last is not None and line.last.batch_id == batch:
             remaining.report(left, line.rows, now)
         text = line.text(now, batch_s)
         if not console.is_terminal and line.batches and now - shown_s >= _LINE_S:
@@ -184,17 +185,18 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
     return writer.start()
 
 
-def _progress(query: StreamingQuery) -> tuple[float | None, float | None, bool]:
-    """Seconds of the last batch; what the source says is left (bytes if it counts them, else rows); whether all feeds have ended."""
+def _progress(query: StreamingQuery) -> tuple[int, float | None, float | None, bool]:
+    """The last batch and its seconds; what the source says is left (bytes if it counts them, else rows); whether all feeds have ended."""
     last = query.lastProgress
     if last is None or not last.sources:
-        return None, None, False
+        return -1, None, None, False
     batch_s = last.durationMs.get("triggerExecution", 0) / 1e3 if last.numInputRows else None
     backlog = _json(last.sources[0].latestOffset).get("backlog") or {}
     left = backlog.get("bytes", backlog.get("rows"))
     reached = _json(last.sources[0].endOffset)
     feeds = set(reached.get("progress", ()))
-    return batch_s, None if left is None else float(left), bool(feeds) and feeds <= set(reached.get("ended", ()))
+    ended = bool(feeds) and feeds <= set(reached.get("ended", ()))
+    return last.batchId, batch_s, None if left is None else float(left), ended
 
 
 def _json(text: str | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class LiveLine:
     """
 
     def __init__(self, started_s: float) -> None:
-        self._started_s = started_s
+        self._before_s = started_s
         self._recent: collections.deque[tuple[float, int]] = collections.deque()
         self.last: CommitSummary | None = None
         self.batches = 0
@@ -45,11 +45,10 @@ class LiveLine:
         self._recent.append((now_s, summary.updates))
 
     def rows_per_second(self, now_s: float) -> float:
-        """Rows taken in per second, over the last five seconds (or since the first batch began, if that is less)."""
+        """Rows taken in per second, over the commits of the last five seconds: since the commit before them, or the start."""
         while self._recent and self._recent[0][0] < now_s - _WINDOW_S:
-            self._recent.popleft()
-        span = min(_WINDOW_S, max(now_s - self._started_s, 1e-3))
-        return sum(rows for _, rows in self._recent) / span
+            self._before_s = self._recent.popleft()[0]
+        return sum(rows for _, rows in self._recent) / max(now_s - self._before_s, 1e-3)
 
     def text(self, now_s: float, batch_s: float | None) -> str:
         """The line.

@@ -41,7 +41,7 @@ def test_line() -> None:
     line.add(commit(0), 8.0)
     line.add(commit(1), 9.0)
     assert line.text(10.0, 0.47) == (
-        "40 rows/s in · 1.23 M keys · 180 superseded · staleness p50 340 ms, p99 2.1 s · "
+        "20 rows/s in · 1.23 M keys · 180 superseded · staleness p50 340 ms, p99 2.1 s · "
         "complete to 2016-11-24 22:50:00.123 UTC · batch 470 ms"
     )
     assert line.farewell() == (
@@ -54,8 +54,10 @@ def test_rate_is_over_the_last_five_seconds() -> None:
     line = LiveLine(0.0)
     line.add(commit(updates=1000), 1.0)
     assert line.rows_per_second(2.0) == 500
-    assert line.rows_per_second(6.0) == 200
-    assert line.rows_per_second(6.1) == 0
+    line.add(commit(updates=2000), 5.0)
+    assert line.rows_per_second(5.0) == 600
+    assert line.rows_per_second(9.0) == 250  # since the commit at 1.0
+    assert line.rows_per_second(10.1) == 0
 
 
 def test_complete_to() -> None:
