@@ -98,7 +98,8 @@ def latest(
     )
     console = Console(stderr=True, highlight=False)
     console.soft_wrap = not console.is_terminal
-    log = log or Path(tempfile.gettempdir(), f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
+    chosen = log
+    log = chosen or Path(tempfile.gettempdir(), f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
     try:
         code = follow(job, console, log)
     except KeyboardInterrupt:
@@ -108,6 +109,8 @@ def latest(
         if record(failure, log):
             raise Failure(f"{failure.sentence}\nThe full story is in {log}", failure.code) from error
         raise failure from error
+    if code == 0 and chosen is None:
+        log.unlink(missing_ok=True)
     raise typer.Exit(code)
 
 
