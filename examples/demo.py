@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -72,7 +73,8 @@ def main() -> int:
 
     picture = plot(table, asked.to / "staleness.png")
     console.print(f"[bold]3.[/bold] Staleness over time: {picture}")
-    console.print(f"Look further: [bold]upstream show {table} --where 'speed > 10'[/bold]")
+    command = os.path.relpath(Path(sys.executable).with_name("upstream"))
+    console.print(f"Look further: [bold]{command} show {table} --where 'speed > 10'[/bold]")
     return 0
 
 
