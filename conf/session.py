@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import java_problem
+from .warm import warm_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,6 +123,8 @@ def session(
     spark = builder.getOrCreate()
     make_known(spark)
     check_session(spark)
+    if str(spark.sparkContext.master).startswith("local"):
+        warm_workers(spark)  # elsewhere other machines would have to be warmed, and their owner asked
     return spark
 
 

@@ -1,0 +1,30 @@
+"""Start Spark's Python processes while the user's program is still busy with something else.
+
+Spark starts one Python process after another before a first batch is done, and each imports what it needs. A tiny batch read in
+the background starts most of them early, and has the JVM load and compile what a batch needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["warm_workers"]
+
+
+def warm_workers(spark: SparkSession) -> threading.Thread:
+    """Read a few synthetic rows in the background; the thread that does it, which never raises."""
+
+    def read() -> None:
+        # The session may be stopped meanwhile, or the format not be installed where Spark looks: nothing is lost then.
+        with contextlib.suppress(Exception):
+            rows = spark.read.format("upstream").options(connector="synthetic", rows="8", rowsPerSecond="8").load()
+            rows.repartition(2).write.format("noop").mode("overwrite").save()
+
+    thread = threading.Thread(target=read, name="upstream-warm-workers", daemon=True)
+    thread.start()
+    return thread
