@@ -15,6 +15,9 @@ __all__ = ["Changes", "Discovery"]
 
 # A pass that takes longer than this goes to the background, at a tenth of one core.
 _QUICK_SECONDS = 0.05
+# Few files are passed over at once even so: a pass over them is slow only while the machine is busy with something else.
+_FEW_FILES = 1_000
+_BEARABLE_SECONDS = 1.0
 _REST = 9
 # Between passes, folders whose time of change has moved are looked through for new names.
 _LOOK_SECONDS = 0.2
@@ -82,7 +85,8 @@ class Discovery:
         if self._error is not None:
             error, self._error = self._error, None
             raise error
-        if not self._passed or self.seconds < _QUICK_SECONDS:
+        bearable = _BEARABLE_SECONDS if len(self._files) < _FEW_FILES else _QUICK_SECONDS
+        if not self._passed or self.seconds < bearable:
             self._pass()
             return
         if self._thread is None or not self._thread.is_alive():

@@ -62,6 +62,7 @@ def until(follow: Discovery, wanted: tuple[list[str], list[str]]) -> None:
 
 def test_in_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(discovery, "_FEW_FILES", 0)
     (folder / "a").write_text("x")
     (folder / "b").write_text("x")
     follow = make(folder)
@@ -82,6 +83,7 @@ def test_in_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_frozen_one_leaves_the_background(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(discovery, "_FEW_FILES", 0)
     (folder / "a").write_text("x")
     follow = make(folder)
     follow.changes()
