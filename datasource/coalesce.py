@@ -16,6 +16,9 @@ from .rows import Rows
 
 __all__ = ["coalesced", "newest_rows"]
 
+# Rows of one feed held before they are brought down to one per key.
+_BRING_TOGETHER = 500_000
+
 
 def newest_rows(rows: Rows, key: tuple[str, ...]) -> Rows:
     """The newest row of each key, standing for the oldest arrival it covers."""
@@ -32,30 +35,47 @@ def newest_rows(rows: Rows, key: tuple[str, ...]) -> Rows:
 
 def coalesced(chunks: Iterable[Rows], key: tuple[str, ...]) -> Iterator[Rows]:
     """All the chunks' rows, newest per feed and key; one item per feed. Chunks come in arrival order."""
-    kept: dict[str, Rows] = {}
+    feeds: dict[str, _Held] = {}
     for rows in chunks:
-        if not rows.table.num_rows:
-            continue
-        newest = newest_rows(rows, key)
-        earlier = kept.get(rows.source)
-        kept[rows.source] = newest if earlier is None else newest_rows(_concatenated(earlier, newest), key)
-    yield from kept.values()
+        if rows.table.num_rows:
+            feeds.setdefault(rows.source, _Held(key)).add(newest_rows(rows, key))
+    for held in feeds.values():
+        yield held.newest()
 
 
-def _concatenated(earlier: Rows, later: Rows) -> Rows:
-    assert earlier.first_arrival_us is not None
-    assert later.first_arrival_us is not None
-    assert earlier.covered is not None
-    assert later.covered is not None
-    times = (
-        None if earlier.time_us is None or later.time_us is None else np.concatenate([earlier.time_us, later.time_us])
-    )
+class _Held:
+    """The newest rows of one feed so far, brought together when they have doubled: with many keys, each chunk must not cost them all."""
+
+    def __init__(self, key: tuple[str, ...]) -> None:
+        self._key = key
+        self._parts: list[Rows] = []
+        self._count = 0
+        self._limit = _BRING_TOGETHER
+
+    def add(self, rows: Rows) -> None:
+        self._parts.append(rows)
+        self._count += rows.table.num_rows
+        if self._count > self._limit:
+            kept = self.newest()
+            self._parts, self._count = [kept], kept.table.num_rows
+            self._limit = max(_BRING_TOGETHER, 2 * self._count)
+
+    def newest(self) -> Rows:
+        if len(self._parts) == 1:
+            return self._parts[0]
+        return newest_rows(_concatenated(self._parts), self._key)
+
+
+def _concatenated(parts: list[Rows]) -> Rows:
+    times = [part.time_us for part in parts if part.time_us is not None]
+    firsts = [part.first_arrival_us for part in parts if part.first_arrival_us is not None]
+    covered = [part.covered for part in parts if part.covered is not None]
     return Rows(
-        pa.concat_tables([earlier.table, later.table]),
-        times,
-        np.concatenate([earlier.seq, later.seq]),
-        np.concatenate([earlier.arrival_us, later.arrival_us]),
-        earlier.source,
-        np.concatenate([earlier.first_arrival_us, later.first_arrival_us]),
-        np.concatenate([earlier.covered, later.covered]),
+        pa.concat_tables([part.table for part in parts]),
+        np.concatenate(times) if times else None,
+        np.concatenate([part.seq for part in parts]),
+        np.concatenate([part.arrival_us for part in parts]),
+        parts[0].source,
+        np.concatenate(firsts),
+        np.concatenate(covered),
     )

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from memory import MemoryConnector
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError
+from upstream.datasource import coalesce
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import Offset, Planner
@@ -111,10 +113,15 @@ def test_any_split_delivers_every_row_once_in_order_with_true_punctuation(
 
 
 @settings(max_examples=60, deadline=None)
-@given(feeds, st.lists(st.integers(1, 20), max_size=8))
+@given(feeds, st.lists(st.integers(1, 20), max_size=8), st.sampled_from([1, 4, 500_000]))
 def test_coalescing_keeps_the_newest_and_accounts_for_the_rest(
-    data: dict[str, list[tuple[str, int, int]]], limits: list[int]
+    data: dict[str, list[tuple[str, int, int]]], limits: list[int], together: int
 ) -> None:
+    with mock.patch.object(coalesce, "_BRING_TOGETHER", together):
+        check_coalescing(data, limits)
+
+
+def check_coalescing(data: dict[str, list[tuple[str, int, int]]], limits: list[int]) -> None:
     connector = MemoryConnector({feed: table_of(list(rows)) for feed, rows in data.items()})
     best: dict[str, dict[str, Any]] = {}
     covered = 0
