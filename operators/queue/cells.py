@@ -1,0 +1,121 @@
+"""The columns that a queue keeps of each pending row, by location. The row itself lies elsewhere (pages of Arrow rows)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["PENDING", "RESTING", "SHED", "Cells", "Updates"]
+
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+PENDING, RESTING, SHED = 0, 1, 2
+"""A cell's state: waits to be served; was served and may not be again before `ready_at_us`; was dropped by random shedding, and
+only remembers since when its key is stale."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Updates:
+    """A batch of arriving rows, in the order of arrival.
+
+    Attributes
+    ----------
+    keys : object
+        What the queue's index understands: key numbers, or key columns with hashes.
+    time : int64 array of length rows, or None
+        Event times in microseconds; None if arrival alone decides which row is newer.
+    arrival : int64 array of length rows
+        Microseconds.
+    first_arrival, covered : int64 arrays of length rows, or None
+        What rows coalesced before stand for; None if nothing was.
+    weight : float64 array of length rows, or None
+        How many times a key's staleness counts; None is 1.
+    interval_us : int64 array of length rows, or None
+        The key's least time between two results; None is 0.
+    """
+
+    keys: object
+    time: Int64s | None
+    arrival: Int64s
+    first_arrival: Int64s | None = None
+    covered: Int64s | None = None
+    weight: Floats | None = None
+    interval_us: Int64s | None = None
+
+
+@dataclasses.dataclass
+class Cells:
+    """Struct of arrays of one length; a row of it is what is known of one location."""
+
+    number: Int64s
+    serial: Int64s
+    place: Int64s
+    time: Int64s
+    arrival: Int64s
+    first_arrival: Int64s
+    covered: Int64s
+    interval_us: Int64s
+    ready_at_us: Int64s
+    weight: Floats
+    state: npt.NDArray[np.int8]
+
+    @classmethod
+    def empty(cls, n: int = 0) -> Cells:
+        """Room for `n` rows, all zero."""
+        return cls(**{field.name: np.zeros(n, dtype=_DTYPES.get(field.name, np.int64)) for field in _FIELDS})
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def take(self, locations: Int64s) -> Cells:
+        """Copies of some rows."""
+        return Cells(**{field.name: getattr(self, field.name)[locations] for field in _FIELDS})
+
+    def put(self, locations: Int64s, rows: Cells) -> None:
+        """Write rows to their locations."""
+        for field in _FIELDS:
+            getattr(self, field.name)[locations] = getattr(rows, field.name)
+
+    def grown(self, n: int) -> Cells:
+        """The same with room for at least `n` rows."""
+        if n <= len(self):
+            return self
+        size = max(n, len(self) + len(self) // 2)
+        return Cells(
+            **{
+                field.name: np.concatenate(
+                    [column := getattr(self, field.name), np.zeros(size - len(self), column.dtype)]
+                )
+                for field in _FIELDS
+            }
+        )
+
+    def to_bytes(self) -> bytes:
+        """One binary value, the inverse of :meth:`from_bytes`. Little-endian columns, one after the other."""
+        return b"".join(
+            np.ascontiguousarray(getattr(self, field.name)).astype(_stored(field.name), copy=False).tobytes()
+            for field in _FIELDS
+        )
+
+    @classmethod
+    def from_bytes(cls, value: bytes | bytearray) -> Cells:
+        """The rows that :meth:`to_bytes` wrote."""
+        width = sum(_stored(field.name).itemsize for field in _FIELDS)
+        n, at = len(value) // width, 0
+        columns: dict[str, npt.NDArray[np.generic]] = {}
+        for field in _FIELDS:
+            dtype = _stored(field.name)
+            columns[field.name] = np.frombuffer(value, dtype, n, at).astype(_DTYPES.get(field.name, np.int64))
+            at += n * dtype.itemsize
+        return cls(**columns)  # pyright: ignore[reportArgumentType]
+
+
+_DTYPES: dict[str, type] = {"weight": np.float64, "state": np.int8}
+_FIELDS = dataclasses.fields(Cells)
+
+
+def _stored(name: str) -> np.dtype[np.generic]:
+    return np.dtype(_DTYPES.get(name, np.int64)).newbyteorder("<")

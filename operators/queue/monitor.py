@@ -1,0 +1,116 @@
+"""The statistics monitor (tr620 §4.2): how often keys are updated, and what a row costs.
+
+Rates are decayed counts: an update counts 1 when it arrives and half of that a half-life later. They are kept in a table of fixed
+size, by a number of the key, so that memory does not grow with the keys; keys that share a cell look faster than they are,
+never slower, and so are not taken for slow updaters by mistake.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...conf.errors import OptionError
+
+__all__ = ["StatisticsMonitor"]
+
+Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_LN2 = float(np.log(2.0))
+
+
+class StatisticsMonitor:
+    """Measures what linecutting and shedding decide by. Each figure can be pinned.
+
+    Parameters
+    ----------
+    half_life_s : float
+        After how many seconds an update counts half.
+    cells : int
+        Size of the table of rates.
+    cost_s : float or None
+        Seconds to process one row, pinned; None to measure it by :meth:`served`.
+    rate_per_s : float array of length keys, or None
+        Update rates by the key's number, pinned.
+    """
+
+    def __init__(
+        self,
+        *,
+        half_life_s: float = 60.0,
+        cells: int = 1 << 14,
+        cost_s: float | None = None,
+        rate_per_s: Floats | None = None,
+    ) -> None:
+        if half_life_s <= 0 or cells < 1 or (cost_s is not None and cost_s < 0):
+            raise OptionError(
+                f"half life {half_life_s} s, {cells} cells, cost {cost_s} s",
+                expected="a half life above 0, at least 1 cell, a cost of at least 0",
+            )
+        self._decay = _LN2 / half_life_s
+        self._pinned_cost = cost_s
+        self._pinned_rate = rate_per_s
+        self._count: Floats = np.zeros(cells, dtype=np.float64)
+        self._at_us: int | None = None
+        self._since_us: int | None = None
+        self._cost_s: float | None = None
+
+    @property
+    def cost_s(self) -> float | None:
+        """Seconds to process one row: pinned, or measured; None as long as nothing is known."""
+        return self._cost_s if self._pinned_cost is None else self._pinned_cost
+
+    def arrived(self, keys: Int64s, now_us: int) -> None:
+        """Count one update of each of `keys` (a key may occur more than once)."""
+        if self._pinned_rate is not None:
+            return
+        self._fade(now_us)
+        np.add.at(self._count, keys % len(self._count), 1.0)
+
+    def served(self, rows: int, seconds: float) -> None:
+        """Note that processing `rows` took `seconds`. Half of the estimate is the newest figure."""
+        if rows > 0 and seconds >= 0:
+            measured = seconds / rows
+            self._cost_s = measured if self._cost_s is None else (self._cost_s + measured) / 2
+
+    def rate_per_s(self, keys: Int64s) -> Floats:
+        """Updates per second of each of `keys`."""
+        if self._pinned_rate is not None:
+            return self._pinned_rate[keys]
+        if self._at_us is None or self._since_us is None:
+            return np.zeros(len(keys))
+        # A constant rate u seen for T seconds has the decayed count u (1 - e^(-decay T)) / decay. The first update only opens
+        # the interval, so a key that is seen for the first time is not yet a fast one.
+        seen_s = max((self._at_us - self._since_us) / 1e6, 1e-6)
+        return self._count[keys % len(self._count)] * self._decay / -np.expm1(-self._decay * seen_s)
+
+    def slow(self, keys: Int64s, pending: Int64s) -> npt.NDArray[np.bool_]:
+        """Whether each of `keys` is a slow updater, ``u_k < 1 / (c n)``, when `pending` keys wait as it arrives (tr620 §5.3).
+
+        Nobody is as long as the cost is unknown, or with an empty queue, where there is no line to cut.
+        """
+        cost = self.cost_s
+        if cost is None:
+            return np.zeros(len(keys), dtype=np.bool_)
+        return (self.rate_per_s(keys) * cost * pending < 1.0) & (pending > 0)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What must survive a restart."""
+        return {"count": self._count.copy(), "at_us": self._at_us, "since_us": self._since_us, "cost_s": self._cost_s}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a snapshot. One of a table of another size starts the rates anew."""
+        if len(state["count"]) == len(self._count):
+            self._count = np.array(state["count"], dtype=np.float64)
+            self._at_us, self._since_us = state["at_us"], state["since_us"]
+        self._cost_s = state["cost_s"]
+
+    def _fade(self, now_us: int) -> None:
+        if self._at_us is None:
+            self._at_us = self._since_us = now_us
+        elif now_us > self._at_us:  # a clock that jumps back fades nothing
+            self._count *= np.exp(-self._decay * (now_us - self._at_us) / 1e6)
+            self._at_us = now_us

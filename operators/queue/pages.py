@@ -1,0 +1,154 @@
+"""On-demand paging of a queue's cells (tr620 §7.1): where a pending update lies.
+
+Locations are numbered ``page * slots + slot``. A freed location is used again before a page is added, the fullest pages first,
+so that pages that few cells are left in run empty; an empty page is given back at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from ...conf.errors import OptionError
+
+__all__ = ["OnDemandPages", "Usage"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass
+class Usage:
+    """How much space was held and used over time, integrated from one change to the next (tr620 §7.3).
+
+    Attributes
+    ----------
+    allocated : float
+        Locations that held a row or could not be given to another key, times seconds.
+    used : float
+        Locations that held a pending row, times seconds.
+    paged : float
+        Locations of the pages that were held, times seconds: what rounding up to whole pages adds.
+    seconds : float
+        How long.
+    """
+
+    allocated: float = 0.0
+    used: float = 0.0
+    paged: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, seconds: float, *, allocated: int, used: int, paged: int) -> None:
+        """Count `seconds` in which so many locations were held."""
+        self.allocated += allocated * seconds
+        self.used += used * seconds
+        self.paged += paged * seconds
+        self.seconds += seconds
+
+    @property
+    def average(self) -> float:
+        """Locations allocated, on average over time."""
+        return self.allocated / self.seconds if self.seconds else 0.0
+
+    @property
+    def effective(self) -> float:
+        """The share of the allocated space that was in use, on average over time; 1 if nothing was ever allocated."""
+        return self.used / self.allocated if self.allocated else 1.0
+
+    @property
+    def page_fill(self) -> float:
+        """The share of the pages' space that was in use; 1 if there never was a page."""
+        return self.used / self.paged if self.paged else 1.0
+
+
+class OnDemandPages:
+    """Fixed-size pages of locations.
+
+    Parameters
+    ----------
+    slots : int
+        Locations in a page.
+
+    Attributes
+    ----------
+    held : bool array of shape (pages, slots)
+        Which locations hold a row. A page number whose page was given back is used again by the next new page.
+    """
+
+    def __init__(self, slots: int) -> None:
+        if slots < 1:
+            raise OptionError(f"a page of {slots} slots", expected="at least 1 slot in a page")
+        self.slots = slots
+        self.held: npt.NDArray[np.bool_] = np.zeros((0, slots), dtype=np.bool_)
+        self._count: Int64s = np.zeros(0, dtype=np.int64)
+
+    @property
+    def used(self) -> int:
+        """Locations that hold a row."""
+        return int(self._count.sum())
+
+    @property
+    def capacity(self) -> int:
+        """One more than the largest location there has been."""
+        return self.held.size
+
+    def pages(self) -> Int64s:
+        """Numbers of the pages that are held, increasing."""
+        return np.flatnonzero(self._count)
+
+    def allocate(self, n: int) -> Int64s:
+        """Find room for `n` rows: freed locations first, those of the fullest pages before others, then new pages.
+
+        Returns
+        -------
+        int64 array of length n
+            Distinct locations, now held.
+        """
+        if n == 0:
+            return np.empty(0, dtype=np.int64)
+        partly = np.flatnonzero((self._count > 0) & (self._count < self.slots))
+        partly = partly[np.argsort(-self._count[partly], kind="stable")]
+        room = np.cumsum(self.slots - self._count[partly])
+        chosen = partly[: int(np.searchsorted(room, n)) + 1]
+        missing = n - (int(room[len(chosen) - 1]) if len(chosen) else 0)
+        if missing > 0:
+            chosen = np.concatenate([chosen, self._new(-(-missing // self.slots))])
+        page, slot = np.nonzero(~self.held[chosen])
+        page, slot = chosen[page[:n]], slot[:n]
+        self.held[page, slot] = True
+        np.add.at(self._count, page, 1)
+        return page * self.slots + slot
+
+    def free(self, locations: Int64s) -> Int64s:
+        """Give locations back.
+
+        Returns
+        -------
+        int64 array
+            Pages that have run empty by this, and are given back.
+        """
+        page = locations // self.slots
+        self.held.reshape(-1)[locations] = False
+        np.subtract.at(self._count, page, 1)
+        touched = np.unique(page)
+        return touched[self._count[touched] == 0]
+
+    def restore(self, held: Int64s) -> None:
+        """Hold exactly these locations."""
+        pages = int(held.max()) // self.slots + 1 if len(held) else 0
+        self.held = np.zeros((pages, self.slots), dtype=np.bool_)
+        self.held.reshape(-1)[held] = True
+        self._count = self.held.sum(axis=1).astype(np.int64)
+
+    def _new(self, n: int) -> Int64s:
+        unused = np.flatnonzero(self._count == 0)[:n]
+        more = n - len(unused)
+        if more <= 0:
+            return unused
+        first = len(self._count)
+        # Room is made by halves, so that pages added one by one are not copied each time.
+        grown = max(more, first // 2)
+        self.held = np.concatenate([self.held, np.zeros((grown, self.slots), dtype=np.bool_)])
+        self._count = np.concatenate([self._count, np.zeros(grown, dtype=np.int64)])
+        return np.concatenate([unused, np.arange(first, first + more)])

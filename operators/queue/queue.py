@@ -1,0 +1,503 @@
+"""The update queue: which pending rows wait, in which order they are served, and what newer ones supersede (tr620 §4-5).
+
+One class for all policies; they differ in three rules only: which place an arriving row takes, whether a key's older pending row
+goes, and whether rows are dropped on arrival. Places are arrival times, so that queues of several shards have one order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ...conf.errors import CheckpointError, OptionError
+from ...frames.newest import NewestPerKey
+from .cells import PENDING, RESTING, SHED, Cells, Updates
+from .keys import Found, KeyIndex
+from .monitor import StatisticsMonitor
+from .pages import OnDemandPages
+
+__all__ = ["POLICIES", "Dequeued", "Enqueued", "Policy", "UpdateQueue"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+Policy = Literal["append", "shed", "fifo", "in-place", "linecutting", "auto"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+
+_ONE_PER_KEY = ("fifo", "in-place", "linecutting")
+# Places of keys that have cut the line: before all others, among themselves by arrival.
+_FRONT = -(1 << 61)
+_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Enqueued:
+    """What became of a batch of arriving rows.
+
+    Attributes
+    ----------
+    rows, locations : int64 arrays of one length
+        Rows of the batch that wait now, and where the caller is to put them.
+    ties : int64 array of shape (pairs, 2)
+        A row of the batch, and the location of the pending row that it replaces at the very same event time.
+    batch_ties : int64 array of shape (pairs, 2)
+        Two rows of the batch with one key and time: the one that stays, the one that goes.
+    superseded : int
+        Updates that will not be delivered because a newer one of their key is.
+    older : int
+        Of these, rows that arrived after a newer one of their key had (late within the queue).
+    shed : int
+        Rows dropped by random shedding.
+    """
+
+    rows: Int64s
+    locations: Int64s
+    ties: Int64s
+    batch_ties: Int64s
+    superseded: int = 0
+    older: int = 0
+    shed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Dequeued:
+    """Rows to be processed, in the order of service.
+
+    Attributes
+    ----------
+    locations : int64 array of length rows
+        Where they lie. Take them from there before the next enqueue.
+    cells : Cells
+        What is known of each.
+    superseded : int
+        Updates given up in this dequeue, when `auto` found more than the budget.
+    """
+
+    locations: Int64s
+    cells: Cells
+    superseded: int = 0
+
+
+class UpdateQueue:
+    """Pending updates, and their order.
+
+    Parameters
+    ----------
+    policy : str
+        ``append``: every row, first come first served. ``shed``: the same, but a random part of the arrivals is dropped.
+        ``fifo``: a newer update takes a place at the tail, and the older one goes. ``in-place``: it takes the older one's place;
+        least staleness when keys update equally often (tr620 §5.2). ``linecutting``: besides, a slow updater goes to the front
+        (§5.3). ``auto``: append while everything waiting fits into a budget, else linecutting until the queue is empty.
+    index : KeyIndex
+        Finds the location of keys. Belongs to this queue alone.
+    monitor : StatisticsMonitor, optional
+        Rates and cost, for linecutting.
+    page_slots : int
+        Locations in a page.
+    seed : int
+        Of the random shedding.
+
+    Raises
+    ------
+    OptionError
+        The policy is unknown.
+
+    Notes
+    -----
+    Nothing here looks at a clock. What `enqueue` and `dequeue` do depends on their arguments and on the state alone.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        index: KeyIndex,
+        *,
+        monitor: StatisticsMonitor | None = None,
+        page_slots: int = 1024,
+        seed: int = 0,
+    ) -> None:
+        if policy not in POLICIES:
+            raise OptionError(f"the policy {policy!r} is unknown", expected="one of " + ", ".join(POLICIES))
+        self.policy: Policy = policy
+        self.monitor = monitor or StatisticsMonitor()
+        self.pages = OnDemandPages(page_slots)
+        self._index = index
+        self._cells = Cells.empty()
+        self._seed = seed
+        self._drawn = 0
+        self._serial = 0
+        self._waiting = 0
+        self._overloaded = False
+
+    def __len__(self) -> int:
+        """Rows that wait to be served."""
+        return self._waiting
+
+    @property
+    def locations(self) -> Int64s:
+        """Where rows wait, increasing."""
+        held = np.flatnonzero(self.pages.held)
+        return held[self._cells.state[held] == PENDING]
+
+    def cells(self, locations: Int64s) -> Cells:
+        """What is known of the rows at some locations."""
+        return self._cells.take(locations)
+
+    def read(self, n: int, now_us: int) -> Dequeued:
+        """Look at the `n` rows that a dequeue would serve, and leave them where they are."""
+        chosen = self._next(self._ready(now_us), n, now_us)
+        return Dequeued(chosen, self._cells.take(chosen))
+
+    def enqueue(self, batch: Updates, now_us: int, *, drop: float = 0.0) -> Enqueued:
+        """Take a batch of arriving rows.
+
+        Parameters
+        ----------
+        batch : Updates
+            In the order of arrival.
+        now_us : int
+            The clock.
+        drop : float
+            The part of the rows to shed, from 0 to 1; only the policy ``shed`` looks at it.
+
+        Returns
+        -------
+        Enqueued
+            Where the caller is to put which rows.
+        """
+        n = len(batch.arrival)
+        if n == 0:
+            return Enqueued(_none(), _none(), _pairs(), _pairs())
+        if self.policy == "append" or (self.policy == "auto" and not self._overloaded):
+            return self._append(batch, self._codes(batch, now_us))
+        if self.policy == "shed":
+            return self._append_some(batch, self._index.find(batch.keys), drop)
+        return self._update(batch, self._index.find(batch.keys), now_us)
+
+    def dequeue(self, budget: int | None, now_us: int) -> Dequeued:
+        """Take the rows to be processed next out of the queue.
+
+        Parameters
+        ----------
+        budget : int or None
+            At most so many rows; None for all that wait.
+        now_us : int
+            The clock: keys whose access interval has not passed stay.
+        """
+        superseded = 0
+        self._wake(now_us)
+        if self.policy == "auto" and budget is not None and not self._overloaded and self._waiting > budget:
+            superseded = self._collapse()
+        chosen = self._next(self._ready(now_us), self._waiting if budget is None else budget, now_us)
+        cells = self._cells.take(chosen)
+        self._waiting -= len(chosen)
+        resting = cells.interval_us > 0
+        if self._one_per_key and resting.any():
+            rest = chosen[resting]
+            self._cells.state[rest] = RESTING
+            self._cells.ready_at_us[rest] = now_us + cells.interval_us[resting]
+            self._release(chosen[~resting])
+        else:
+            self._release(chosen)
+        if self._overloaded and self.pages.used == 0:
+            self._overloaded = False
+        return Dequeued(chosen, cells, superseded)
+
+    def next_ready_us(self) -> int | None:
+        """When the first waiting row may be served; None if none waits."""
+        waiting = self.locations
+        return int(self._cells.ready_at_us[waiting].min()) if len(waiting) else None
+
+    def snapshot(self) -> dict[str, Any]:
+        """What must survive a restart, rows apart: locations with their cells, and the counters."""
+        held = np.flatnonzero(self.pages.held)
+        return {"held": held, "cells": self._cells.take(held), **self.counters()}
+
+    def counters(self) -> dict[str, Any]:
+        """The small part of a snapshot, as a JSON value with the monitor's arrays."""
+        return {
+            "version": _VERSION,
+            "slots": self.pages.slots,
+            "drawn": self._drawn,
+            "serial": self._serial,
+            "overloaded": self._overloaded,
+            "one_per_key": self._one_per_key,
+            "monitor": self.monitor.snapshot(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a snapshot, whatever its policy was: of several rows of one key the newest is kept if this policy keeps one.
+
+        Raises
+        ------
+        CheckpointError
+            The snapshot is of another version or page size.
+        """
+        if state["version"] != _VERSION or state["slots"] != self.pages.slots:
+            raise CheckpointError(
+                f"queue state of version {state['version']} with pages of {state['slots']}",
+                expected=f"version {_VERSION} with pages of {self.pages.slots}",
+                hint="go on with the version that wrote it, or start with a new checkpoint",
+            )
+        held: Int64s = state["held"]
+        self.pages.restore(held)
+        self._cells = Cells.empty(self.pages.capacity)
+        self._cells.put(held, state["cells"])
+        self._drawn, self._serial = state["drawn"], state["serial"]
+        self._overloaded = self.policy == "auto" and state["overloaded"]
+        self.monitor.restore(state["monitor"])
+        kinds = state["cells"].state
+        self._waiting = int((kinds == PENDING).sum())
+        if self._one_per_key and state["one_per_key"]:
+            self._index.put(self._cells.number[held], held)
+        elif self._one_per_key:
+            self._collapse()
+        else:
+            shed = held[(kinds == SHED) & (self.policy == "shed")]
+            self._index.put(self._cells.number[shed], shed)
+            self.pages.free(np.setdiff1d(held[kinds != PENDING], shed))
+
+    @property
+    def _one_per_key(self) -> bool:
+        return self.policy in _ONE_PER_KEY or (self.policy == "auto" and self._overloaded)
+
+    # --- arriving rows
+
+    def _codes(self, batch: Updates, now_us: int) -> Int64s:
+        # Appended rows need no look-up; auto counts rates so that it knows the slow updaters when load rises.
+        number = batch.keys[1] if isinstance(batch.keys, tuple) else batch.keys
+        if self.policy == "auto":
+            self.monitor.arrived(cast("Int64s", number), now_us)
+        return cast("Int64s", number)
+
+    def _append(self, batch: Updates, number: Int64s) -> Enqueued:
+        locations = self._store(self._cells_of(batch, np.arange(len(batch.arrival)), number))
+        return Enqueued(np.arange(len(locations)), locations, _pairs(), _pairs())
+
+    def _append_some(self, batch: Updates, found: Found, drop: float) -> Enqueued:
+        """AQ-RLS: a dropped row leaves a cell that says since when its key is stale, for the key's next admitted row to take over."""
+        n = len(batch.arrival)
+        generator = np.random.Generator(np.random.Philox(key=self._seed, counter=self._drawn))
+        self._drawn += 1
+        dropped = generator.random(n) < drop
+        rows = np.arange(n)
+        cells = self._cells_of(batch, rows, found.number[found.codes])
+        # Each admitted row takes over what was dropped of its key since the row before it; order by key, then arrival.
+        order = np.argsort(found.codes, kind="stable")
+        first, covered = cells.first_arrival[order].copy(), cells.covered[order].copy()
+        held = found.location[found.codes[order]]
+        starts = np.flatnonzero(np.diff(found.codes[order], prepend=-1))
+        old = held[starts]
+        has = old >= 0
+        first[starts[has]] = np.minimum(first[starts[has]], self._cells.first_arrival[old[has]])
+        covered[starts[has]] += self._cells.covered[old[has]]
+        # A run is some dropped rows and the admitted one that ends it, or dropped rows at the key's end.
+        ends = np.zeros(n, dtype=np.bool_)
+        ends[~dropped[order]] = True
+        begins = np.zeros(n, dtype=np.bool_)
+        begins[starts] = True
+        begins[1:] |= ends[:-1]
+        run = np.flatnonzero(begins)
+        first, covered = np.minimum.reduceat(first, run), np.add.reduceat(covered, run)
+        last = np.append(run[1:], n) - 1
+        stays = order[last]
+        cells = cells.take(stays)
+        cells.first_arrival, cells.covered = first, covered
+        cells.state[:] = np.where(dropped[stays], SHED, PENDING)
+        self._release(old[has], numbers=self._cells.number[old[has]])
+        by_arrival = np.argsort(stays, kind="stable")
+        cells, stays = cells.take(by_arrival), stays[by_arrival]
+        locations = self._store(cells)
+        ghosts = cells.state == SHED
+        self._index.put(cells.number[ghosts], locations[ghosts])
+        return Enqueued(stays, locations, _pairs(), _pairs(), shed=int(dropped.sum()))
+
+    def _update(self, batch: Updates, found: Found, now_us: int) -> Enqueued:
+        n, keys = len(batch.arrival), len(found.location)
+        codes = found.codes
+        self.monitor.arrived(found.number[codes], now_us)
+        time = batch.time
+        newest = NewestPerKey(
+            codes,
+            keys,
+            time,
+            batch.arrival if batch.first_arrival is None else batch.first_arrival,
+            1 if batch.covered is None else batch.covered,
+        )
+        cells = self._cells_of(batch, newest.rows, found.number[codes[newest.rows]])
+        cells.first_arrival, cells.covered = newest.first_arrival_us, newest.covered
+        code = codes[newest.rows]
+        old = found.location[code]
+        there = old >= 0
+        state = np.full(len(old), -1, dtype=np.int8)
+        state[there] = self._cells.state[old[there]]
+        pending = state == PENDING
+        cells.place = self._places(batch, found, pending[_inverse(code, keys)], code, cells)
+        # A row older than the one that waits, or that was served last, never replaces it.
+        older, tied = np.zeros((2, len(old)), dtype=np.bool_)
+        if time is not None:
+            older[there] = self._cells.time[old[there]] > cells.time[there]
+            tied[pending] = self._cells.time[old[pending]] == cells.time[pending]
+        at = old[pending]
+        cells.first_arrival[pending] = np.minimum(cells.first_arrival[pending], self._cells.first_arrival[at])
+        cells.covered[pending] += self._cells.covered[at]
+        cells.ready_at_us[there] = self._cells.ready_at_us[old[there]]
+        stays = pending & older  # the waiting row remains, and stands for the arriving one too
+        kept = old[stays]
+        self._cells.place[kept] = cells.place[stays] if self.policy != "fifo" else self._cells.place[kept]
+        self._cells.first_arrival[kept], self._cells.covered[kept] = cells.first_arrival[stays], cells.covered[stays]
+        written = ~older
+        fresh = written & ~there
+        locations = old.copy()
+        locations[fresh] = self._allocate(int(fresh.sum()))
+        self._cells.put(locations[written], cells.take(np.flatnonzero(written)))
+        self._index.put(cells.number[fresh], locations[fresh])
+        self._waiting += int((written & ~pending).sum())
+        arrived = n if batch.covered is None else int(batch.covered.sum())
+        superseded = arrived - int((written & ~pending).sum())
+        ties = np.stack([newest.rows[tied], old[tied]], axis=1) if tied.any() else _pairs()
+        return Enqueued(
+            newest.rows[written],
+            locations[written],
+            ties,
+            _ties_within(codes, keys, time, newest.rows),
+            superseded=superseded,
+            older=int(older.sum()),
+        )
+
+    def _places(self, batch: Updates, found: Found, pending: Mask, code: Int64s, cells: Cells) -> Int64s:
+        """The place of each key's row; `pending` is by code, the result by `code`."""
+        if self.policy == "fifo":
+            return cells.arrival
+        codes, arrival = found.codes, batch.arrival
+        # A key that waits keeps its place; a new one stands where its first row of this batch arrived.
+        place = np.full(len(found.location), np.iinfo(np.int64).max, dtype=np.int64)
+        np.minimum.at(place, codes, arrival)
+        place[pending] = self._cells.place[found.location[pending]]
+        if self.policy != "in-place":
+            first = np.zeros(len(codes), dtype=np.bool_)
+            seen = np.full(len(place), -1, dtype=np.int64)
+            seen[codes[::-1]] = np.arange(len(codes))[::-1]
+            first[seen] = True
+            newcomers = np.cumsum(first & ~pending[codes])
+            ahead = self._waiting + newcomers - (first & ~pending[codes])
+            slow = self.monitor.slow(found.number[codes], ahead)
+            cut = np.full(len(place), np.iinfo(np.int64).max, dtype=np.int64)
+            np.minimum.at(cut, codes[slow], arrival[slow])
+            cutting = cut != np.iinfo(np.int64).max
+            # Who has cut the line already stays where it is: no slow updater overtakes another that came before.
+            place[cutting] = np.minimum(place[cutting], _FRONT + cut[cutting])
+        return place[code]
+
+    def _cells_of(self, batch: Updates, rows: Int64s, number: Int64s) -> Cells:
+        """Cells of some of the batch's rows; their place is the tail."""
+        cells = Cells.empty(len(rows))
+        cells.number[:] = number
+        cells.serial[:] = self._serial + rows
+        cells.arrival[:] = cells.place[:] = batch.arrival[rows]
+        cells.time[:] = 0 if batch.time is None else batch.time[rows]
+        cells.first_arrival[:] = (batch.arrival if batch.first_arrival is None else batch.first_arrival)[rows]
+        cells.covered[:] = 1 if batch.covered is None else batch.covered[rows]
+        cells.weight[:] = 1.0 if batch.weight is None else batch.weight[rows]
+        cells.interval_us[:] = 0 if batch.interval_us is None else batch.interval_us[rows]
+        self._serial += len(batch.arrival)
+        return cells
+
+    # --- service
+
+    def _ready(self, now_us: int) -> Int64s:
+        waiting = self.locations
+        return waiting[self._cells.ready_at_us[waiting] <= now_us]
+
+    def _next(self, ready: Int64s, n: int, now_us: int) -> Int64s:
+        """The `n` first in the order of service; equal places by time of arrival, then by location."""
+        place = self._cells.place[ready]
+        weight = self._cells.weight[ready]
+        if self.policy not in ("append", "shed", "fifo") and np.any(weight != weight[:1]):
+            # Staleness counts `weight` times: the largest weighted age first, those who cut the line before all (tr620 §5.2).
+            age = weight * (now_us - self._cells.first_arrival[ready])
+            order = np.lexsort((self._cells.serial[ready], -age, place >= 0))[:n]
+            return ready[order]
+        if n < len(ready):
+            last = np.partition(place, n - 1)[n - 1] if n > 0 else _FRONT * 2
+            near = np.flatnonzero(place <= last)
+            ready, place = ready[near], place[near]
+        order = np.lexsort((self._cells.serial[ready], place))[:n]
+        return ready[order]
+
+    def _wake(self, now_us: int) -> None:
+        """Forget served keys whose access interval has passed."""
+        held = np.flatnonzero(self.pages.held)
+        awake = held[(self._cells.state[held] == RESTING) & (self._cells.ready_at_us[held] <= now_us)]
+        self._release(awake)
+
+    def _collapse(self) -> int:
+        """Keep the newest waiting row of each key, in the place of its oldest; from here on one per key. Returns how many went."""
+        waiting = self.locations
+        waiting = waiting[np.argsort(self._cells.serial[waiting])]  # ties on time go to the later arrival
+        found = self._index.among(self._cells.number[waiting], waiting)
+        newest = NewestPerKey(
+            found.codes,
+            len(found.location),
+            self._cells.time[waiting],
+            self._cells.first_arrival[waiting],
+            self._cells.covered[waiting],
+        )
+        place = np.full(len(found.location), np.iinfo(np.int64).max, dtype=np.int64)
+        np.minimum.at(place, found.codes, self._cells.place[waiting])
+        kept = waiting[newest.rows]
+        self._cells.place[kept] = place[found.codes[newest.rows]]
+        self._cells.first_arrival[kept], self._cells.covered[kept] = newest.first_arrival_us, newest.covered
+        gone = np.setdiff1d(np.flatnonzero(self.pages.held), kept)
+        self.pages.free(gone)
+        self._waiting = len(kept)
+        self._index.put(self._cells.number[kept], kept)
+        self._overloaded = self.policy == "auto"
+        return len(waiting) - len(kept)
+
+    # --- locations
+
+    def _store(self, cells: Cells) -> Int64s:
+        locations = self._allocate(len(cells))
+        self._cells.put(locations, cells)
+        self._waiting += int((cells.state == PENDING).sum())
+        return locations
+
+    def _allocate(self, n: int) -> Int64s:
+        locations = self.pages.allocate(n)
+        self._cells = self._cells.grown(self.pages.capacity)
+        return locations
+
+    def _release(self, locations: Int64s, numbers: Int64s | None = None) -> None:
+        if len(locations) == 0:
+            return
+        if self._one_per_key or numbers is not None or self.policy == "auto":
+            self._index.drop(self._cells.number[locations] if numbers is None else numbers, locations)
+        self.pages.free(locations)
+
+
+def _inverse(code: Int64s, keys: int) -> Int64s:
+    inverse = np.zeros(keys, dtype=np.int64)
+    inverse[code] = np.arange(len(code))
+    return inverse
+
+
+def _ties_within(codes: Int64s, keys: int, time: Int64s | None, newest: Int64s) -> Int64s:
+    if time is None:
+        return _pairs()
+    winner = np.zeros(keys, dtype=np.int64)
+    winner[codes[newest]] = newest
+    mine = winner[codes]
+    tied = np.flatnonzero((time == time[mine]) & (mine != np.arange(len(codes))))
+    return np.stack([mine[tied], tied], axis=1)
+
+
+def _none() -> Int64s:
+    return np.empty(0, dtype=np.int64)
+
+
+def _pairs() -> Int64s:
+    return np.empty((0, 2), dtype=np.int64)
