@@ -1,0 +1,82 @@
+"""What a person asks of staleness: ``"p99 < 10 s"``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Literal, Protocol, cast
+
+from ..conf.errors import OptionError
+from ..conf.units import format_duration_us, parse_duration_us
+
+__all__ = ["Figures", "StalenessTarget"]
+
+Figure = Literal["mean", "p50", "p99", "max"]
+
+_TARGET = re.compile(r"\s*(?P<figure>[a-z0-9]+)\s*(?P<relation><=|<)\s*(?P<bound>.+?)\s*", re.IGNORECASE)
+_FIGURES = ("mean", "p50", "p99", "max")
+
+
+class Figures(Protocol):
+    """Whatever has the four figures, in seconds: an interval, a run, a prediction."""
+
+    @property
+    def mean(self) -> float: ...
+    @property
+    def p50(self) -> float: ...
+    @property
+    def p99(self) -> float: ...
+    @property
+    def max(self) -> float: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class StalenessTarget:
+    """A bound of one figure.
+
+    Attributes
+    ----------
+    figure : str
+        ``mean``, ``p50``, ``p99`` or ``max``.
+    bound_us : int
+        Microseconds.
+    inclusive : bool
+        Whether the bound itself is allowed.
+    """
+
+    figure: Figure
+    bound_us: int
+    inclusive: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> StalenessTarget:
+        """The target that a text such as ``"p99 < 10 s"`` or ``"max <= 1 minute"`` asks for.
+
+        Raises
+        ------
+        OptionError
+            The text is no target, or one that nothing can meet.
+        """
+        match = _TARGET.fullmatch(text)
+        if match is None or match["figure"].lower() not in _FIGURES:
+            raise _refused(text, f"{' or '.join(_FIGURES)}, then < or <=, then a duration, such as 'p99 < 10 s'")
+        try:
+            bound = parse_duration_us(match["bound"])
+        except ValueError:
+            raise _refused(text, "a duration after the sign, such as '10 s', '250 ms' or '1 minute'") from None
+        inclusive = match["relation"] == "<="
+        if bound == 0 and not inclusive:
+            raise _refused(text, "a bound above 0: staleness is never negative")
+        return cls(cast("Figure", match["figure"].lower()), bound, inclusive)
+
+    def met(self, figures: Figures) -> bool:
+        """Whether the figures keep to the bound."""
+        value_us = float(getattr(figures, self.figure)) * 1e6
+        return value_us <= self.bound_us if self.inclusive else value_us < self.bound_us
+
+    def __str__(self) -> str:
+        return f"{self.figure} {'<=' if self.inclusive else '<'} {format_duration_us(self.bound_us)}"
+
+
+def _refused(text: str, expected: str) -> OptionError:
+    return OptionError(f"{text!r} is no target for staleness", expected=expected)
