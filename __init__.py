@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .datasource.latest import latest as latest
     from .frames.system import SYSTEM as SYSTEM
     from .frames.system import with_system_ddl as with_system_ddl
+    from .operators.stream import UpdateStream as UpdateStream
     from .sink.latest import write_latest as write_latest
     from .sink.summary import CommitSummary as CommitSummary
     from .sink.summary import read_summaries as read_summaries
@@ -26,6 +27,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "SYSTEM": ".frames.system",
     "CommitSummary": ".sink.summary",
+    "UpdateStream": ".operators.stream",
     "UpstreamError": ".conf.errors",
     "check_session": ".conf.session",
     "latest": ".datasource.latest",
@@ -38,6 +40,7 @@ _HOMES = {
 __all__ = [
     "SYSTEM",
     "CommitSummary",
+    "UpdateStream",
     "UpstreamError",
     "check_session",
     "latest",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +93,13 @@ class Cells:
                 for field in _FIELDS
             }
         )
+
+    @classmethod
+    def concat(cls, parts: Sequence[Cells]) -> Cells:
+        """All rows of several, one after the other."""
+        if not parts:
+            return cls.empty()
+        return cls(**{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in _FIELDS})
 
     def to_bytes(self) -> bytes:
         """One binary value, the inverse of :meth:`from_bytes`. Little-endian columns, one after the other."""

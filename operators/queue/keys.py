@@ -116,7 +116,9 @@ class HashedKeys:
         rows = len(hashes)
         candidates = self._with_hash(np.unique(hashes))
         fetched = self._fetch(candidates) if len(candidates) else None
-        both = columns if fetched is None else [_together(one, more) for one, more in zip(columns, fetched, strict=True)]
+        both = (
+            columns if fetched is None else [_together(one, more) for one, more in zip(columns, fetched, strict=True)]
+        )
         codes, size = key_codes(both)
         codes, number_of = _compact(codes[:rows], size, codes[rows:])
         distinct = int(codes.max()) + 1 if rows else 0

@@ -1,0 +1,128 @@
+"""From rows to frames and back: `pack` makes one frame for each task and shard, `unpack` makes rows of the shards' results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import SchemaError
+from ...frames.buckets import bucket_of
+from ...frames.newest import NewestPerKey, key_codes
+from ...frames.order import ordered
+from ...frames.system import SYSTEM, TIMESTAMP, system_field
+from .frames import from_frame, to_frame
+
+__all__ = ["PACKED_DDL", "pack", "unpack"]
+
+PACKED_DDL = "shard INT, frame BINARY, control STRING"
+_SCHEMA = pa.schema([("shard", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
+_ROWS = 500_000
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def pack(key: Sequence[str], shards: int, newest_by: str | None, coalesce: bool) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``.
+
+    Parameters
+    ----------
+    key
+        The update key's columns.
+    shards
+        How many there are. The shard of a key is its bucket (``pmod(hash(key), shards)``).
+    newest_by
+        The time column, for coalescing.
+    coalesce
+        Whether only the newest row per key of what a task holds is sent on. Only for policies that keep one row per key.
+    """
+
+    def run(batches: Batches) -> Batches:
+        held: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            held.append(batch)
+            rows += batch.num_rows
+            if rows >= _ROWS:
+                yield from _frames(pa.Table.from_batches(held), key, shards, newest_by, coalesce)
+                held, rows = [], 0
+        if held:
+            yield from _frames(pa.Table.from_batches(held), key, shards, newest_by, coalesce)
+
+    return run
+
+
+def unpack(schema: pa.Schema, drop: Sequence[str]) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``: the rows of frames, in their order, without the columns `drop`."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for frame in batch.column("frame"):
+                table = from_frame(frame.as_buffer()).drop_columns(list(drop))
+                yield from table.cast(schema).combine_chunks().to_batches(max_chunksize=10_000)
+
+    return run
+
+
+def _frames(table: pa.Table, key: Sequence[str], shards: int, newest_by: str | None, coalesce: bool) -> Batches:
+    if table.num_rows == 0:
+        return
+    mark = pc.fill_null(system_field(table, "punctuation"), False)
+    punctuation = table.filter(mark)
+    rows = table.filter(pc.invert(mark)) if punctuation.num_rows else table
+    for name in key:
+        if rows.column(name).null_count:
+            raise SchemaError(
+                f"{rows.column(name).null_count} rows have no {name}, and it is part of the update key",
+                expected="a value in every row: a row without a key updates nothing",
+                hint=f'leave such rows out before the queue, for example where("{name} IS NOT NULL OR {SYSTEM}.punctuation")',
+            )
+    if coalesce:
+        rows = _newest(rows, key, newest_by)
+    found: list[tuple[int, bytes]] = []
+    if rows.num_rows:
+        shard = bucket_of([rows.column(name) for name in key], shards)
+        order = np.argsort(shard, kind="stable")
+        rows = rows.take(pa.array(order)).combine_chunks()
+        ends = np.searchsorted(shard[order], np.arange(shards + 1))
+        for number in range(shards):
+            if ends[number + 1] > ends[number]:
+                part = rows.slice(ends[number], ends[number + 1] - ends[number])
+                found.append((number, to_frame(pa.concat_tables([part, punctuation]))))
+    if punctuation.num_rows:
+        # Each shard hears of the progress of every feed, whether it has rows or not.
+        alone = to_frame(punctuation)
+        told = {number for number, _ in found}
+        found += [(number, alone) for number in range(shards) if number not in told]
+    numbers = pa.array([number for number, _ in found], pa.int32())
+    frames = pa.array([frame for _, frame in found], pa.binary())
+    yield pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
+
+
+def _newest(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> pa.Table:
+    if rows.num_rows < 2:
+        return rows
+    codes, size = key_codes([rows.column(name) for name in key])
+    system = rows.column(SYSTEM)
+    first = pc.struct_field(system, ["first_arrival"])
+    arrival = pc.struct_field(system, ["arrival"])
+    first_us = pc.coalesce(first, arrival).cast(TIMESTAMP).cast(pa.int64()).to_numpy()
+    covered = pc.fill_null(pc.struct_field(system, ["covered"]), 1).to_numpy()
+    time = None if newest_by is None else ordered(rows.column(newest_by))
+    if newest_by is None:
+        time = pc.struct_field(system, ["seq"]).fill_null(0).to_numpy()
+    newest = NewestPerKey(codes, size, time, first_us, covered)
+    if len(newest.rows) == rows.num_rows:
+        return rows
+    kept = rows.take(pa.array(newest.rows))
+    struct = kept.column(SYSTEM).combine_chunks()
+    fields = dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
+    fields["first_arrival"] = (
+        pa.array(newest.first_arrival_us).view(TIMESTAMP).cast(struct.type.field("first_arrival").type)
+    )
+    fields["covered"] = pa.array(newest.covered)
+    column = pa.StructArray.from_arrays(list(fields.values()), fields=list(struct.type))
+    at = kept.schema.get_field_index(SYSTEM)
+    return kept.set_column(at, kept.schema.field(SYSTEM), pa.chunked_array([column]))

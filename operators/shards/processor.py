@@ -1,0 +1,78 @@
+"""The shard operator on Spark: `transformWithState` with one group for each shard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from .frames import to_frame
+from .queue_shard import Control, QueueShard, ShardPlan
+from .reports import write_report
+
+__all__ = ["QueueProcessor"]
+
+_STATE = "upstream_queue_v1"
+
+
+class QueueProcessor(StatefulProcessor):
+    """Runs each shard's batch against Spark's state store.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+    folder : str
+        Where the shards leave their reports.
+
+    Notes
+    -----
+    Guarantee: Spark keeps the state of a batch with the batch, so rows that wait survive any crash, and a batch that is run again
+    starts from the same state and gives the same rows.
+    """
+
+    def __init__(self, plan: ShardPlan, folder: str) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._state: Any = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state: one map of binary values by kind and page."""
+        self._state = handle.getMapState(_STATE, "kind STRING, page INT", "value BINARY")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803 Spark's name
+        """One batch of one shard."""
+        del timerValues
+        frames: list[bytes] = []
+        control: Control | None = None
+        for row in rows:
+            if row.frame is not None:
+                frames.append(bytes(row.frame))
+            if row.control is not None:
+                control = Control.from_json(row.control)
+        shard = QueueShard(int(key[0]), self._plan, _MapStore(self._state))
+        result, report = shard.run(frames, control)
+        write_report(self._folder, report)
+        if result is not None:
+            yield Row(frame=bytearray(to_frame(result)))
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class _MapStore:
+    """A shard's state as a store."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        found = self._state.getValue((kind, page))
+        return None if found is None else bytes(found[0])
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        self._state.updateValue((kind, page), (bytearray(value),))
+
+    def remove(self, kind: str, page: int) -> None:
+        self._state.removeKey((kind, page))

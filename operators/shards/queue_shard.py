@@ -1,0 +1,509 @@
+"""One shard of an update queue: a batch of frames in, the rows to be processed next out, all else in pages of state.
+
+Pure logic over a :class:`~upstream.operators.shards.store.Store`. Spark's stateful processor, the tests and the benchmarks drive it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import CheckpointError
+from ...frames.buckets import spark_hash
+from ...frames.order import in_order, ordered
+from ...frames.system import SYSTEM, TIMESTAMP, system_array, system_field
+from ..queue.cells import Cells, Updates
+from ..queue.keys import HashedKeys
+from ..queue.monitor import StatisticsMonitor
+from ..queue.queue import Enqueued, Policy, UpdateQueue
+from .frames import from_frame
+from .rows import RowPages
+from .store import Store
+
+__all__ = ["INTERVAL", "WEIGHT", "Control", "QueueShard", "ShardPlan", "ShardReport"]
+
+Int64s = npt.NDArray[np.int64]
+
+WEIGHT, INTERVAL = "__upstream_weight", "__upstream_interval_us"
+"""Columns that `pack` adds for a key's weight and access interval."""
+
+_VERSION = 1
+_SAMPLE = 64
+_ENDED = int(np.iinfo(np.int64).max)
+"""The bound of a feed that has ended."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardPlan:
+    """What does not change while a query runs.
+
+    Attributes
+    ----------
+    key : tuple of str
+        The update key's columns.
+    time : str or None
+        The column that says which of two rows of a key is newer.
+    shards : int
+        How many there are. With the key it is what a checkpoint is bound to.
+    policy : str
+        May be changed from one start to the next, as may all that follows.
+    budget : int or None
+        Rows per batch, all shards together, where no control row says otherwise; None for all.
+    auto : bool
+        Whether the planner finds the budget; then `budget` is the first one.
+    page_slots : int
+        Locations in a page of state.
+    half_life_s : float
+        Of the update rates.
+    cost_s : float or None
+        Seconds per row, pinned.
+    seed : int
+        Of the random shedding.
+    """
+
+    key: tuple[str, ...]
+    time: str | None
+    shards: int
+    policy: Policy
+    budget: int | None = None
+    auto: bool = False
+    page_slots: int = 1024
+    half_life_s: float = 60.0
+    cost_s: float | None = None
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Control:
+    """What the planner of the batch says to a shard.
+
+    Attributes
+    ----------
+    now_us : int
+        The clock when the batch was planned.
+    budget : int or None
+        Rows that this shard may give; None for all.
+    cost_s : float or None
+        Seconds to process one row, as measured.
+    drop : float
+        The part of the arriving rows to shed.
+    """
+
+    now_us: int
+    budget: int | None = None
+    cost_s: float | None = None
+    drop: float = 0.0
+
+    def to_json(self) -> str:
+        """Text, the inverse of :meth:`from_json`."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Control:
+        """The control that :meth:`to_json` described."""
+        return cls(**json.loads(text))
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardReport:
+    """What a shard did in a batch, and what waits in it afterwards.
+
+    Attributes
+    ----------
+    shard : int
+    now_us : int
+        The clock of the batch.
+    arrived, delivered, superseded, older, conflicts, shed : int
+        Updates and rows of this batch.
+    waiting : int
+        Rows that wait.
+    ready_at_us : int or None
+        When the first of them may be served.
+    oldest_us : int or None
+        The oldest first arrival among them.
+    places : list of [place, count]
+        How many wait up to a place, for some places; increasing.
+    used, allocated : int
+        Locations in use, and locations of all pages.
+    pages_read, pages_written : int
+        Pages of rows fetched and written in this batch.
+    state_bytes : int
+        Size of what was written.
+    """
+
+    shard: int
+    now_us: int
+    arrived: int
+    delivered: int
+    superseded: int
+    older: int
+    conflicts: int
+    shed: int
+    waiting: int
+    ready_at_us: int | None
+    oldest_us: int | None
+    places: list[list[int]]
+    used: int
+    allocated: int
+    pages_read: int
+    pages_written: int
+    state_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value, the inverse of :meth:`from_json`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ShardReport:
+        """The report that :meth:`to_json` described."""
+        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls)})
+
+
+class QueueShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    number : int
+        The shard's.
+    plan : ShardPlan
+    store : Store
+        The shard's state.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another key, time or number of shards, or by another version.
+    """
+
+    def __init__(self, number: int, plan: ShardPlan, store: Store) -> None:
+        self._number = number
+        self._plan = plan
+        self._store = _Counting(store)
+        head = self._store.get("head", 0)
+        self._head: dict[str, Any] = json.loads(head) if head else {}
+        slots = self._head.get("slots", plan.page_slots)
+        if self._head:
+            _check(self._head, plan)
+        self._slots: int = slots
+        # What punctuation has promised for each feed, and what this shard has passed on of it.
+        self._bounds: dict[str, int] = dict(self._head.get("bounds", {}))
+        self._told: dict[str, int] = dict(self._head.get("told", {}))
+        self._before: dict[int, bytes] = {}
+        self._queue: UpdateQueue | None = None
+        self._rows: RowPages | None = None
+
+    def run(self, frames: Sequence[bytes], control: Control | None) -> tuple[pa.Table | None, ShardReport]:
+        """Take what arrived, give what is to be processed next, keep the rest.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Rows in the order of service, then the shard's own punctuation; None if there is neither.
+        ShardReport
+        """
+        tables = [from_frame(frame) for frame in frames]
+        schema = tables[0].schema if tables else self._schema()
+        if schema is None:  # a tick for a shard that has never seen a row
+            return None, self._report(control.now_us if control else 0, Enqueued(*[_NONE] * 2, *[_NONE] * 2), 0, 0, 0)
+        arrived = pa.concat_tables(tables) if tables else schema.empty_table()
+        mark = pc.fill_null(system_field(arrived, "punctuation"), False)
+        punctuation = arrived.filter(mark)
+        rows = _in_order(arrived.filter(pc.invert(mark))) if punctuation.num_rows else _in_order(arrived)
+        queue, pages = self._open(schema)
+        arrival = _micros(rows, "arrival")
+        now_us = control.now_us if control else int(arrival.max(initial=self._head.get("now_us", 0)))
+        if control and control.cost_s is not None and self._plan.cost_s is None:
+            queue.monitor.served(1000, control.cost_s * 1000)
+        took = queue.enqueue(self._updates(rows, arrival), now_us, drop=control.drop if control else 0.0)
+        conflicts = _differing(rows, took.batch_ties[:, 0], rows, took.batch_ties[:, 1])
+        conflicts += _differing(rows, took.ties[:, 0], pages.take(took.ties[:, 1]), np.arange(len(took.ties)))
+        pages.put(took.locations, rows.take(pa.array(took.rows)))
+        budget = control.budget if control else self._share()
+        out = queue.dequeue(budget, now_us)
+        served = _with_system(pages.take(out.locations), out.cells)
+        told = self._punctuation(punctuation, queue, schema, now_us)
+        result = served if told.num_rows == 0 else pa.concat_tables([served, told], promote_options="default")
+        took = dataclasses.replace(took, superseded=took.superseded + out.superseded)
+        self._save(schema, now_us, budget)
+        return (result if len(result) else None), self._report(now_us, took, len(rows), len(served), conflicts)
+
+    def _share(self) -> int | None:
+        """Without a word from the planner: what it said last, or an even part."""
+        if self._plan.auto and "budget" in self._head:
+            return int(self._head["budget"])
+        return None if self._plan.budget is None else max(1, -(-self._plan.budget // self._plan.shards))
+
+    def _schema(self) -> pa.Schema | None:
+        held = self._store.get("schema", 0)
+        return pa.ipc.read_schema(pa.py_buffer(held)) if held else None
+
+    def _open(self, schema: pa.Schema) -> tuple[UpdateQueue, RowPages]:
+        plan = self._plan
+        rows = self._rows = RowPages(self._store, self._slots, schema)
+        keys = list(plan.key)
+        index = HashedKeys(lambda locations: rows.take(locations, keys).columns)
+        monitor = StatisticsMonitor(half_life_s=plan.half_life_s, cost_s=plan.cost_s, cells=1 << 12)
+        queue = UpdateQueue(plan.policy, index, monitor=monitor, page_slots=self._slots, seed=plan.seed + self._number)
+        self._queue = queue
+        if self._head:
+            self._fit(schema)
+            queue.restore(self._stored())
+        return queue, rows
+
+    def _fit(self, schema: pa.Schema) -> None:
+        stored = self._schema()
+        assert stored is not None
+        if stored.equals(schema):
+            return
+        if self._head["pages"]:
+            raise CheckpointError(
+                f"rows with other columns wait in this checkpoint's queue: {', '.join(stored.names)}",
+                expected=", ".join(f"{field.name} {field.type}" for field in schema),
+                hint="let the query as it was run until its queue is empty, or start with a new checkpointLocation",
+            )
+        self._store.put("schema", 0, schema.serialize().to_pybytes())
+
+    def _updates(self, rows: pa.Table, arrival: Int64s) -> Updates:
+        keys = [rows.column(name) for name in self._plan.key]
+        names = rows.column_names
+        return Updates(
+            (keys, spark_hash(keys).astype(np.int64)),
+            None if self._plan.time is None else ordered(rows.column(self._plan.time)),
+            arrival,
+            _micros(rows, "first_arrival", arrival),
+            _field(rows, "covered", np.int64(1)),
+            rows.column(WEIGHT).to_numpy().astype(np.float64) if WEIGHT in names else None,
+            rows.column(INTERVAL).to_numpy().astype(np.int64) if INTERVAL in names else None,
+        )
+
+    def _punctuation(self, rows: pa.Table, queue: UpdateQueue, schema: pa.Schema, now_us: int) -> pa.Table:
+        """The shard's own promise for each feed: the feed's, but no later than any row that waits here. Without repeats."""
+        name = self._plan.time
+        if name is None:
+            return schema.empty_table()
+        bounds, told = self._bounds, self._told
+        if rows.num_rows:
+            time = rows.column(name)
+            ended = pc.is_null(time).to_numpy()
+            at = np.where(ended, _ENDED, ordered(_filled(time)))
+            for source, bound in zip(system_field(rows, "source").to_pylist(), at.tolist(), strict=True):
+                bounds[source] = max(bounds.get(source, bound), bound)
+        waiting = queue.locations
+        oldest = int(queue.cells(waiting).time.min()) if len(waiting) else _ENDED
+        due = [(source, min(bound, oldest)) for source, bound in bounds.items()]
+        due = [(source, bound) for source, bound in due if bound > told.get(source, bound - 1)]
+        told.update(due)
+        if not due:
+            return schema.empty_table()
+        n = len(due)
+        system = system_array(
+            source="",
+            seq=np.zeros(n, dtype=np.int64),
+            arrival_us=np.full(n, now_us, dtype=np.int64),
+            covered=np.zeros(n, dtype=np.int64),
+            punctuation=True,
+        )
+        fields = system.flatten()
+        fields[1] = pa.array([f"{source}/{self._number}" for source, _ in due], pa.string())
+        columns: dict[str, pa.Array] = {each.name: pa.nulls(n, each.type) for each in schema}
+        kind = schema.field(name).type
+        columns[name] = pa.array([None if at == _ENDED else in_order(at, kind).as_py() for _, at in due], kind)
+        columns[SYSTEM] = pa.StructArray.from_arrays(fields, fields=list(system.type)).cast(schema.field(SYSTEM).type)
+        return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
+
+    # --- state: a head, the schema, pages of cells, pages of rows
+
+    def _stored(self) -> dict[str, Any]:
+        held, cells = [], []
+        for number in self._head["pages"]:
+            value = self._store.get("cells", number)
+            assert value is not None, f"page {number} of cells is not in the state store"
+            self._before[number] = value
+            mask = np.unpackbits(np.frombuffer(value, np.uint8, -(-self._slots // 8)), count=self._slots)
+            held.append(np.flatnonzero(mask) + number * self._slots)
+            cells.append(Cells.from_bytes(value[-(-self._slots // 8) :]))
+        monitor = dict(self._head["queue"]["monitor"])
+        rates = self._store.get("rates", 0)
+        monitor["count"] = np.frombuffer(rates, "<f8") if rates else np.empty(0)
+        return {
+            **self._head["queue"],
+            "monitor": monitor,
+            "held": np.concatenate(held) if held else np.empty(0, dtype=np.int64),
+            "cells": Cells.concat(cells),
+        }
+
+    def _save(self, schema: pa.Schema, now_us: int, budget: int | None) -> None:
+        assert self._queue is not None and self._rows is not None
+        queue = self._queue
+        held = np.flatnonzero(queue.pages.held)
+        pages = queue.pages.pages()
+        gone = np.setdiff1d(np.fromiter(self._before, np.int64, len(self._before)), pages)
+        self._rows.save(held, gone)
+        page_of = held // self._slots
+        for number in pages.tolist():
+            low, high = np.searchsorted(page_of, [number, number + 1])
+            mask = np.packbits(queue.pages.held[number]).tobytes()
+            value = mask + queue.cells(held[low:high]).to_bytes()
+            if self._before.get(number) != value:
+                self._store.put("cells", number, value)
+        for number in gone.tolist():
+            self._store.remove("cells", number)
+        counters = queue.counters()
+        monitor = counters["monitor"]
+        rates = monitor.pop("count")
+        if self._plan.policy in ("linecutting", "auto"):
+            self._store.put("rates", 0, rates.astype("<f8").tobytes())
+        if not self._head:
+            self._store.put("schema", 0, schema.serialize().to_pybytes())
+        head = {
+            "layout": _VERSION,
+            "key": list(self._plan.key),
+            "time": self._plan.time,
+            "shards": self._plan.shards,
+            "slots": self._slots,
+            "now_us": now_us,
+            "budget": budget or 1,
+            "bounds": self._bounds,
+            "told": self._told,
+            "pages": pages.tolist(),
+            "queue": counters,
+        }
+        self._store.put("head", 0, json.dumps(head).encode())
+
+    def _report(self, now_us: int, took: Enqueued, arrived: int, delivered: int, conflicts: int) -> ShardReport:
+        queue, rows = self._queue, self._rows
+        waiting = np.empty(0, dtype=np.int64) if queue is None else queue.locations
+        places: list[list[int]] = []
+        oldest = None
+        if queue is not None and len(waiting):
+            cells = queue.cells(waiting)
+            oldest = int(cells.first_arrival.min())
+            place = np.sort(cells.place)
+            # Dense where the next budgets end: half of the samples within each halving of the queue.
+            at = np.unique(np.geomspace(1, len(place), _SAMPLE).astype(np.int64)) - 1
+            places = [[int(place[i]), int(i) + 1] for i in at]
+        return ShardReport(
+            shard=self._number,
+            now_us=now_us,
+            arrived=arrived,
+            delivered=delivered,
+            superseded=took.superseded,
+            older=took.older,
+            conflicts=conflicts,
+            shed=took.shed,
+            waiting=len(waiting),
+            ready_at_us=None if queue is None else queue.next_ready_us(),
+            oldest_us=oldest,
+            places=places,
+            used=0 if queue is None else queue.pages.used,
+            allocated=0 if queue is None else len(queue.pages.pages()) * self._slots,
+            pages_read=0 if rows is None else rows.pages_read,
+            pages_written=0 if rows is None else rows.pages_written,
+            state_bytes=self._store.written,
+        )
+
+
+class _Counting:
+    """A store that counts the bytes written to it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.written = 0
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        return self._store.get(kind, page)
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        self.written += len(value)
+        self._store.put(kind, page, value)
+
+    def remove(self, kind: str, page: int) -> None:
+        self._store.remove(kind, page)
+
+
+_NONE = np.empty((0, 2), dtype=np.int64)
+
+
+def _check(head: Mapping[str, Any], plan: ShardPlan) -> None:
+    problems = [
+        f"{name} {head[name]!r}, now {now!r}"
+        for name, now in (
+            ("layout", _VERSION),
+            ("key", list(plan.key)),
+            ("time", plan.time),
+            ("shards", plan.shards),
+        )
+        if head[name] != now
+    ]
+    if problems:
+        raise CheckpointError(
+            "the queue's state in this checkpoint was written with another " + "; ".join(problems),
+            expected="the same key, time and number of shards for the life of a checkpoint",
+            hint="put them back, or start with a new checkpointLocation: the table keeps what is newer",
+        )
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    """By arrival, so that a batch does not depend on the order in which a shuffle brings its frames."""
+    if rows.num_rows < 2:
+        return rows
+    system = rows.column(SYSTEM)
+    keys = pa.table({name: pc.struct_field(system, [name]) for name in ("arrival", "seq", "source")})
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    return rows.take(order)
+
+
+def _field(rows: pa.Table, name: str, default: np.int64) -> Int64s:
+    return pc.fill_null(system_field(rows, name), int(default)).to_numpy().astype(np.int64, copy=False)
+
+
+def _micros(rows: pa.Table, name: str, default: Int64s | None = None) -> Int64s:
+    column = system_field(rows, name).cast(TIMESTAMP).cast(pa.int64())
+    if column.null_count == 0:
+        return column.to_numpy().astype(np.int64, copy=False)
+    filled = pc.fill_null(column, 0).to_numpy().astype(np.int64)
+    return filled if default is None else np.where(pc.is_valid(column).to_numpy(), filled, default)
+
+
+def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.fill_null(column, in_order(0, column.type))
+
+
+def _differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s) -> int:
+    """How many pairs of rows differ in anything but the system column: one key, one time, two payloads."""
+    if len(at) == 0:
+        return 0
+    names = [name for name in left.column_names if name not in (SYSTEM, WEIGHT, INTERVAL)]
+    one, two = left.select(names).take(pa.array(at)), right.select(names).take(pa.array(other))
+    differ = np.zeros(len(at), dtype=np.bool_)
+    for name in names:
+        a, b = one.column(name).combine_chunks(), two.column(name).combine_chunks()
+        try:
+            unequal = pc.fill_null(pc.not_equal(a, b), False)
+            nulls = pc.xor(pc.is_null(a), pc.is_null(b))
+            differ |= np.asarray(pc.or_(unequal, nulls).to_numpy(zero_copy_only=False), dtype=np.bool_)
+        except pa.ArrowNotImplementedError:  # nested types have no vectorised comparison
+            differ |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=np.bool_)
+    return int(differ.sum())
+
+
+def _with_system(rows: pa.Table, cells: Cells) -> pa.Table:
+    """Rows that say what they stand for now."""
+    place = rows.schema.get_field_index(SYSTEM)
+    field = rows.schema.field(SYSTEM)
+    column = rows.column(SYSTEM).combine_chunks()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    parts = {name: column.field(name) for name in (each.name for each in column.type)}
+    parts["first_arrival"] = pa.array(cells.first_arrival).view(TIMESTAMP).cast(column.type.field("first_arrival").type)
+    parts["covered"] = pa.array(cells.covered)
+    system = pa.StructArray.from_arrays(list(parts.values()), fields=list(column.type))
+    return rows.set_column(place, field, pa.chunked_array([system], field.type))

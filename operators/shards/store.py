@@ -1,0 +1,54 @@
+"""What a shard's state is kept in: named binary values. Spark's state store has this shape; a dictionary has it in tests."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["DictStore", "Store"]
+
+
+class Store(Protocol):
+    """Binary values by kind and page number."""
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        """The value; None if there is none."""
+        ...
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        """Keep the value from now on."""
+        ...
+
+    def remove(self, kind: str, page: int) -> None:
+        """Forget the value."""
+        ...
+
+
+class DictStore:
+    """A store in memory.
+
+    Attributes
+    ----------
+    values : dict
+        By kind and page.
+    read, written : int
+        Bytes that went out and in.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[str, int], bytes] = {}
+        self.read = self.written = 0
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        """See :class:`Store`."""
+        value = self.values.get((kind, page))
+        self.read += len(value or b"")
+        return value
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        """See :class:`Store`."""
+        self.written += len(value)
+        self.values[kind, page] = value
+
+    def remove(self, kind: str, page: int) -> None:
+        """See :class:`Store`."""
+        self.values.pop((kind, page), None)

@@ -1,0 +1,310 @@
+"""The fluent update stream: steps on rows that have an update key, ending in a DataFrame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import pyarrow as pa
+
+from ..conf.errors import OptionError, SchemaError
+from ..conf.session import make_known
+from ..conf.units import parse_duration_us
+from ..frames.system import SYSTEM
+from .budget import check_budget
+from .queue.queue import POLICIES, Policy
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["UpdateStream"]
+
+_FIRST_BUDGET = 2_000
+
+
+class UpdateStream:
+    """Rows that update a key.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+        Streaming, with the system column ``_upstream``, as ``spark.readStream.format("upstream")`` gives it.
+    key : str or sequence of str
+        The update key's column or columns.
+    time : str, optional
+        The column that says which of two rows of a key is newer: a timestamp, a date or a number. Without it, arrival does.
+
+    Raises
+    ------
+    SchemaError
+        A column is missing.
+
+    Notes
+    -----
+    Each step gives a new stream; nothing runs until the DataFrame (:attr:`df`) is written. Punctuation passes every step.
+    """
+
+    def __init__(self, df: DataFrame, *, key: str | Sequence[str], time: str | None = None) -> None:
+        self.df = df
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.time = time
+        absent = [name for name in (*self.key, *([time] if time else []), SYSTEM) if name not in df.columns]
+        if absent:
+            raise SchemaError(
+                f"the stream has no column {', '.join(absent)}",
+                expected=f"the key, the time and {SYSTEM}, as the source made it",
+                hint="name columns that are there: " + ", ".join(df.columns),
+            )
+
+    def where(self, condition: str | Column, *, on_leave: Literal["keep"] = "keep") -> UpdateStream:
+        """Drop rows that do not satisfy a condition; a key whose newest row is dropped keeps its earlier result (tr620 §3.2).
+
+        Parameters
+        ----------
+        condition
+            SQL, or a column. Where it is null the row is dropped, as in Spark. Punctuation rows pass, whatever it says of their nulls.
+        on_leave
+            What a key's row that fails means: ``keep``.
+        """
+        from pyspark.sql import functions as F
+
+        if on_leave != "keep":
+            raise OptionError(
+                f"on_leave={on_leave!r}",
+                expected="'keep': the row is dropped, the earlier result stays",
+                hint="removing a key from the table needs a sink that takes tombstones",
+            )
+        chosen = F.expr(condition) if isinstance(condition, str) else condition
+        passes = F.coalesce(F.col(f"{SYSTEM}.punctuation"), F.lit(False)) | chosen
+        return self._with(self.df.where(passes))
+
+    filter = where
+
+    def select(self, *columns: str | Column) -> UpdateStream:
+        """Keep or compute columns. The key, the time and the system column stay as they are, named or not.
+
+        Raises
+        ------
+        SchemaError
+            A column would take the place of the key or the time.
+        """
+        from pyspark.sql import functions as F
+
+        fixed = self._fixed()
+        own = [
+            F.col(each) if isinstance(each, str) else each
+            for each in columns
+            if not (isinstance(each, str) and each in fixed)
+        ]
+        probe = self.df.select(*own) if own else self.df.select(*[])
+        clash = [name for name in probe.columns if name in fixed]
+        if clash:
+            raise SchemaError(
+                f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
+                expected="new columns under other names: the key and the time of a row do not change",
+                hint="rename the column, or begin a new stream with UpdateStream(df, key=…, time=…)",
+            )
+        kept = [F.col(f"`{name}`") for name in fixed if name != SYSTEM]
+        return self._with(self.df.select(*kept, *own, F.col(SYSTEM)))
+
+    project = select
+
+    def map(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
+        schema: StructType | str,
+        *,
+        batch_rows: int = 1000,
+    ) -> UpdateStream:
+        """Compute columns by a Python function over Arrow batches: a model, a look-up.
+
+        Parameters
+        ----------
+        function
+            Takes a batch of rows without punctuation and without the system column, returns as many rows in the same order, with
+            the columns of `schema`.
+        schema
+            Of the new columns, in Spark's terms. The key and the time are kept as they were, and may not be in it.
+        batch_rows
+            Most rows that `function` sees at once.
+
+        Raises
+        ------
+        SchemaError
+            `schema` names the key or the time; or, when the query runs, the function returns other columns or another number of rows.
+        """
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructType
+
+        fixed = self._fixed()
+        new = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        clash = [field.name for field in new if field.name in fixed]
+        if clash:
+            raise SchemaError(
+                f"the map would give {', '.join(clash)}, which is the stream's key, time or system column",
+                expected="new columns only: a map may not change what a row updates, or when",
+                hint="leave it out of the schema; it is kept as it is",
+            )
+        kept = [field for field in self.df.schema if field.name in fixed and field.name != SYSTEM]
+        whole = StructType([*kept, *new.fields, self.df.schema[SYSTEM]])
+        arrow = to_arrow_schema(whole, timezone="UTC")
+        mapped = self.df.mapInArrow(_mapped(function, arrow, [field.name for field in new], batch_rows), whole)
+        return self._with(mapped)
+
+    def queue(
+        self,
+        *,
+        checkpoint_location: str | os.PathLike[str],
+        policy: Policy = "auto",
+        budget: int | Literal["auto"] | None = "auto",
+        batch_duration: str | None = None,
+        shards: int = 16,
+        weight: str | Column | None = None,
+        access_interval: str | None = None,
+        cost: str | None = None,
+        half_life: str = "60 seconds",
+        seed: int = 0,
+    ) -> UpdateStream:
+        """Let rows beyond a batch's budget wait, newer ones superseding older ones of their key (tr620 §4-5).
+
+        Parameters
+        ----------
+        checkpoint_location
+            The query's, as it is given to the sink: the shards report below it.
+        policy
+            ``append``, ``shed``, ``fifo``, ``in-place``, ``linecutting``, or ``auto``: every row while the load allows, else linecutting.
+        budget
+            Rows that a batch may process, ``auto`` for what gives the least staleness (or takes `batch_duration`), None for all.
+        batch_duration
+            How long a batch is to take, such as ``2 seconds``; for ``budget="auto"``.
+        shards
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
+        weight
+            A column or SQL expression: how many times a key's staleness counts.
+        access_interval
+            SQL expression or duration (``10 seconds``): no key gives two results within it.
+        cost
+            Seconds (``0.5 ms``) to process one row, pinned; measured unless given.
+        half_life
+            Of the update rates that linecutting decides by.
+        seed
+            Of the policy ``shed``.
+
+        Raises
+        ------
+        OptionError
+            The policy is unknown, or a number makes no sense.
+
+        Notes
+        -----
+        Guarantee: what waits is in Spark's state and survives any crash; each batch is a function of its journaled offsets.
+        """
+        from pyspark.sql import functions as F
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructType
+
+        from .shards.pack import PACKED_DDL, pack, unpack
+        from .shards.processor import QueueProcessor
+        from .shards.queue_shard import INTERVAL, WEIGHT, ShardPlan
+        from .shards.ticks import TickSource
+
+        if policy not in POLICIES:
+            raise OptionError(f"the policy {policy!r} is unknown", expected="one of " + ", ".join(POLICIES))
+        check_budget(budget)
+        if shards < 1:
+            raise OptionError(f"shards={shards}", expected="at least 1")
+        auto = budget == "auto"
+        first = _FIRST_BUDGET if auto else budget
+        plan = ShardPlan(
+            key=self.key,
+            time=self.time,
+            shards=shards,
+            policy=policy,
+            budget=first if isinstance(first, int) else None,
+            auto=auto,
+            half_life_s=_seconds("half_life", half_life),
+            cost_s=None if cost is None else _seconds("cost", cost),
+            seed=seed,
+        )
+        folder = os.fspath(checkpoint_location).rstrip("/") + "/upstream-queue"
+        if "://" not in folder:
+            folder = os.path.abspath(folder)
+        df, extra = self.df, []
+        if weight is not None:
+            value = F.expr(weight) if isinstance(weight, str) else weight
+            df, extra = df.withColumn(WEIGHT, F.coalesce(value.cast("double"), F.lit(1.0))), [WEIGHT]
+        if access_interval is not None:
+            micros = F.lit(round(_seconds("access_interval", access_interval) * 1e6)).cast("bigint")
+            df, extra = df.withColumn(INTERVAL, micros), [*extra, INTERVAL]
+        session = df.sparkSession
+        make_known(session)
+        session.dataSource.register(TickSource)
+        coalesce = policy in ("fifo", "in-place") and not extra
+        packed = df.mapInArrow(pack(self.key, shards, self.time, coalesce), PACKED_DDL)
+        options = {
+            "feedback": folder,
+            "shards": str(shards),
+            "auto": str(auto).lower(),
+            **({} if plan.budget is None else {"budget": str(plan.budget)}),
+            **({} if batch_duration is None else {"durations": str(_seconds("batch_duration", batch_duration))}),
+            **({} if plan.cost_s is None else {"costs": str(plan.cost_s)}),
+        }
+        ticks = session.readStream.format("upstream_ticks").options(**options).load()
+        served = (
+            packed.union(ticks)
+            .groupBy("shard")
+            .transformWithState(QueueProcessor(plan, folder), "frame BINARY", "append", "none")
+        )
+        schema = StructType(list(self.df.schema))
+        return self._with(served.mapInArrow(unpack(to_arrow_schema(schema, timezone="UTC"), extra), schema))
+
+    def _fixed(self) -> list[str]:
+        time = [self.time] if self.time is not None and self.time not in self.key else []
+        return [*self.key, *time, SYSTEM]
+
+    def _with(self, df: DataFrame) -> UpdateStream:
+        return UpdateStream(df, key=self.key, time=self.time)
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        return parse_duration_us(value) / 1e6
+    except ValueError:
+        raise OptionError(f"{name}={value!r}", expected="a duration such as '10 seconds' or '0.5 ms'") from None
+
+
+def _mapped(
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table], schema: pa.Schema, new: list[str], most: int
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.compute as pc
+
+        for batch in batches:
+            for start in range(0, batch.num_rows, most):
+                part = batch.slice(start, most)
+                mark = pc.fill_null(pc.struct_field(part.column(SYSTEM), ["punctuation"]), False)
+                rows = part.filter(pc.invert(mark))
+                if rows.num_rows:
+                    given = rows.drop_columns([SYSTEM])
+                    result = function(given)
+                    if result.num_rows != rows.num_rows or set(result.schema.names) != set(new):
+                        raise SchemaError(
+                            f"the mapped function returned {result.num_rows} rows of {', '.join(result.schema.names)} "
+                            f"for {rows.num_rows}",
+                            expected=f"as many rows, with {', '.join(new)}",
+                        )
+                    columns = {name: rows.column(name) for name in schema.names if name not in new}
+                    columns |= {name: result.column(name) for name in new}
+                    table = pa.table({name: columns[name] for name in schema.names}).cast(schema)
+                    yield from table.to_batches()
+                if rows.num_rows < part.num_rows:
+                    marks = part.filter(mark)
+                    filled = {
+                        name: pa.nulls(marks.num_rows, schema.field(name).type) if name in new else marks.column(name)
+                        for name in schema.names
+                    }
+                    yield from pa.table(filled).cast(schema).to_batches()
+
+    return run

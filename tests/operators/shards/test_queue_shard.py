@@ -1,0 +1,161 @@
+"""A shard over its pages of state against the queue in memory; state that does not fit is refused."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import CheckpointError
+from upstream.frames.system import SYSTEM, system_array
+from upstream.operators.shards.frames import from_frame, to_frame
+from upstream.operators.shards.queue_shard import Control, QueueShard, ShardPlan
+from upstream.operators.shards.store import DictStore
+
+
+def rows(keys, times, seq=0, arrival=0, payload=None):
+    n = len(keys)
+    system = system_array(source="a", seq=seq + np.arange(n), arrival_us=np.full(n, arrival, dtype=np.int64))
+    values = [f"{key}@{seq + i}" for i, key in enumerate(keys)] if payload is None else payload
+    return pa.table(
+        {
+            "k": pa.array([f"k{key}" for key in keys], pa.string()),
+            "t": pa.array(times, pa.int64()),
+            "v": pa.array(values, pa.string()),
+            SYSTEM: system,
+        }
+    )
+
+
+def plan(**changes):
+    return ShardPlan(**{"key": ("k",), "time": "t", "shards": 1, "policy": "in-place", "page_slots": 2, **changes})
+
+
+def test_frame_round_trip():
+    table = rows([1, 2], [3, 4])
+    assert from_frame(to_frame(table)).equals(table)
+
+
+arrivals = st.lists(
+    st.tuples(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=8), st.integers(0, 5)), max_size=10
+)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "in-place", "linecutting", "auto"])
+@given(batches=arrivals)
+def test_drained_shard_has_given_the_newest_row_of_each_key(policy, batches):
+    """Whatever the budgets, each batch by a new shard object on the stored state: nothing lost, doubled or overtaken."""
+    store, seq, newest, given_rows = DictStore(), 0, {}, []
+    covered = came = 0
+    for number, (arriving, budget) in enumerate([*batches, ([], None)]):
+        keys, times = [key for key, _ in arriving], [time for _, time in arriving]
+        frames = [to_frame(rows(keys, times, seq, number))] if keys else []
+        for place, (key, time) in enumerate(arriving):
+            if (time, seq + place) >= newest.get(key, (-1, -1)):
+                newest[key] = (time, seq + place)
+        seq += len(keys)
+        came += len(keys)
+        result, report = QueueShard(0, plan(policy=policy), store).run(frames, Control(number, budget, 1e-6))
+        if result is not None:
+            given_rows += result.select(["k", "t", "v"]).to_pylist()
+            covered += sum(each["covered"] for each in result.column(SYSTEM).to_pylist())
+        assert report.delivered == (0 if result is None else len(result))
+        assert report.allocated >= report.used >= report.waiting
+    assert report.waiting == 0
+    last = {row["k"]: (row["t"], int(row["v"].split("@")[1])) for row in sorted(given_rows, key=lambda row: row["t"])}
+    best = {}
+    for row in given_rows:
+        place = (row["t"], int(row["v"].split("@")[1]))
+        best[row["k"]] = max(best.get(row["k"], place), place)
+    assert best == {f"k{key}": place for key, place in newest.items()}
+    assert set(last) == set(best)
+    assert len(given_rows) == len({row["v"] for row in given_rows})
+    assert covered <= came
+    assert [kind for kind, _ in store.values if kind in ("rows", "cells")] == []
+
+
+def test_batch_run_again_gives_the_same():
+    store = DictStore()
+    QueueShard(0, plan(), store).run([to_frame(rows([1, 2, 3], [1, 1, 1]))], Control(0, 1))
+    before = dict(store.values)
+    frames = [to_frame(rows([2, 4], [2, 1], 3, 5)), to_frame(rows([3], [7], 5, 6))]
+    first, report = QueueShard(0, plan(), store).run(frames, Control(9, 2))
+    after = dict(store.values)
+    store.values = before
+    again, report_again = QueueShard(0, plan(), store).run(frames[::-1], Control(9, 2))
+    assert first.equals(again)
+    assert report == report_again
+    assert store.values == after
+
+
+def test_punctuation_waits_for_the_rows_that_wait():
+    store = DictStore()
+    marks = system_array(source="a", seq=np.array([9]), arrival_us=np.array([0]), punctuation=True)
+    bound = pa.table({"k": pa.nulls(1, pa.string()), "t": [100], "v": pa.nulls(1, pa.string()), SYSTEM: marks})
+    frame = to_frame(pa.concat_tables([rows([1, 2], [50, 60]), bound]))
+    result, _ = QueueShard(3, plan(), store).run([frame], Control(0, 1))
+    assert result.column("t").to_pylist() == [50, 60]  # key 1, then: complete up to the row that waits
+    assert result.column(SYSTEM).to_pylist()[1]["source"] == "a/3"
+    result, _ = QueueShard(3, plan(), store).run([], Control(1, 1))  # nothing new, but nothing waits any more
+    assert result.column("t").to_pylist() == [60, 100]
+
+
+def test_conflicts_are_counted_whatever_lies_between():
+    store = DictStore()
+    _, report = QueueShard(0, plan(), store).run(
+        [to_frame(rows([1, 1, 2], [5, 5, 5], payload=["a", "b", None]))], Control(0, 0)
+    )
+    assert report.conflicts == 1
+    again = [to_frame(rows([1, 2], [5, 5], 3, 1, payload=["b", "c"]))]
+    assert QueueShard(0, plan(), store).run(again, Control(1, 0))[1].conflicts == 1  # b and b agree; null and c do not
+
+
+@pytest.mark.parametrize("change", [{"key": ("v",)}, {"time": None}, {"shards": 2}])
+def test_what_a_checkpoint_is_bound_to_may_not_change(change):
+    store = DictStore()
+    QueueShard(0, plan(), store).run([to_frame(rows([1, 2], [1, 1]))], Control(0, 1))
+    with pytest.raises(CheckpointError, match="new checkpointLocation"):
+        QueueShard(0, plan(**change), store)
+
+
+@pytest.mark.parametrize("other", ["append", "shed", "fifo", "linecutting", "auto"])
+def test_policy_may_change(other):
+    store = DictStore()
+    QueueShard(0, plan(policy="append"), store).run([to_frame(rows([1, 1, 2], [1, 2, 1]))], Control(0, 0))
+    QueueShard(0, plan(policy=other, page_slots=8), store).run([to_frame(rows([1], [3], 3))], Control(1, 0))
+    result, report = QueueShard(0, plan(policy="in-place"), store).run([], Control(2, None))
+    assert sorted(result.column("v").to_pylist()) == ["1@3", "2@2"]
+    assert report.waiting == 0
+
+
+def test_other_columns_are_refused_while_rows_wait():
+    store = DictStore()
+    QueueShard(0, plan(), store).run([to_frame(rows([1], [1]))], Control(0, 0))
+    wider = rows([1], [2]).append_column("more", pa.array([1]))
+    with pytest.raises(CheckpointError, match="let the query as it was run until its queue is empty"):
+        QueueShard(0, plan(), store).run([to_frame(wider)], Control(1, None))
+
+
+def test_batch_touches_only_the_pages_of_its_keys():
+    store = DictStore()
+    big = plan(page_slots=256)
+    everything = [to_frame(rows(range(4096), [1] * 4096))]
+    QueueShard(0, big, store).run(everything, Control(0, 0))
+    _, report = QueueShard(0, big, store).run([to_frame(rows([5, 6, 7], [2, 2, 2], 4096, 1))], Control(1, 0))
+    assert report.waiting == 4096
+    assert (report.pages_read, report.pages_written) == (1, 1)
+
+
+def test_keys_of_a_megabyte():
+    store = DictStore()
+    key = "x" * 1_000_000
+    table = rows([0, 0], [1, 2]).set_column(0, "k", pa.array([key, key]))
+    result, report = QueueShard(0, plan(), store).run([to_frame(table)], Control(0, 5))
+    assert (len(result), report.superseded) == (1, 1)
+
+
+def test_a_hundred_thousand_updates_of_one_key_leave_one_row():
+    table = rows([1] * 100_000, range(100_000), payload=["x"] * 100_000)
+    result, report = QueueShard(0, plan(), DictStore()).run([to_frame(table)], Control(0, 5))
+    assert result.column("t").to_pylist() == [99_999]
+    assert result.column(SYSTEM).to_pylist()[0]["covered"] == 100_000

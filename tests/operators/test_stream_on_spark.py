@@ -1,0 +1,122 @@
+"""The fluent stream on Spark: rows wait in state, batches go on until the queue is empty, the table is right."""
+
+import random
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import upstream
+from upstream.conf.errors import OptionError, SchemaError
+
+pytestmark = pytest.mark.spark
+
+
+def write_feed(folder, rows, files=4, seed=1):
+    """Rows (key, time, value) as CSV files; returns the newest value per key."""
+    folder.mkdir(exist_ok=True)
+    generator = random.Random(seed)
+    newest, part = {}, max(1, rows // files)
+    for number in range(files):
+        with open(folder / f"part-{seed}-{number}.csv", "w") as out:
+            out.write("key,ms,value\n")
+            for i in range(part):
+                key, ms = (
+                    f"k{generator.randrange(200)}",
+                    seed * 10_000_000 + number * part + i - generator.randrange(50),
+                )
+                value = number * part + i
+                out.write(f"{key},{ms},{value}\n")
+                if ms >= newest.get(key, (-1, 0))[0]:
+                    newest[key] = (ms, value)
+    return newest
+
+
+def feed(spark, folder, **options):
+    return (
+        spark.readStream.format("upstream")
+        .schema(upstream.with_system_ddl("key STRING, ms BIGINT, value BIGINT"))
+        .options(fileFormat="csv", path=str(folder), key="key", time="ms", timeFormat="epoch_ms", **options)
+        .load()
+    )
+
+
+def table_of(path):
+    table = deltalake.DeltaTable(str(path)).to_pyarrow_table()
+    return {row["key"]: row["value"] for row in table.to_pylist()}
+
+
+def run(stream, path, checkpoint, **kwargs):
+    query = (
+        upstream.write_latest(stream.df, str(path), key="key", time="ms", buckets=4, checkpointLocation=str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(240)
+    if query.exception():
+        raise query.exception()
+    return query
+
+
+@pytest.mark.parametrize("policy", ["in-place", "auto"])
+def test_all_that_waits_is_delivered_and_the_table_is_right(spark, tmp_path, policy):
+    newest = write_feed(tmp_path / "feed", 4000)
+    checkpoint = tmp_path / "checkpoint"
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms").queue(
+        checkpoint_location=checkpoint, policy=policy, budget=40, shards=4
+    )
+    query = run(stream, tmp_path / "table", checkpoint)
+    assert table_of(tmp_path / "table") == {key: value for key, (_, value) in newest.items()}
+    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    assert len([each for each in summaries if each.delivered]) >= 5  # 200 keys, 40 a batch
+    assert all(each.rows <= 40 for each in summaries)
+    assert sum(each.updates for each in summaries) <= 4000
+    assert summaries[-1].low_watermark is not None
+    assert query.id
+
+
+def test_steps_let_punctuation_pass_and_leave_key_and_time_alone(spark, tmp_path):
+    newest = write_feed(tmp_path / "feed", 400)
+    checkpoint = tmp_path / "checkpoint"
+
+    def doubled(batch):
+        return pa.table({"double": pa.compute.multiply(batch.column("value"), 2)})
+
+    stream = (
+        upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+        .where("value % 2 = 0")
+        .queue(checkpoint_location=checkpoint, policy="in-place", budget=None, shards=4)
+        .map(doubled, "double BIGINT", batch_rows=16)
+        .select("double")
+    )
+    assert stream.df.columns == ["key", "ms", "double", "_upstream"]
+    run(stream, tmp_path / "table", checkpoint)
+    table = deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+    assert table
+    assert all(row["double"] % 4 == 0 for row in table)
+    agree = {row["key"]: row["double"] // 2 for row in table}
+    assert all(agree[key] == value for key, (_, value) in newest.items() if value % 2 == 0)
+    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    assert summaries[-1].low_watermark is not None
+
+
+def test_refusals_before_anything_runs(spark, tmp_path):
+    write_feed(tmp_path / "feed", 4)
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+    for budget in (0, -3, 1.5, "much"):
+        with pytest.raises(OptionError, match="budget"):
+            stream.queue(checkpoint_location=tmp_path, budget=budget)
+    with pytest.raises(OptionError, match="lifo.*in-place"):
+        stream.queue(checkpoint_location=tmp_path, policy="lifo")
+    with pytest.raises(SchemaError, match="key"):
+        stream.map(lambda batch: batch, "key STRING")
+    with pytest.raises(SchemaError, match="ms"):
+        stream.select((upstream_column("ms") + 1).alias("ms"))
+    with pytest.raises(SchemaError, match="absent"):
+        upstream.UpdateStream(stream.df, key="absent")
+
+
+def upstream_column(name):
+    from pyspark.sql import functions as F
+
+    return F.col(name)
