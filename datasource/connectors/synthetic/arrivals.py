@@ -1,0 +1,29 @@
+"""A synthetic feed's arrivals as arrays, for whoever simulates rather than reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from .stream import Place, Recipe, SyntheticStream
+
+__all__ = ["synthetic_arrivals"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+def synthetic_arrivals(recipe: Recipe, until_us: int) -> tuple[Int64s, Int64s]:
+    """When rows come and with which key, of a recipe's first feed up to a time.
+
+    Returns
+    -------
+    at_us, key : int64 arrays of length rows
+        Microseconds since the start, never decreasing; key numbers.
+    """
+    stream = SyntheticStream(recipe)
+    pieces = list(stream.between(Place(), stream.take(Place(), until_us)))
+    none = np.empty(0, dtype=np.int64)
+    return (
+        np.concatenate([none, *(piece.elapsed_us for piece in pieces)]),
+        np.concatenate([none, *(piece.key() for piece in pieces)]),
+    )
