@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
 
@@ -139,7 +139,7 @@ class UpdateStream:
         from pyspark.sql.types import StructType
 
         fixed = self._fixed()
-        new = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+        new = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
         clash = [field.name for field in new if field.name in fixed]
         if clash:
             raise SchemaError(

@@ -85,14 +85,7 @@ class Cells:
         if n <= len(self):
             return self
         size = max(n, len(self) + len(self) // 2)
-        return Cells(
-            **{
-                field.name: np.concatenate(
-                    [column := getattr(self, field.name), np.zeros(size - len(self), column.dtype)]
-                )
-                for field in _FIELDS
-            }
-        )
+        return Cells.concat([self, Cells.empty(size - len(self))])
 
     @classmethod
     def concat(cls, parts: Sequence[Cells]) -> Cells:

@@ -61,6 +61,11 @@ class Enqueued:
     older: int = 0
     shed: int = 0
 
+    @classmethod
+    def nothing(cls) -> Enqueued:
+        """What becomes of no rows."""
+        return cls(_none(), _none(), _pairs(), _pairs())
+
 
 @dataclasses.dataclass(frozen=True)
 class Dequeued:
@@ -170,7 +175,7 @@ class UpdateQueue:
         """
         n = len(batch.arrival)
         if n == 0:
-            return Enqueued(_none(), _none(), _pairs(), _pairs())
+            return Enqueued.nothing()
         if self.policy == "append" or (self.policy == "auto" and not self._overloaded):
             return self._append(batch, self._codes(batch, now_us))
         if self.policy == "shed":

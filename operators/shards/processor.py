@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from .frames import to_frame
 from .queue_shard import Control, QueueShard, ShardPlan
@@ -41,7 +41,12 @@ class QueueProcessor(StatefulProcessor):
         """Open the state: one map of binary values by kind and page."""
         self._state = handle.getMapState(_STATE, "kind STRING, page INT", "value BINARY")
 
-    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:  # noqa: N803 Spark's name
+    def handleInputRows(  # pyright: ignore[reportIncompatibleMethodOverride] Spark names pandas frames, and gives rows
+        self,
+        key: Any,
+        rows: Iterator[Row],
+        timerValues: Any,  # noqa: N803 Spark's name
+    ) -> Iterator[Row]:
         """One batch of one shard."""
         del timerValues
         frames: list[bytes] = []

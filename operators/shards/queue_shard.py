@@ -212,7 +212,7 @@ class QueueShard:
         tables = [from_frame(frame) for frame in frames]
         schema = tables[0].schema if tables else self._schema()
         if schema is None:  # a tick for a shard that has never seen a row
-            return None, self._report(control.now_us if control else 0, Enqueued(*[_NONE] * 2, *[_NONE] * 2), 0, 0, 0)
+            return None, self._report(control.now_us if control else 0, Enqueued.nothing(), 0, 0, 0)
         arrived = pa.concat_tables(tables) if tables else schema.empty_table()
         mark = pc.fill_null(system_field(arrived, "punctuation"), False)
         punctuation = arrived.filter(mark)
@@ -341,7 +341,8 @@ class QueueShard:
         }
 
     def _save(self, schema: pa.Schema, now_us: int, budget: int | None) -> None:
-        assert self._queue is not None and self._rows is not None
+        assert self._queue is not None
+        assert self._rows is not None
         queue = self._queue
         held = np.flatnonzero(queue.pages.held)
         pages = queue.pages.pages()
@@ -427,9 +428,6 @@ class _Counting:
 
     def remove(self, kind: str, page: int) -> None:
         self._store.remove(kind, page)
-
-
-_NONE = np.empty((0, 2), dtype=np.int64)
 
 
 def _check(head: Mapping[str, Any], plan: ShardPlan) -> None:

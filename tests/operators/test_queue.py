@@ -136,7 +136,7 @@ def test_queue_does_what_the_table_of_policies_says(policy, hashed, batches):
 
 
 def test_unknown_policy_is_refused_by_name():
-    with pytest.raises(OptionError, match="lifo.*in-place"):
+    with pytest.raises(OptionError, match=r"lifo.*in-place"):
         UpdateQueue("lifo", NumberedKeys(1))
 
 
@@ -155,7 +155,9 @@ def test_restart_between_batches_changes_nothing(policy, batches, cut):
             served.append([cells.number.tolist(), cells.time.tolist(), cells.covered.tolist()])
             if restart and number == cut:
                 state = queue.snapshot()
-                queue = UpdateQueue(policy, NumberedKeys(6), monitor=StatisticsMonitor(cost_s=1.0), page_slots=2, seed=7)
+                queue = UpdateQueue(
+                    policy, NumberedKeys(6), monitor=StatisticsMonitor(cost_s=1.0), page_slots=2, seed=7
+                )
                 queue.restore(state)
         return served, len(queue)
 

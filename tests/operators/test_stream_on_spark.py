@@ -106,7 +106,7 @@ def test_refusals_before_anything_runs(spark, tmp_path):
     for budget in (0, -3, 1.5, "much"):
         with pytest.raises(OptionError, match="budget"):
             stream.queue(checkpoint_location=tmp_path, budget=budget)
-    with pytest.raises(OptionError, match="lifo.*in-place"):
+    with pytest.raises(OptionError, match=r"lifo.*in-place"):
         stream.queue(checkpoint_location=tmp_path, policy="lifo")
     with pytest.raises(SchemaError, match="key"):
         stream.map(lambda batch: batch, "key STRING")

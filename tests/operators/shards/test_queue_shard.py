@@ -156,6 +156,6 @@ def test_keys_of_a_megabyte():
 
 def test_a_hundred_thousand_updates_of_one_key_leave_one_row():
     table = rows([1] * 100_000, range(100_000), payload=["x"] * 100_000)
-    result, report = QueueShard(0, plan(), DictStore()).run([to_frame(table)], Control(0, 5))
+    result, _ = QueueShard(0, plan(), DictStore()).run([to_frame(table)], Control(0, 5))
     assert result.column("t").to_pylist() == [99_999]
     assert result.column(SYSTEM).to_pylist()[0]["covered"] == 100_000
