@@ -256,9 +256,7 @@ class _Feed:
         if seconds <= 0:
             return
         pages, used = self.queue.pages, len(self.queue)
-        self.on_demand.add(
-            seconds, allocated=pages.used, used=used, paged=int(np.count_nonzero(pages.pages() >= 0)) * pages.slots
-        )
+        self.on_demand.add(seconds, allocated=pages.used, used=used, paged=len(pages.pages()) * pages.slots)
         self.naive.add(seconds, allocated=self._keys_seen, used=used, paged=self._keys_seen)
 
 

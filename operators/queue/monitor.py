@@ -87,15 +87,22 @@ class StatisticsMonitor:
         seen_s = max((self._at_us - self._since_us) / 1e6, 1e-6)
         return self._count[keys % len(self._count)] * self._decay / -np.expm1(-self._decay * seen_s)
 
-    def slow(self, keys: Int64s, pending: Int64s) -> npt.NDArray[np.bool_]:
-        """Whether each of `keys` is a slow updater, ``u_k < 1 / (c n)``, when `pending` keys wait as it arrives (tr620 §5.3).
+    def slow(self, keys: Int64s, residents: Int64s) -> npt.NDArray[np.bool_]:
+        """Whether each of `keys` is a slow updater, when with it `residents` keys wait as it arrives (tr620 §5.3).
 
-        Nobody is as long as the cost is unknown, or with an empty queue, where there is no line to cut.
+        It is iff between two of its updates all residents can be served once, ``c n < 1 / u_k``, in the time that is left when
+        whoever updates no faster has been served each time: ``u_k c n < 1 - c Σ u_j`` over all j with ``u_j <= u_k``. Without the
+        sum slow updaters that are too much for the server together would keep everybody else waiting for ever
+        (docs/decisions/0006-linecutting.md). Nobody is slow as long as the cost is unknown.
         """
         cost = self.cost_s
         if cost is None:
             return np.zeros(len(keys), dtype=np.bool_)
-        return (self.rate_per_s(keys) * cost * pending < 1.0) & (pending > 0)
+        rate = self.rate_per_s(keys)
+        cells = np.arange(len(self._count)) if self._pinned_rate is None else np.arange(len(self._pinned_rate))
+        every = np.sort(self.rate_per_s(cells))
+        up_to = np.cumsum(every)[np.searchsorted(every, rate, side="right") - 1]
+        return rate * cost * residents < 1.0 - cost * up_to
 
     def snapshot(self) -> dict[str, Any]:
         """What must survive a restart."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...conf.errors import CheckpointError, OptionError
 from ...frames.newest import NewestPerKey
 from .cells import PENDING, RESTING, SHED, Cells, Updates
-from .keys import Found, KeyIndex
+from .keys import Found, KeyIndex, ties_within
 from .monitor import StatisticsMonitor
 from .pages import OnDemandPages
 
@@ -368,7 +368,7 @@ class UpdateQueue:
             newest.rows[written],
             locations[written],
             ties,
-            _ties_within(codes, keys, time, newest.rows),
+            ties_within(codes, keys, time, newest.rows),
             superseded=superseded,
             older=int(older.sum()),
         )
@@ -387,9 +387,8 @@ class UpdateQueue:
             seen = np.full(len(place), -1, dtype=np.int64)
             seen[codes[::-1]] = np.arange(len(codes))[::-1]
             first[seen] = True
-            newcomers = np.cumsum(first & ~pending[codes])
-            ahead = self._waiting + newcomers - (first & ~pending[codes])
-            slow = self.monitor.slow(found.number[codes], ahead)
+            residents = self._waiting + np.cumsum(first & ~pending[codes])
+            slow = self.monitor.slow(found.number[codes], residents)
             cut = np.full(len(place), np.iinfo(np.int64).max, dtype=np.int64)
             np.minimum.at(cut, codes[slow], arrival[slow])
             cutting = cut != np.iinfo(np.int64).max
@@ -488,16 +487,6 @@ def _inverse(code: Int64s, keys: int) -> Int64s:
     inverse = np.zeros(keys, dtype=np.int64)
     inverse[code] = np.arange(len(code))
     return inverse
-
-
-def _ties_within(codes: Int64s, keys: int, time: Int64s | None, newest: Int64s) -> Int64s:
-    if time is None:
-        return _pairs()
-    winner = np.zeros(keys, dtype=np.int64)
-    winner[codes[newest]] = newest
-    mine = winner[codes]
-    tied = np.flatnonzero((time == time[mine]) & (mine != np.arange(len(codes))))
-    return np.stack([mine[tied], tied], axis=1)
 
 
 def _none() -> Int64s:

@@ -33,7 +33,9 @@ class PlainQueue:
             return
         n = len(self.rows)
         place = next((i for i, each in enumerate(self.rows) if each[0] == key), None)
-        slow = policy == "linecutting" and n > 0 and self.rate[key] * self.cost * n < 1
+        residents = n + (place is None)
+        slower = sum(rate for rate in self.rate if rate <= self.rate[key]) if self.rate is not None else 0
+        slow = policy == "linecutting" and self.rate[key] * self.cost * residents < 1 - self.cost * slower
         if place is None:
             position = len(self.rows)
             kept = row
@@ -97,7 +99,7 @@ class Rows:
 @pytest.mark.parametrize("policy", ["append", "fifo", "in-place", "linecutting", "auto"])
 @given(batches=batches)
 def test_queue_does_what_the_table_of_policies_says(policy, hashed, batches):
-    rate = np.array([0.01, 0.1, 0.5, 1.0, 2.0, 5.0])
+    rate = np.array([0.01, 0.1, 0.2, 1.0, 2.0, 5.0])
     if hashed:  # statistics are by hash there
         rate = rate[np.arange(6) % 3]
     monitor = StatisticsMonitor(cost_s=1.0, rate_per_s=rate)
@@ -221,3 +223,13 @@ def test_large_batch_over_many_pending_keys():
 
 def test_hashes_spread_as_in_spark():
     assert spark_hash([pa.array([1, 2])]).dtype == np.int32
+
+
+def test_slow_updaters_that_are_too_many_do_not_cut():
+    """Eight keys at 0.18 a second each are more than a server of one row a second can do: the two fast ones must get their turn."""
+    rate = np.array([0.18] * 8 + [1.8] * 2)
+    monitor = StatisticsMonitor(cost_s=1.0, rate_per_s=rate)
+    assert not monitor.slow(np.arange(10), np.full(10, 2)).any()
+    few = StatisticsMonitor(cost_s=1.0, rate_per_s=rate[5:])
+    assert few.slow(np.arange(5), np.full(5, 2)).tolist() == [True] * 3 + [False] * 2
+    assert not few.slow(np.arange(5), np.full(5, 3)).any()  # 0.18 * 3 > 1 - 3 * 0.18
