@@ -29,13 +29,16 @@ class BatchCost:
     rows_seconds: float = 0.0
 
     def seen(self, rows: int, seconds: float, keep: float = 0.8) -> BatchCost:
-        """The estimate after one more batch. A batch five times slower or faster than foretold makes all before it forgotten faster."""
+        """The estimate after one more batch.
+
+        A batch that took more than twice, or less than half, of what was foretold says that rows cost something else from now on: all
+        before it is forgotten, but for the fixed cost. Otherwise old and new batches together would look like a larger fixed cost.
+        """
         if rows <= 0 or seconds <= 0:
             return self
-        if self.weight:
-            ratio = seconds / max(self.foretell(rows), 1e-9)
-            if not 0.2 < ratio < 5:
-                keep = keep**4
+        if self.weight and not 0.5 < seconds / max(self.foretell(rows), 1e-9) < 2:
+            fixed = min(self.fixed, seconds)
+            return BatchCost(2.0, rows, fixed + seconds, float(rows) * rows, rows * seconds)
         return BatchCost(
             keep * self.weight + 1,
             keep * self.rows + rows,

@@ -1,6 +1,6 @@
 """The job that the kill tests run and kill: a folder of growing CSV files into a latest table.
 
-Arguments: folder of the feed, table, checkpoint, and `follow` or `finish`. Prints a line per finished batch.
+Arguments: folder of the feed, table, checkpoint, `follow` or `finish`, and a policy if rows are to wait in a queue. Prints a line per finished batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 import upstream
 
 
-def main(feed: str, table: str, checkpoint: str, mode: str) -> None:
+def main(feed: str, table: str, checkpoint: str, mode: str, policy: str = "") -> None:
     spark = upstream.session(master="local[2]")
     updates = upstream.latest(
         spark,
@@ -24,6 +24,9 @@ def main(feed: str, table: str, checkpoint: str, mode: str) -> None:
         maxRowsPerTrigger=700 if mode == "follow" else 1_000_000,
         splitBytes="4 KB",
     )
+    if policy:
+        stream = upstream.UpdateStream(updates, key="k", time="ms")
+        updates = stream.queue(policy=policy, budget=60, shards=4, checkpoint_location=checkpoint).df
     writer = upstream.write_latest(updates, table, key="k", time="ms", buckets=4).option(
         "checkpointLocation", checkpoint
     )

@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from upstream.sink.summary import read_summaries
+
 JOB = Path(__file__).with_name("latest_job.py")
 KEYS = 300
+BUDGET = 60
 
 
 class Feeder(threading.Thread):
@@ -82,7 +85,7 @@ def batches(process: subprocess.Popen[str]) -> Iterator[int]:
             yield int(line.split()[1])
 
 
-def attack(tmp_path: Path, kills: int, seed: int) -> None:
+def attack(tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
     feed, table, checkpoint, log = (tmp_path / name for name in ("feed", "table", "checkpoint", "job.log"))
     feed.mkdir()
     chance = random.Random(seed)
@@ -91,7 +94,7 @@ def attack(tmp_path: Path, kills: int, seed: int) -> None:
     arguments = (str(feed), str(table), str(checkpoint))
     done = 0
     for kill in range(kills):
-        process = start(*arguments, "follow", log=log)
+        process = start(*arguments, "follow", *policy, log=log)
         try:
             # Some are killed during recovery, before a first batch of theirs is done; the others within the next batches.
             reached = done
@@ -104,7 +107,7 @@ def attack(tmp_path: Path, kills: int, seed: int) -> None:
         assert reached >= done - 1, "the query went back"
         done = max(done, reached)
     feeder.stop()
-    final = start(*arguments, "finish", log=log)
+    final = start(*arguments, "finish", *policy, log=log)
     output, _ = final.communicate(timeout=300)
     assert "finished" in output, log.read_text()[-4000:]
 
@@ -118,21 +121,33 @@ def attack(tmp_path: Path, kills: int, seed: int) -> None:
     written = {(key, ms, value) for key, ms, value in feeder.rows}
     assert all((row["k"], row["ms"], row["v"]) in written for row in found)
     assert done > 0
-    ids = [int(entry["batchId"]) for entry in committed(delta)]
+    commits = [summary for _, summary in read_summaries(delta.table_uri)]
+    ids = [summary.batch_id for summary in commits]
     assert ids == sorted(set(ids)), "a batch was committed twice, or out of order"
-
-
-def committed(delta: DeltaTable) -> list[dict[str, int]]:
-    """The batches in the table's history, oldest first."""
-    from upstream.sink.summary import read_summaries
-
-    return [{"batchId": summary.batch_id} for _, summary in read_summaries(delta.table_uri)]
+    # Each update is delivered, or stood for by one that is, once: whatever waited in a queue when the process died.
+    assert sum(summary.updates for summary in commits) == len(feeder.rows)
+    if policy:
+        assert max(summary.rows for summary in commits) <= BUDGET
 
 
 @pytest.mark.fault
 @pytest.mark.timeout(1200)
 def test_twenty_random_kills(tmp_path: Path) -> None:
     attack(tmp_path, kills=20, seed=7)
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(1200)
+def test_ten_random_kills_with_rows_waiting(tmp_path: Path) -> None:
+    attack(tmp_path, 10, 13, "in-place")
+
+
+@pytest.mark.fault
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("policy", ["in-place", "linecutting", "auto"])
+def test_a_hundred_random_kills_with_rows_waiting(tmp_path: Path, policy: str) -> None:
+    attack(tmp_path, 100, 17, policy)
 
 
 @pytest.mark.fault
