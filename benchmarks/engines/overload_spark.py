@@ -1,0 +1,124 @@
+"""An expensive map over a synthetic feed in real time, into a Delta table, by several ways of coping with too much.
+
+Engines: `append` processes every row; `deduplicate` is foreachBatch, newest row per key, map, MERGE; the others are this project's queue
+with that policy. `capacity` measures how many rows a second the map alone can do on all cores.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+import upstream
+from benchmarks.harness import say, told
+
+BUCKETS = 16
+DDL = "key BIGINT, time TIMESTAMP, value DOUBLE"
+
+
+def expensive(seconds_per_row: float) -> Any:
+    """A function over Arrow batches that takes so much processor time for each row."""
+
+    def work(batch: pa.RecordBatch) -> pa.Table:
+        until = time.thread_time() + seconds_per_row * batch.num_rows
+        result = 0.0
+        while time.thread_time() < until:
+            result += 1.0
+        return pa.table({"score": pa.array([result] * batch.num_rows)})
+
+    return work
+
+
+def whole(seconds_per_row: float) -> Any:
+    """The same for mapInArrow: rows with a score."""
+    work = expensive(seconds_per_row)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for start in range(0, batch.num_rows, 200):
+                part = batch.slice(start, 200)
+                yield from pa.Table.from_batches([part]).append_column("score", work(part).column(0)).to_batches()
+
+    return run
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Run one engine for the job's seconds."""
+    spark = upstream.session(master=f"local[{job['cores']}]")
+    spark.sparkContext.setLogLevel("ERROR")
+    if job["engine"] == "capacity":
+        rows = 16_000
+        frame = spark.range(rows, numPartitions=job["cores"])
+        for _ in range(2):  # the first starts the workers
+            started = time.perf_counter()
+            frame.mapInArrow(whole(job["cost"]), "id BIGINT, score DOUBLE").write.format("noop").mode(
+                "overwrite"
+            ).save()
+            seconds = time.perf_counter() - started
+        return {"rows_per_second": rows / seconds}
+    query = start(spark, job)
+    query.awaitTermination(job["seconds"])
+    failed = query.exception()
+    query.stop()
+    if failed:
+        raise failed
+    spark.stop()
+    return {}
+
+
+def start(spark: Any, job: dict[str, Any]) -> Any:
+    """The engine's query."""
+    engine, checkpoint, table, cost = job["engine"], job["checkpoint"], job["table"], job["cost"]
+    feed = (
+        spark.readStream.format("upstream")
+        .schema(upstream.with_system_ddl(DDL))
+        .options(connector="synthetic", key="key", time="time", **job["feed"])
+        .load()
+    )
+    if engine == "deduplicate":
+        return deduplicated(spark, feed, job)
+    if engine == "append":
+        scored = feed.drop("_upstream").mapInArrow(whole(cost), DDL + ", score DOUBLE")
+    else:
+        stream = upstream.UpdateStream(feed, key="key", time="time")
+        stream = stream.queue(policy=engine, checkpoint_location=checkpoint, shards=BUCKETS)
+        scored = stream.map(expensive(cost), "score DOUBLE", batch_rows=200).df
+    writer = upstream.write_latest(
+        scored, table, key="key", time="time", buckets=BUCKETS, checkpointLocation=checkpoint
+    )
+    return writer.start()
+
+
+def deduplicated(spark: Any, feed: Any, job: dict[str, Any]) -> Any:
+    """What people write today."""
+    from delta.tables import DeltaTable
+    from pyspark.sql import functions as F
+
+    spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")
+    schema = DDL + ", score DOUBLE"
+    spark.createDataFrame([], schema).write.format("delta").save(job["table"])
+
+    def merge(batch: Any, batch_id: int) -> None:
+        del batch_id
+        rows = batch.where("NOT _upstream.punctuation")
+        newest = rows.groupBy("key").agg(F.max_by(F.struct("time", "value"), "time").alias("row"))
+        newest = newest.select("key", "row.time", "row.value").repartition(job["cores"])
+        scored = newest.mapInArrow(whole(job["cost"]), schema).persist()
+        (
+            DeltaTable.forPath(spark, job["table"])
+            .alias("t")
+            .merge(scored.alias("s"), "t.key = s.key")
+            .whenMatchedUpdateAll("s.time > t.time")
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+        scored.unpersist()
+
+    return feed.writeStream.foreachBatch(merge).option("checkpointLocation", job["checkpoint"]).start()
+
+
+if __name__ == "__main__":
+    say(main(told()))

@@ -1,0 +1,128 @@
+"""Staleness as a reader of the table would see it: from the table's commits and the feed's arrivals, not from anybody's counters."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from upstream.datasource.connectors.synthetic.options import SyntheticOptions
+from upstream.datasource.connectors.synthetic.stream import Place, SyntheticStream
+
+__all__ = ["Seen", "arrivals", "seen"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """Staleness over all keys and all of the time looked at, in seconds, and how much was shown.
+
+    Attributes
+    ----------
+    mean, p50, p99, max : float
+        Over keys and instants.
+    results_per_second : float
+        Changes of a key's row.
+    commits : int
+    """
+
+    mean: float
+    p50: float
+    p99: float
+    max: float
+    results_per_second: float
+    commits: int
+
+
+def arrivals(options: dict[str, Any], checkpoint: Path, until_us: int) -> tuple[Int64s, Int64s]:
+    """Keys and arrivals (microseconds) of all rows that had come by then, by the same seed as the feed's."""
+    offset = (checkpoint / "offsets" / "0").read_text()
+    found = re.search(r'\\*"origin_us\\*":\s*(\d+)', offset)
+    assert found, "the first offset does not say when the feed began"
+    origin = int(found.group(1))
+    stream = SyntheticStream(
+        SyntheticOptions(
+            seed=int(options["seed"]),
+            rows_per_second=float(options["rowsPerSecond"]),
+            keys=int(options["keys"]),
+            skew=float(options["skew"]),
+            arrivals=options["arrivals"],
+        ).recipe()
+    )
+    end = stream.take(Place(), until_us - origin)
+    parts = list(stream.between(Place(), end))
+    key = np.concatenate([part.key() for part in parts])
+    return key, np.concatenate([part.elapsed_us for part in parts]) + origin
+
+
+def seen(table: Path, checkpoint: Path, options: dict[str, Any], warm_s: float, until_s: float) -> Seen:
+    """What the table showed from `warm_s` to `until_s` seconds after the feed began.
+
+    Staleness of a key at an instant: 0 if its row is the newest that has come, else the age of the first row that came after it.
+    Sampled ten times a second, for all keys.
+    """
+    from deltalake import DeltaTable
+
+    offset = (checkpoint / "offsets" / "0").read_text()
+    origin = int(re.search(r'\\*"origin_us\\*":\s*(\d+)', offset).group(1))  # type: ignore[union-attr]
+    key, at = arrivals(options, checkpoint, origin + int(until_s * 1e6))
+    order = np.lexsort((at, key))
+    key, at = key[order], at[order]
+    keys = int(options["keys"])
+    # One number for (key, time), so that one search finds the first row of a key after an instant.
+    span = int(at.max()) + 2
+    joined = key * (span - origin) + (at - origin)
+    delta = DeltaTable(str(table))
+    versions = sorted(_commit_times(table).items())
+    shown = np.full(keys, origin - 1, dtype=np.int64)
+    samples: list[npt.NDArray[np.float64]] = []
+    results, commits = 0, 0
+    next_us = origin + int(warm_s * 1e6)
+    end_us = origin + int(until_s * 1e6)
+    since = np.full(keys, end_us, dtype=np.int64)
+
+    def oldest_pending() -> Int64s:
+        place = np.searchsorted(joined, np.arange(keys) * (span - origin) + (shown - origin), side="right")
+        place = np.minimum(place, len(joined) - 1)
+        later = (key[place] == np.arange(keys)) & (at[place] > shown)
+        return np.where(later, at[place], end_us)
+
+    since = oldest_pending()
+    for version, committed_us in [*versions, (None, end_us)]:
+        stop = min(committed_us, end_us)
+        while next_us < stop:
+            samples.append(np.maximum(next_us - since, 0) / 1e6)
+            next_us += 100_000
+        if version is None or committed_us >= end_us:
+            break
+        delta.load_as_version(version)
+        rows = delta.to_pyarrow_table(columns=["key", "time"])
+        if rows.num_rows == 0:
+            continue
+        number = rows.column("key").to_numpy()
+        time = rows.column("time").cast("timestamp[us, tz=UTC]").cast("int64").to_numpy()
+        changed = time > shown[number]
+        if committed_us >= origin + warm_s * 1e6:
+            results += int(changed.sum())
+            commits += 1
+        shown[number] = np.maximum(shown[number], time)
+        since = oldest_pending()
+    every = np.concatenate(samples)
+    p50, p99 = np.percentile(every, [50, 99])
+    seconds = until_s - warm_s
+    return Seen(float(every.mean()), float(p50), float(p99), float(every.max()), results / seconds, commits)
+
+
+def _commit_times(table: Path) -> dict[int, int]:
+    """When each version became visible, in microseconds: the log file's own time, which no writer chooses."""
+    found: dict[int, int] = {}
+    for entry in (table / "_delta_log").glob("*.json"):
+        if entry.stem.isdigit() and any("commitInfo" in json.loads(line) for line in entry.read_text().splitlines()):
+            found[int(entry.stem)] = entry.stat().st_mtime_ns // 1000
+    return found

@@ -1,0 +1,146 @@
+"""How stale the answers are when more arrives than can be processed: this project beside what people do today.
+
+``python -m benchmarks.overload``: an expensive map (0.5 ms of processor time a row), 20,000 keys, real time, into a Delta table. Every
+engine gets the same feed; staleness is measured from outside, by reading the table's commits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from .environments import CACHE
+from .harness import arguments, cores, machine, run
+from .outside import Seen, seen
+
+ENGINES = ("append", "deduplicate", "fifo", "in-place", "linecutting", "auto", "shed")
+COST_S = 0.0005
+KEYS = 20_000
+# A query's first commit takes some seconds; the look at the table begins after it.
+WARM_S = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One point of the experiment."""
+
+    load: float
+    skew: float
+
+
+def settings(quick: bool) -> list[Setting]:
+    """The loads at skew 0.5, and two other skews at load 5."""
+    if quick:
+        return [Setting(5, 0.5)]
+    return [*(Setting(load, 0.5) for load in (1, 2, 5, 10)), Setting(5, 0.0), Setting(5, 0.99)]
+
+
+def job_command(job: dict[str, Any]) -> list[str]:
+    """The process of an engine."""
+    return [sys.executable, "-m", "benchmarks.engines.overload_spark", json.dumps(job)]
+
+
+def measure(engine: str, setting: Setting, capacity: float, seconds: float) -> tuple[Seen, float]:
+    """One run: what a reader saw, and the peak of memory."""
+    home = CACHE / "overload" / f"{engine}-{setting.load:g}-{setting.skew:g}"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir(parents=True)
+    feed = {
+        "seed": "1",
+        "rowsPerSecond": f"{setting.load * capacity:.0f}",
+        "keys": str(KEYS),
+        "skew": str(setting.skew),
+        "arrivals": "poisson",
+    }
+    job = {
+        "engine": engine,
+        "feed": feed,
+        "cores": cores(),
+        "cost": COST_S,
+        "seconds": WARM_S + seconds + 5,
+        "table": str(home / "table"),
+        "checkpoint": str(home / "checkpoint"),
+    }
+    done = run(job_command(job), log=f"overload-{engine}")
+    return seen(home / "table", home / "checkpoint", feed, WARM_S, WARM_S + seconds), done.peak_mb
+
+
+def main() -> None:
+    """Run, print the table, draw the plot, write JSON."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--seconds", type=float, help="how long each run is looked at (default 120; --quick 25)")
+    parser.add_argument("--engines", default=",".join(ENGINES), help="which, separated by commas")
+    parser.add_argument("--loads", help="only these loads at skew 0.5, separated by commas")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw mean staleness over load")
+    given = parser.parse_args()
+    seconds = given.seconds or (25.0 if given.quick else 120.0)
+    engines = given.engines.split(",")
+    if given.quick and given.engines == ",".join(ENGINES):
+        engines = ["append", "deduplicate", "in-place"]
+    points = settings(given.quick)
+    if given.loads:
+        points = [Setting(float(load), 0.5) for load in given.loads.split(",")]
+    about = machine()
+    print(json.dumps(about))
+    told = run(job_command({"engine": "capacity", "cores": cores(), "cost": COST_S}), log="overload-capacity").said
+    capacity = float(told["rows_per_second"])
+    print(f"capacity: the map alone does {capacity:,.0f} rows/s on {cores()} cores")
+    rows: list[dict[str, Any]] = []
+    for point in points:
+        print(f"\nload {point.load:g} x, skew {point.skew:g}, {seconds:g} s looked at after {WARM_S:g} s")
+        print("  engine         mean s    p50 s    p99 s    max s  results/s  commits  peak MB")
+        for engine in engines:
+            result, peak = measure(engine, point, capacity, seconds)
+            rows.append(
+                {"work": "overload", "engine": engine, **dataclasses.asdict(point), **dataclasses.asdict(result)}
+                | {"peak_mb": round(peak), "capacity": capacity, "seconds": seconds}
+            )
+            print(
+                f"  {engine:<12} {result.mean:8.2f} {result.p50:8.2f} {result.p99:8.2f} {result.max:8.2f}"
+                f" {result.results_per_second:10.0f} {result.commits:8d} {peak:8.0f}",
+                flush=True,
+            )
+    if given.json:
+        given.json.write_text(json.dumps({"machine": about, "rows": rows}, indent=1))
+    if given.plot:
+        plot(rows, given.plot)
+    aims(rows)
+
+
+def aims(rows: list[dict[str, Any]]) -> None:
+    """Say which aims are met, by the best of this project's policies."""
+    at5 = {row["engine"]: row["mean"] for row in rows if row["load"] == 5 and row["skew"] == 0.5}
+    ours = [at5[name] for name in ENGINES[2:6] if name in at5]
+    print("\naims at load 5, skew 0.5")
+    for name, most in (("deduplicate", 1 / 2), ("append", 1 / 20)):
+        if ours and name in at5:
+            ratio = min(ours) / at5[name]
+            print(
+                f"  {'met   ' if ratio <= most else 'MISSED'} mean staleness / that of {name}: {ratio:.3f} (aim: ≤ {most:g})"
+            )
+
+
+def plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """Mean staleness over load, one line an engine."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
+    for engine in dict.fromkeys(row["engine"] for row in rows):
+        mine = sorted((row["load"], row["mean"]) for row in rows if row["engine"] == engine and row["skew"] == 0.5)
+        axes.plot(*zip(*mine, strict=True), marker="o", label=engine)
+    axes.set(xlabel="load (arrivals / capacity)", ylabel="mean staleness, s", yscale="log")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, ncols=2)
+    figure.savefig(path, dpi=150)
+    print(f"plotted: {path}")
+
+
+if __name__ == "__main__":
+    main()
