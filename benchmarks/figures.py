@@ -1,0 +1,64 @@
+"""The figures of the papers, shown again: ``python -m benchmarks.figures NAME [--quick] [--out FOLDER]``.
+
+Each figure is simulated, printed, drawn and checked. The exit code is 1 if a shape is not that of the paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .shapes import Figure
+from .tr620 import figure_5, figure_7, figure_9, figure_17
+from .tr620_theory import theory
+
+__all__ = ["FIGURES", "main"]
+
+FIGURES: dict[str, Callable[[bool], Figure]] = {
+    "tr620-5": figure_5,
+    "tr620-7": figure_7,
+    "tr620-9": figure_9,
+    "tr620-17": figure_17,
+    "tr620-theory": theory,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make figures; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.figures", description=__doc__)
+    parser.add_argument("name", nargs="*", help="all, or some of --list")
+    parser.add_argument("--list", action="store_true", help="print the names, one a line")
+    parser.add_argument(
+        "--quick", action="store_true", help="shorter runs, fewer seeds; nothing is written without --out"
+    )
+    parser.add_argument("--out", type=Path, help="where to write NAME.svg [default: docs/figures]")
+    parser.add_argument("--png", action="store_true", help="NAME.png too")
+    given = parser.parse_args(argv)
+    if given.list:
+        print("\n".join(FIGURES))
+        return 0
+    names = list(FIGURES) if given.name == ["all"] else given.name
+    unknown = [name for name in names if name not in FIGURES]
+    if unknown or not names:
+        parser.error(f"no figure {', '.join(unknown) or 'given'}; there are {', '.join(FIGURES)}, all")
+    out = given.out or (None if given.quick else Path(__file__).parent.parent / "docs" / "figures")
+    failed = False
+    for name in names:
+        figure = FIGURES[name](given.quick)
+        print(f"\n{name}: {figure.title}\n{figure.table()}")
+        if out is not None and figure.panels:
+            figure.draw(out / f"{name}.svg")
+            if given.png:
+                figure.draw(out / f"{name}.png")
+        for problem in figure.differs:
+            print(f"shape differs: {problem}")
+        if not figure.differs:
+            print("shape: as in the report")
+        failed |= bool(figure.differs)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
