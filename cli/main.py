@@ -145,6 +145,44 @@ def show(
 
 
 @app.command()
+def plan(
+    rate: Annotated[float, typer.Option(help="Rows per second that arrive.")],
+    keys: Annotated[int, typer.Option(min=1, help="How many keys there are.")],
+    cost: Annotated[str, typer.Option(metavar="DURATION", help="What processing one row costs, such as '0.5ms'.")],
+    skew: Annotated[float, typer.Option(min=0, help="How unevenly the keys are updated: Zipf's exponent; 0 is evenly.")] = 0.0,
+    fixed: Annotated[str, typer.Option(metavar="DURATION", help="What each batch costs besides. With it, rows are processed in batches.")] = "0s",
+    budget: Annotated[int | None, typer.Option(min=1, help="The most rows in a batch.  [dim]\\[default: 1; with --fixed, whatever waits][/dim]")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Only this policy: append, shed, fifo, in-place, linecutting or auto. Repeat it for more.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="TARGET", help="Such as 'p99 < 10 s'; the exit code is 1 if no policy meets it.")] = None,
+    long: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="How long to simulate.  [dim]\\[default: long enough][/dim]")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per policy.")] = 3,
+) -> None:  # fmt: skip
+    """Predict staleness per policy by simulation, before anything is built.
+
+    [bold]upstream plan --rate 10000 --keys 20000 --skew 0.5 --cost 0.5ms --fixed 0.5s --target "p99 < 10 s"[/bold]
+    """
+    from ..operators.staleness_target import StalenessTarget
+    from .plan import Question, duration, print_plan
+
+    fixed_us = duration(fixed, "--fixed")
+    question = Question(
+        rate=rate,
+        keys=keys,
+        skew=skew,
+        cost_us=duration(cost, "--cost"),
+        fixed_us=fixed_us,
+        budget=budget if budget is not None or fixed_us > 0 else 1,
+        policies=tuple(policy or ()),
+        duration_us=None if long is None else duration(long, "--for"),
+        seeds=seeds,
+    )
+    # Into a pipe goes the whole table, however wide.
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
+    if not print_plan(question, console, None if target is None else StalenessTarget.parse(target)):
+        raise typer.Exit(1)
+
+
+@app.command()
 def options() -> None:
     """List every option of the source and the sink, as Markdown (docs/options.md)."""
     from .reference import options_reference

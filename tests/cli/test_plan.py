@@ -1,0 +1,65 @@
+"""`upstream plan` as a person runs it."""
+
+import subprocess
+import sys
+
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; sys.argv[0] = 'upstream'; from upstream.cli.main import main; main()",
+    "plan",
+]
+
+
+def plan(*arguments):
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_a_table_with_a_line_per_policy():
+    done = plan("--rate", "50", "--keys", "10", "--cost", "0.1s", "--for", "20s", "--seeds", "2")
+    assert done.returncode == 0, done.stderr
+    assert "load 5.00" in done.stdout
+    for policy in ("append (grows)", "shed", "fifo", "in-place", "linecutting"):
+        assert sum(line.startswith(policy) for line in done.stdout.splitlines()) == 1
+
+
+def test_a_target_decides_the_exit_code():
+    question = (
+        "--rate",
+        "50",
+        "--keys",
+        "10",
+        "--cost",
+        "0.1s",
+        "--for",
+        "20s",
+        "--seeds",
+        "1",
+        "--policy",
+        "in-place",
+    )
+    met = plan(*question, "--target", "p99 < 3 s")
+    assert met.returncode == 0, met.stderr
+    assert "yes" in met.stdout
+    missed = plan(*question, "--target", "p99 < 100 ms")
+    assert missed.returncode == 1
+    assert "no" in missed.stdout
+
+
+def test_batches_with_a_fixed_cost():
+    done = plan("--rate", "1000", "--keys", "100", "--cost", "0.1ms", "--fixed", "0.5s", "--for", "20s", "--seeds", "1")
+    assert done.returncode == 0, done.stderr
+    assert "grows" not in done.stdout
+
+
+def test_nonsense_is_refused_in_a_sentence():
+    for arguments, said in (
+        (("--cost", "soon"), "--cost"),
+        (("--cost", "1ms", "--policy", "lifo"), "lifo"),
+        (("--cost", "0s"), "at least 1"),
+        (("--cost", "1ms", "--target", "p98 < 1 s"), "p98"),
+    ):
+        done = plan("--rate", "50", "--keys", "10", *arguments)
+        assert done.returncode == 2
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
