@@ -42,10 +42,7 @@ class Seen:
 
 def arrivals(options: dict[str, Any], checkpoint: Path, until_us: int) -> tuple[Int64s, Int64s]:
     """Keys and arrivals (microseconds) of all rows that had come by then, by the same seed as the feed's."""
-    offset = (checkpoint / "offsets" / "0").read_text()
-    found = re.search(r'\\*"origin_us\\*":\s*(\d+)', offset)
-    assert found, "the first offset does not say when the feed began"
-    origin = int(found.group(1))
+    origin = began_us(checkpoint)
     stream = SyntheticStream(
         SyntheticOptions(
             seed=int(options["seed"]),
@@ -61,6 +58,15 @@ def arrivals(options: dict[str, Any], checkpoint: Path, until_us: int) -> tuple[
     return key, np.concatenate([part.elapsed_us for part in parts]) + origin
 
 
+def began_us(checkpoint: Path) -> int:
+    """When the feed began, as the query's offsets say."""
+    for number in range(20):
+        offset = (checkpoint / "offsets" / str(number)).read_text()
+        if found := re.search(r'"origin_us": ?(\d+)', offset):
+            return int(found.group(1))
+    raise SystemExit(f"no offset in {checkpoint} says when the feed began")
+
+
 def seen(table: Path, checkpoint: Path, options: dict[str, Any], warm_s: float, until_s: float) -> Seen:
     """What the table showed from `warm_s` to `until_s` seconds after the feed began.
 
@@ -69,8 +75,7 @@ def seen(table: Path, checkpoint: Path, options: dict[str, Any], warm_s: float, 
     """
     from deltalake import DeltaTable
 
-    offset = (checkpoint / "offsets" / "0").read_text()
-    origin = int(re.search(r'\\*"origin_us\\*":\s*(\d+)', offset).group(1))  # type: ignore[union-attr]
+    origin = began_us(checkpoint)
     key, at = arrivals(options, checkpoint, origin + int(until_s * 1e6))
     order = np.lexsort((at, key))
     key, at = key[order], at[order]

@@ -12,6 +12,12 @@ from ..conf.errors import OptionError
 __all__ = ["BatchCost", "allot", "auto_budget"]
 
 
+# What a batch of Spark costs at least, as a first guess.
+_FIXED_S = 0.5
+# So many batches that guess counts for.
+_ANCHOR = 1.0
+
+
 @dataclasses.dataclass(frozen=True)
 class BatchCost:
     """A running estimate of ``seconds = fixed + per_row * rows`` of a batch, by least squares that forget.
@@ -28,17 +34,19 @@ class BatchCost:
     rows2: float = 0.0
     rows_seconds: float = 0.0
 
-    def seen(self, rows: int, seconds: float, keep: float = 0.8) -> BatchCost:
+    def seen(self, rows: int, seconds: float, keep: float = 0.9) -> BatchCost:
         """The estimate after one more batch.
 
-        A batch that took more than twice, or less than half, of what was foretold says that rows cost something else from now on: all
-        before it is forgotten, but for the fixed cost. Otherwise old and new batches together would look like a larger fixed cost.
+        A batch that took more than twice, or less than half, of what was foretold says that something costs another amount from now on: the fixed part, if it had fewer
+        rows than those before, else each row. All that was seen before is forgotten but for the other of the two; else old and new
+        batches together would show a mixture that never was.
         """
         if rows <= 0 or seconds <= 0:
             return self
         if self.weight and not 0.5 < seconds / max(self.foretell(rows), 1e-9) < 2:
-            fixed = min(self.fixed, seconds)
-            return BatchCost(2.0, rows, fixed + seconds, float(rows) * rows, rows * seconds)
+            fewer = rows < 0.9 * self.rows / self.weight
+            fixed = max(seconds - self.per_row * rows, 0.0) if fewer else min(self.fixed, seconds)
+            return _two_points(fixed, rows, seconds)
         return BatchCost(
             keep * self.weight + 1,
             keep * self.rows + rows,
@@ -49,19 +57,20 @@ class BatchCost:
 
     @property
     def per_row(self) -> float:
-        """Seconds for each further row; while all batches were alike, their whole time divided by their rows."""
+        """Seconds for each further row, by the line through the batches seen and an empty one of half a second."""
         if not self.weight:
             return 0.0
-        spread = self.weight * self.rows2 - self.rows**2
-        plain = self.seconds / self.rows
-        if spread <= 1e-3 * self.rows**2:
-            return plain
-        return min(max((self.weight * self.rows_seconds - self.rows * self.seconds) / spread, plain * 1e-3), plain)
+        weight, seconds = self.weight + _ANCHOR, self.seconds + _ANCHOR * _FIXED_S
+        spread = weight * self.rows2 - self.rows**2
+        return min(max((weight * self.rows_seconds - self.rows * seconds) / spread, 1e-9), self.seconds / self.rows)
 
     @property
     def fixed(self) -> float:
-        """Seconds of a batch without a row."""
-        return max((self.seconds - self.per_row * self.rows) / self.weight, 0.0) if self.weight else 0.0
+        """Seconds of a batch without a row. Never 0, however batches scatter: that would make the least of them look best."""
+        if not self.weight:
+            return 0.0
+        weight, seconds = self.weight + _ANCHOR, self.seconds + _ANCHOR * _FIXED_S
+        return max((seconds - self.per_row * self.rows) / weight, 0.1 * min(_FIXED_S, self.seconds / self.weight))
 
     def foretell(self, rows: int) -> float:
         """Seconds that a batch of so many rows would take."""
@@ -70,6 +79,11 @@ class BatchCost:
     def to_json(self) -> dict[str, Any]:
         """A JSON value; its members are the arguments of the class."""
         return dataclasses.asdict(self)
+
+
+def _two_points(fixed: float, rows: int, seconds: float) -> BatchCost:
+    """The estimate that goes through an empty batch of `fixed` seconds and this one."""
+    return BatchCost(2.0, rows, fixed + seconds, float(rows) * rows, rows * seconds)
 
 
 def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | None) -> int:
@@ -88,7 +102,7 @@ def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | No
     Returns
     -------
     int
-        At least 1, at most twice and at least a quarter of the last one.
+        At least 1, at most twice and at least half of the last one.
 
     Notes
     -----
@@ -104,7 +118,7 @@ def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | No
         wanted = (duration_s - cost.fixed) / per_row
         if wanted < 1:  # the fixed cost alone takes longer: as many rows as double it, or nothing would ever get done
             wanted = cost.fixed / per_row
-    return max(1, round(min(max(wanted, last / 4), last * 2)))
+    return max(1, round(min(max(wanted, last / 2), last * 2)))
 
 
 def allot(budget: int | None, places: Sequence[Sequence[Sequence[int]]], shares: int) -> list[int | None]:

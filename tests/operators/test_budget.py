@@ -1,6 +1,7 @@
 """The budget finds the least staleness and does not swing; a budget is divided so that the oldest are served first."""
 
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -35,9 +36,24 @@ def test_a_cost_that_jumps_tenfold_is_followed_without_swinging(duration_s):
     assert max(late) < 1.3 * min(late)
 
 
+@given(st.integers(0, 1000), st.floats(0.1, 3), st.sampled_from([1e-6, 1e-5, 1e-4, 1e-3, 1e-2]))
+def test_noise_does_not_make_the_budget_collapse(seed, fixed, per_row):
+    generator = random.Random(seed)
+    cost, budget, pending = BatchCost(), 2000, 20_000
+    best = min(math.sqrt(pending * fixed / per_row), pending)
+    seen = []
+    for _ in range(60):
+        rows = min(budget, pending)
+        cost = cost.seen(rows, (fixed + per_row * rows) * generator.uniform(0.8, 1.25))
+        budget = auto_budget(cost, budget, pending, None)
+        seen.append(budget)
+    assert best / 10 <= min(seen[10:])
+    assert max(seen[10:]) <= 10 * best
+
+
 def test_no_batch_is_larger_than_what_waits_or_smaller_than_one_row():
     cost = BatchCost().seen(10, 1.0).seen(20, 1.01)
-    assert auto_budget(cost, 100, 60, None) == 60
+    assert auto_budget(cost, 100, 60, None) <= 60
     assert auto_budget(BatchCost().seen(1, 100.0), 1, 10, 0.1) >= 1
 
 
