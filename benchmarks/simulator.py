@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Sequence
 
 import numpy as np
+
 from upstream.datasource.connectors.synthetic.arrivals import synthetic_arrivals
 from upstream.datasource.connectors.synthetic.stream import Recipe
 from upstream.operators.queue.monitor import StatisticsMonitor
