@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from upstream.datasource.connectors.synthetic.options import SyntheticOptions
 from upstream.datasource.connectors.synthetic.stream import Place, SyntheticStream
@@ -111,7 +112,7 @@ def seen(table: Path, checkpoint: Path, options: dict[str, Any], warm_s: float, 
         if rows.num_rows == 0:
             continue
         number = rows.column("key").to_numpy()
-        time = rows.column("time").cast("timestamp[us, tz=UTC]").cast("int64").to_numpy()
+        time = rows.column("time").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_numpy()
         changed = time > shown[number]
         if committed_us >= origin + warm_s * 1e6:
             results += int(changed.sum())
