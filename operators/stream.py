@@ -205,9 +205,10 @@ class UpdateStream:
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructType
 
+        from .shards.messages import ShardPlan
         from .shards.pack import PACKED_DDL, pack, unpack
         from .shards.processor import QueueProcessor
-        from .shards.queue_shard import INTERVAL, WEIGHT, ShardPlan
+        from .shards.queue_shard import INTERVAL, WEIGHT
         from .shards.ticks import TickSource
 
         if policy not in POLICIES:

@@ -49,10 +49,14 @@ class Updates:
 
 @dataclasses.dataclass
 class Cells:
-    """Struct of arrays of one length; a row of it is what is known of one location."""
+    """Struct of arrays of one length; a row of it is what is known of one location.
+
+    `serial` numbers rows as they come; `place` and then `turn`, the serial of the row that took the place, are the order of service.
+    """
 
     number: Int64s
     serial: Int64s
+    turn: Int64s
     place: Int64s
     time: Int64s
     arrival: Int64s

@@ -6,7 +6,6 @@ goes, and whether rows are dropped on arrival. Places are arrival times, so that
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
@@ -18,8 +17,9 @@ from .cells import PENDING, RESTING, SHED, Cells, Updates
 from .keys import Found, KeyIndex, ties_within
 from .monitor import StatisticsMonitor
 from .pages import OnDemandPages
+from .results import Dequeued, Enqueued, pairs
 
-__all__ = ["POLICIES", "Dequeued", "Enqueued", "Policy", "UpdateQueue"]
+__all__ = ["POLICIES", "Policy", "UpdateQueue"]
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -31,59 +31,6 @@ _ONE_PER_KEY = ("fifo", "in-place", "linecutting")
 # Places of keys that have cut the line: before all others, among themselves by arrival.
 _FRONT = -(1 << 61)
 _VERSION = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Enqueued:
-    """What became of a batch of arriving rows.
-
-    Attributes
-    ----------
-    rows, locations : int64 arrays of one length
-        Rows of the batch that wait now, and where the caller is to put them.
-    ties : int64 array of shape (pairs, 2)
-        A row of the batch, and the location of the pending row that it replaces at the very same event time.
-    batch_ties : int64 array of shape (pairs, 2)
-        Two rows of the batch with one key and time: the one that stays, the one that goes.
-    superseded : int
-        Updates that will not be delivered because a newer one of their key is.
-    older : int
-        Of these, rows that arrived after a newer one of their key had (late within the queue).
-    shed : int
-        Rows dropped by random shedding.
-    """
-
-    rows: Int64s
-    locations: Int64s
-    ties: Int64s
-    batch_ties: Int64s
-    superseded: int = 0
-    older: int = 0
-    shed: int = 0
-
-    @classmethod
-    def nothing(cls) -> Enqueued:
-        """What becomes of no rows."""
-        return cls(_none(), _none(), _pairs(), _pairs())
-
-
-@dataclasses.dataclass(frozen=True)
-class Dequeued:
-    """Rows to be processed, in the order of service.
-
-    Attributes
-    ----------
-    locations : int64 array of length rows
-        Where they lie. Take them from there before the next enqueue.
-    cells : Cells
-        What is known of each.
-    superseded : int
-        Updates given up in this dequeue, when `auto` found more than the budget.
-    """
-
-    locations: Int64s
-    cells: Cells
-    superseded: int = 0
 
 
 class UpdateQueue:
@@ -280,7 +227,7 @@ class UpdateQueue:
 
     def _append(self, batch: Updates, number: Int64s) -> Enqueued:
         locations = self._store(self._cells_of(batch, np.arange(len(batch.arrival)), number))
-        return Enqueued(np.arange(len(locations)), locations, _pairs(), _pairs())
+        return Enqueued(np.arange(len(locations)), locations, pairs(), pairs())
 
     def _append_some(self, batch: Updates, found: Found, drop: float) -> Enqueued:
         """AQ-RLS: a dropped row leaves a cell that says since when its key is stale, for the key's next admitted row to take over."""
@@ -318,7 +265,7 @@ class UpdateQueue:
         locations = self._store(cells)
         ghosts = cells.state == SHED
         self._index.put(cells.number[ghosts], locations[ghosts])
-        return Enqueued(stays, locations, _pairs(), _pairs(), shed=int(dropped.sum()))
+        return Enqueued(stays, locations, pairs(), pairs(), shed=int(dropped.sum()))
 
     def _update(self, batch: Updates, found: Found, now_us: int) -> Enqueued:
         n, keys = len(batch.arrival), len(found.location)
@@ -340,7 +287,7 @@ class UpdateQueue:
         state = np.full(len(old), -1, dtype=np.int8)
         state[there] = self._cells.state[old[there]]
         pending = state == PENDING
-        cells.place = self._places(batch, found, pending[_inverse(code, keys)], code, cells)
+        self._places(batch, found, pending[_inverse(code, keys)], code, cells)
         # A row older than the one that waits, or that was served last, never replaces it.
         older, tied = np.zeros((2, len(old)), dtype=np.bool_)
         if time is not None:
@@ -352,7 +299,8 @@ class UpdateQueue:
         cells.ready_at_us[there] = self._cells.ready_at_us[old[there]]
         stays = pending & older  # the waiting row remains, and stands for the arriving one too
         kept = old[stays]
-        self._cells.place[kept] = cells.place[stays] if self.policy != "fifo" else self._cells.place[kept]
+        if self.policy != "fifo":
+            self._cells.place[kept], self._cells.turn[kept] = cells.place[stays], cells.turn[stays]
         self._cells.first_arrival[kept], self._cells.covered[kept] = cells.first_arrival[stays], cells.covered[stays]
         written = ~older
         fresh = written & ~there
@@ -363,7 +311,7 @@ class UpdateQueue:
         self._waiting += int((written & ~pending).sum())
         arrived = n if batch.covered is None else int(batch.covered.sum())
         superseded = arrived - int((written & ~pending).sum())
-        ties = np.stack([newest.rows[tied], old[tied]], axis=1) if tied.any() else _pairs()
+        ties = np.stack([newest.rows[tied], old[tied]], axis=1) if tied.any() else pairs()
         return Enqueued(
             newest.rows[written],
             locations[written],
@@ -373,34 +321,36 @@ class UpdateQueue:
             older=int(older.sum()),
         )
 
-    def _places(self, batch: Updates, found: Found, pending: Mask, code: Int64s, cells: Cells) -> Int64s:
-        """The place of each key's row; `pending` is by code, the result by `code`."""
+    def _places(self, batch: Updates, found: Found, pending: Mask, code: Int64s, cells: Cells) -> None:
+        """Give each key's row its place; `pending` is by code, `cells` are in the order of `code`."""
         if self.policy == "fifo":
-            return cells.arrival
-        codes, arrival = found.codes, batch.arrival
+            return
+        codes, keys, n = found.codes, len(found.location), len(batch.arrival)
+        arrival = batch.arrival if batch.first_arrival is None else batch.first_arrival
         # A key that waits keeps its place; a new one stands where its first row of this batch arrived.
-        place = np.full(len(found.location), np.iinfo(np.int64).max, dtype=np.int64)
+        first = np.zeros(keys, dtype=np.int64)
+        first[codes[::-1]] = np.arange(n)[::-1]
+        turn = self._serial - n + first
+        place = np.full(keys, np.iinfo(np.int64).max, dtype=np.int64)
         np.minimum.at(place, codes, arrival)
-        place[pending] = self._cells.place[found.location[pending]]
+        at = found.location[pending]
+        place[pending], turn[pending] = self._cells.place[at], self._cells.turn[at]
         if self.policy != "in-place":
-            first = np.zeros(len(codes), dtype=np.bool_)
-            seen = np.full(len(place), -1, dtype=np.int64)
-            seen[codes[::-1]] = np.arange(len(codes))[::-1]
-            first[seen] = True
-            residents = self._waiting + np.cumsum(first & ~pending[codes])
-            slow = self.monitor.slow(found.number[codes], residents)
-            cut = np.full(len(place), np.iinfo(np.int64).max, dtype=np.int64)
-            np.minimum.at(cut, codes[slow], arrival[slow])
-            cutting = cut != np.iinfo(np.int64).max
+            newcomers = np.zeros(n, dtype=np.bool_)
+            newcomers[first[~pending]] = True
+            slow = self.monitor.slow(found.number[codes], self._waiting + np.cumsum(newcomers))
+            cut = np.full(keys, n, dtype=np.int64)
+            np.minimum.at(cut, codes[slow], np.flatnonzero(slow))
             # Who has cut the line already stays where it is: no slow updater overtakes another that came before.
-            place[cutting] = np.minimum(place[cutting], _FRONT + cut[cutting])
-        return place[code]
+            cutting = np.flatnonzero((cut < n) & (place >= 0))
+            place[cutting], turn[cutting] = _FRONT + arrival[cut[cutting]], self._serial - n + cut[cutting]
+        cells.place, cells.turn = place[code], turn[code]
 
     def _cells_of(self, batch: Updates, rows: Int64s, number: Int64s) -> Cells:
         """Cells of some of the batch's rows; their place is the tail."""
         cells = Cells.empty(len(rows))
         cells.number[:] = number
-        cells.serial[:] = self._serial + rows
+        cells.serial[:] = cells.turn[:] = self._serial + rows
         cells.arrival[:] = cells.place[:] = batch.arrival[rows]
         cells.time[:] = 0 if batch.time is None else batch.time[rows]
         cells.first_arrival[:] = (batch.arrival if batch.first_arrival is None else batch.first_arrival)[rows]
@@ -417,19 +367,19 @@ class UpdateQueue:
         return waiting[self._cells.ready_at_us[waiting] <= now_us]
 
     def _next(self, ready: Int64s, n: int, now_us: int) -> Int64s:
-        """The `n` first in the order of service; equal places by time of arrival, then by location."""
+        """The `n` first in the order of service; equal places by who took theirs first."""
         place = self._cells.place[ready]
         weight = self._cells.weight[ready]
         if self.policy not in ("append", "shed", "fifo") and np.any(weight != weight[:1]):
             # Staleness counts `weight` times: the largest weighted age first, those who cut the line before all (tr620 §5.2).
             age = weight * (now_us - self._cells.first_arrival[ready])
-            order = np.lexsort((self._cells.serial[ready], -age, place >= 0))[:n]
+            order = np.lexsort((self._cells.turn[ready], -age, place >= 0))[:n]
             return ready[order]
         if n < len(ready):
             last = np.partition(place, n - 1)[n - 1] if n > 0 else _FRONT * 2
             near = np.flatnonzero(place <= last)
             ready, place = ready[near], place[near]
-        order = np.lexsort((self._cells.serial[ready], place))[:n]
+        order = np.lexsort((self._cells.turn[ready], place))[:n]
         return ready[order]
 
     def _wake(self, now_us: int) -> None:
@@ -453,7 +403,12 @@ class UpdateQueue:
         place = np.full(len(found.location), np.iinfo(np.int64).max, dtype=np.int64)
         np.minimum.at(place, found.codes, self._cells.place[waiting])
         kept = waiting[newest.rows]
-        self._cells.place[kept] = place[found.codes[newest.rows]]
+        turn = np.full(len(place), np.iinfo(np.int64).max, dtype=np.int64)
+        np.minimum.at(turn, found.codes, self._cells.turn[waiting])
+        self._cells.place[kept], self._cells.turn[kept] = (
+            place[found.codes[newest.rows]],
+            turn[found.codes[newest.rows]],
+        )
         self._cells.first_arrival[kept], self._cells.covered[kept] = newest.first_arrival_us, newest.covered
         gone = np.setdiff1d(np.flatnonzero(self.pages.held), kept)
         self.pages.free(gone)
@@ -487,11 +442,3 @@ def _inverse(code: Int64s, keys: int) -> Int64s:
     inverse = np.zeros(keys, dtype=np.int64)
     inverse[code] = np.arange(len(code))
     return inverse
-
-
-def _none() -> Int64s:
-    return np.empty(0, dtype=np.int64)
-
-
-def _pairs() -> Int64s:
-    return np.empty((0, 2), dtype=np.int64)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..budget import BatchCost, allot, auto_budget
-from .queue_shard import Control, ShardReport
+from .messages import Control, ShardReport
 from .reports import read_reports
 
 __all__ = ["Planner"]

@@ -9,7 +9,8 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from .frames import to_frame
-from .queue_shard import Control, QueueShard, ShardPlan
+from .messages import Control, ShardPlan
+from .queue_shard import QueueShard
 from .reports import write_report
 
 __all__ = ["QueueProcessor"]

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable
 
-from .queue_shard import ShardReport
+from .messages import ShardReport
 
 __all__ = ["read_reports", "write_report"]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
 from upstream.operators.budget import BatchCost, allot, auto_budget, check_budget
+from upstream.operators.shards.messages import ShardReport
 from upstream.operators.shards.planning import Planner
-from upstream.operators.shards.queue_shard import ShardReport
 
 
 def settle(fixed, per_row, pending, duration_s, batches, cost=None, budget=2000):

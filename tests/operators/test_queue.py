@@ -110,7 +110,8 @@ def test_queue_does_what_the_table_of_policies_says(policy, hashed, batches):
     for arriving, budget in batches:
         keys = np.array([key for key, _ in arriving], dtype=np.int64)
         time = np.array([time for _, time in arriving], dtype=np.int64)
-        arrival = now + np.arange(len(arriving), dtype=np.int64)
+        # Rows of one instant keep the order in which they came.
+        arrival = now + np.arange(len(arriving), dtype=np.int64) // 3
         now += len(arriving)
         batch = rows.updates(keys, time, arrival) if hashed else Updates(keys, time, arrival)
         took = queue.enqueue(batch, now)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from upstream.conf.errors import CheckpointError
 from upstream.frames.system import SYSTEM, system_array
 from upstream.operators.shards.frames import from_frame, to_frame
-from upstream.operators.shards.queue_shard import Control, QueueShard, ShardPlan
+from upstream.operators.shards.messages import Control, ShardPlan
+from upstream.operators.shards.queue_shard import QueueShard
 from upstream.operators.shards.store import DictStore
 
 
