@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from upstream.datasource.connectors.synthetic.arrivals import synthetic_arrivals
 from upstream.datasource.connectors.synthetic.options import SyntheticOptions
-from upstream.datasource.connectors.synthetic.stream import Place, SyntheticStream
 
 __all__ = ["Seen", "arrivals", "seen"]
 
@@ -44,19 +44,15 @@ class Seen:
 def arrivals(options: dict[str, Any], checkpoint: Path, until_us: int) -> tuple[Int64s, Int64s]:
     """Keys and arrivals (microseconds) of all rows that had come by then, by the same seed as the feed's."""
     origin = began_us(checkpoint)
-    stream = SyntheticStream(
-        SyntheticOptions(
-            seed=int(options["seed"]),
-            rows_per_second=float(options["rowsPerSecond"]),
-            keys=int(options["keys"]),
-            skew=float(options["skew"]),
-            arrivals=options["arrivals"],
-        ).recipe()
-    )
-    end = stream.take(Place(), until_us - origin)
-    parts = list(stream.between(Place(), end))
-    key = np.concatenate([part.key() for part in parts])
-    return key, np.concatenate([part.elapsed_us for part in parts]) + origin
+    recipe = SyntheticOptions(
+        seed=int(options["seed"]),
+        rows_per_second=float(options["rowsPerSecond"]),
+        keys=int(options["keys"]),
+        skew=float(options["skew"]),
+        arrivals=options["arrivals"],
+    ).recipe()
+    at, key = synthetic_arrivals(recipe, until_us - origin)
+    return key, at + origin
 
 
 def began_us(checkpoint: Path) -> int:

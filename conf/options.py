@@ -30,6 +30,7 @@ __all__ = [
     "parsed",
     "positive_float",
     "positive_int",
+    "quoted",
     "text",
     "whole",
 ]
@@ -238,6 +239,11 @@ def parse_options(
             hint="correct the option" + ("s" if len(problems) > 1 else "") + "; docs/options.md lists all of them",
         )
     return [group(**values[group]) for group in groups]
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark reads it literally, whatever dots and backticks are in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _fields(group: type) -> list[dataclasses.Field[Any]]:

@@ -13,7 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["SYSTEM", "SYSTEM_DDL", "SYSTEM_TYPE", "TIMESTAMP", "system_array", "system_field", "with_system_ddl"]
+__all__ = [
+    "SYSTEM",
+    "SYSTEM_DDL",
+    "SYSTEM_TYPE",
+    "TIMESTAMP",
+    "punctuation_mask",
+    "standing_for",
+    "system_array",
+    "system_field",
+    "with_system_ddl",
+]
 
 SYSTEM = "_upstream"
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -79,3 +89,21 @@ def system_field(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray
     import pyarrow.compute as pc
 
     return pc.struct_field(table.column(SYSTEM), [name])
+
+
+def punctuation_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:
+    """Which rows are punctuation; a row that does not say is none."""
+    import pyarrow.compute as pc
+
+    return pc.fill_null(system_field(table, "punctuation"), False)
+
+
+def standing_for(rows: pa.Table, first_arrival_us: Int64s, covered: Int64s) -> pa.Table:
+    """The rows, saying that they stand for updates of which the oldest arrived then, and for how many."""
+    place = rows.schema.get_field_index(SYSTEM)
+    kind = rows.schema.field(SYSTEM).type
+    parts = {field.name: system_field(rows, field.name).combine_chunks() for field in kind}
+    parts["first_arrival"] = pa.array(first_arrival_us).view(TIMESTAMP).cast(kind.field("first_arrival").type)
+    parts["covered"] = pa.array(covered)
+    system = pa.StructArray.from_arrays(list(parts.values()), fields=list(kind))
+    return rows.set_column(place, rows.schema.field(SYSTEM), pa.chunked_array([system], kind))

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal, cast
 import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
+from ..conf.options import quoted
 from ..conf.session import make_known
 from ..conf.units import parse_duration_us
-from ..frames.system import SYSTEM
+from ..frames.system import SYSTEM, punctuation_mask
 from .budget import check_budget
-from .queue.queue import POLICIES, Policy
+from .queue.queue import Policy, check_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -106,7 +107,7 @@ class UpdateStream:
                 expected="new columns under other names: the key and the time of a row do not change",
                 hint="rename the column, or begin a new stream with UpdateStream(df, key=…, time=…)",
             )
-        kept = [F.col(f"`{name}`") for name in fixed if name != SYSTEM]
+        kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
         return self._with(self.df.select(*kept, *own, F.col(SYSTEM)))
 
     project = select
@@ -211,8 +212,7 @@ class UpdateStream:
         from .shards.queue_shard import INTERVAL, WEIGHT
         from .shards.ticks import TickSource
 
-        if policy not in POLICIES:
-            raise OptionError(f"the policy {policy!r} is unknown", expected="one of " + ", ".join(POLICIES))
+        check_policy(policy)
         check_budget(budget)
         if shards < 1:
             raise OptionError(f"shards={shards}", expected="at least 1")
@@ -249,8 +249,8 @@ class UpdateStream:
             "shards": str(shards),
             "auto": str(auto).lower(),
             **({} if plan.budget is None else {"budget": str(plan.budget)}),
-            **({} if batch_duration is None else {"durations": str(_seconds("batch_duration", batch_duration))}),
-            **({} if plan.cost_s is None else {"costs": str(plan.cost_s)}),
+            **({} if batch_duration is None else {"duration": str(_seconds("batch_duration", batch_duration))}),
+            **({} if plan.cost_s is None else {"cost": str(plan.cost_s)}),
         }
         ticks = session.readStream.format("upstream_ticks").options(**options).load()
         served = (
@@ -285,7 +285,7 @@ def _mapped(
         for batch in batches:
             for start in range(0, batch.num_rows, most):
                 part = batch.slice(start, most)
-                mark = pc.fill_null(pc.struct_field(part.column(SYSTEM), ["punctuation"]), False)
+                mark = punctuation_mask(part)
                 rows = part.filter(pc.invert(mark))
                 if rows.num_rows:
                     given = rows.drop_columns([SYSTEM])

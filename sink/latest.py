@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import OptionError
+from ..conf.options import quoted
 from ..conf.session import make_known
 from ..frames.system import SYSTEM
 from .options import absolute_location
@@ -166,7 +167,7 @@ def _observed(df: DataFrame, time: str | None) -> DataFrame:
         F.min(F.when(~mark, F.unix_micros(F.col(f"{SYSTEM}.first_arrival")))).alias("oldest_arrival_us"),
     ]
     if time is not None:
-        bound = F.when(mark, F.col(_quoted(time)))
+        bound = F.when(mark, F.col(quoted(time)))
         metrics += [F.min(bound).alias("bound_low"), F.max(bound).alias("bound_high")]
     return df.observe(METRICS, *metrics)
 
@@ -174,7 +175,7 @@ def _observed(df: DataFrame, time: str | None) -> DataFrame:
 def _bucket(key: Sequence[str], buckets: int) -> Column:
     from pyspark.sql import functions as F
 
-    return F.pmod(F.hash(*[F.col(_quoted(name)) for name in key]), F.lit(buckets))
+    return F.pmod(F.hash(*[F.col(quoted(name)) for name in key]), F.lit(buckets))
 
 
 def _tasks(session: SparkSession, buckets: int, partitions: int | None) -> int:
@@ -190,10 +191,6 @@ def _default_checkpoint(session: SparkSession, path: str) -> dict[str, str]:
     location = absolute_location(path)
     name = f"{os.path.basename(location)}-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
     return {"checkpointLocation": f"{root.rstrip('/')}/{name}"}
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _listed(name: str) -> str:

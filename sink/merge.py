@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 
 from ..conf.errors import MalformedRowError
 from ..frames.newest import NewestPerKey, key_codes
-from ..frames.system import SYSTEM
+from ..frames.order import ordered
+from ..frames.system import SYSTEM, punctuation_mask
 from .files import conform
 from .layout import SEQ, Layout
 
@@ -30,7 +31,6 @@ __all__ = [
     "concat_pending",
     "contest",
     "later_bound",
-    "order_code",
 ]
 
 Int64s = npt.NDArray[np.int64]
@@ -84,16 +84,16 @@ class Pending:
         """The newest row of each key, standing for all of the key's rows."""
         if self.rows.num_rows == 0:
             return self
-        ordered = self._in_arrival_order(layout)
-        codes, size = key_codes([ordered.rows.column(name) for name in layout.key])
-        time = None if layout.time is None else order_code(ordered.rows.column(layout.time))
-        first = 0 if ordered.first_arrival_us is None else ordered.first_arrival_us
-        chosen = NewestPerKey(codes, size, time, first, ordered.covered)
-        kept = ordered if len(chosen.rows) == ordered.rows.num_rows else ordered.take(chosen.rows)
+        arrived = self._in_arrival_order(layout)
+        codes, size = key_codes([arrived.rows.column(name) for name in layout.key])
+        time = None if layout.time is None else ordered(arrived.rows.column(layout.time))
+        first = 0 if arrived.first_arrival_us is None else arrived.first_arrival_us
+        chosen = NewestPerKey(codes, size, time, first, arrived.covered)
+        kept = arrived if len(chosen.rows) == arrived.rows.num_rows else arrived.take(chosen.rows)
         return Pending(
             kept.rows,
             kept.arrival_us,
-            None if ordered.first_arrival_us is None else chosen.first_arrival_us,
+            None if arrived.first_arrival_us is None else chosen.first_arrival_us,
             chosen.covered,
         )
 
@@ -145,7 +145,7 @@ class Incoming:
         table = pa.Table.from_batches([batch])
         system = table.column(SYSTEM) if SYSTEM in table.column_names else None
         if system is not None:
-            marks = pc.fill_null(pc.struct_field(system, ["punctuation"]), False)
+            marks = punctuation_mask(table)
             if pc.any(marks).as_py():
                 self._punctuate(table.filter(marks))
                 table = table.filter(pc.invert(marks))
@@ -247,25 +247,14 @@ def contest(base: pa.Table, new: pa.Table, layout: Layout) -> Contest:
     met = np.flatnonzero(rival >= 0)
     won = np.ones(new.num_rows, dtype=np.bool_)
     if layout.time is not None and len(met):
-        old_time = order_code(base.column(layout.time))[rival[met]]
-        new_time = order_code(new.column(layout.time))[met]
+        old_time = ordered(base.column(layout.time))[rival[met]]
+        new_time = ordered(new.column(layout.time))[met]
         old_seq, new_seq = seq_of(base)[rival[met]], seq_of(new)[met]
         # A batch without the system column does not know the order of arrival: it came after what is in the table.
         won[met] = (new_time > old_time) | ((new_time == old_time) & ((new_seq == _NO_SEQ) | (new_seq >= old_seq)))
     stays = np.ones(count, dtype=np.bool_)
     stays[rival[met][won[met]]] = False
     return Contest(stays, won)
-
-
-def order_code(column: pa.ChunkedArray) -> Int64s:
-    """Numbers in the order of a time column's values, which are not null."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        bits = (column.to_numpy().astype(np.float64) + 0.0).view(np.int64)
-        return np.where(bits < 0, bits ^ np.iinfo(np.int64).max, bits)
-    if pa.types.is_date32(kind):
-        return column.cast(pa.int32()).to_numpy().astype(np.int64)
-    return column.cast(pa.int64()).to_numpy()
 
 
 def seq_of(table: pa.Table) -> Int64s:

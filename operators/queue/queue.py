@@ -19,7 +19,7 @@ from .monitor import StatisticsMonitor
 from .pages import OnDemandPages
 from .results import Dequeued, Enqueued, pairs
 
-__all__ = ["POLICIES", "Policy", "UpdateQueue"]
+__all__ = ["POLICIES", "Policy", "UpdateQueue", "check_policy"]
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -31,6 +31,18 @@ _ONE_PER_KEY = ("fifo", "in-place", "linecutting")
 # Places of keys that have cut the line: before all others, among themselves by arrival.
 _FRONT = -(1 << 61)
 _VERSION = 1
+
+
+def check_policy(policy: str) -> None:
+    """Refuse what is no policy.
+
+    Raises
+    ------
+    OptionError
+        Naming those there are.
+    """
+    if policy not in POLICIES:
+        raise OptionError(f"the policy {policy!r} is unknown", expected="one of " + ", ".join(POLICIES))
 
 
 class UpdateQueue:
@@ -71,8 +83,7 @@ class UpdateQueue:
         page_slots: int = 1024,
         seed: int = 0,
     ) -> None:
-        if policy not in POLICIES:
-            raise OptionError(f"the policy {policy!r} is unknown", expected="one of " + ", ".join(POLICIES))
+        check_policy(policy)
         self.policy: Policy = policy
         self.monitor = monitor or StatisticsMonitor()
         self.pages = OnDemandPages(page_slots)

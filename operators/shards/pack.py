@@ -12,7 +12,7 @@ from ...conf.errors import SchemaError
 from ...frames.buckets import bucket_of
 from ...frames.newest import NewestPerKey, key_codes
 from ...frames.order import ordered
-from ...frames.system import SYSTEM, TIMESTAMP, system_field
+from ...frames.system import SYSTEM, TIMESTAMP, punctuation_mask, standing_for
 from .frames import from_frame, to_frame
 
 __all__ = ["PACKED_DDL", "pack", "unpack"]
@@ -69,7 +69,7 @@ def unpack(schema: pa.Schema, drop: Sequence[str]) -> Callable[[Batches], Batche
 def _frames(table: pa.Table, key: Sequence[str], shards: int, newest_by: str | None, coalesce: bool) -> Batches:
     if table.num_rows == 0:
         return
-    mark = pc.fill_null(system_field(table, "punctuation"), False)
+    mark = punctuation_mask(table)
     punctuation = table.filter(mark)
     rows = table.filter(pc.invert(mark)) if punctuation.num_rows else table
     for name in key:
@@ -116,13 +116,4 @@ def _newest(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> pa.Tab
     newest = NewestPerKey(codes, size, time, first_us, covered)
     if len(newest.rows) == rows.num_rows:
         return rows
-    kept = rows.take(pa.array(newest.rows))
-    struct = kept.column(SYSTEM).combine_chunks()
-    fields = dict(zip((field.name for field in struct.type), struct.flatten(), strict=True))
-    fields["first_arrival"] = (
-        pa.array(newest.first_arrival_us).view(TIMESTAMP).cast(struct.type.field("first_arrival").type)
-    )
-    fields["covered"] = pa.array(newest.covered)
-    column = pa.StructArray.from_arrays(list(fields.values()), fields=list(struct.type))
-    at = kept.schema.get_field_index(SYSTEM)
-    return kept.set_column(at, kept.schema.field(SYSTEM), pa.chunked_array([column]))
+    return standing_for(rows.take(pa.array(newest.rows)), newest.first_arrival_us, newest.covered)

@@ -43,7 +43,7 @@ class Planner:
     def of(cls, options: Mapping[str, str]) -> Planner:
         """A planner from the options that the fluent stream gives."""
         folder = options["feedback"]
-        budget, duration, cost = options.get("budget"), options.get("durations"), options.get("costs")
+        budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
         return cls(
             int(options["shards"]),
             lambda: read_reports(folder),

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ...conf.errors import CheckpointError
 from ...frames.buckets import spark_hash
 from ...frames.order import in_order, ordered
-from ...frames.system import SYSTEM, TIMESTAMP, system_array, system_field
+from ...frames.system import SYSTEM, TIMESTAMP, punctuation_mask, standing_for, system_array, system_field
 from ..queue.cells import Cells, Updates
 from ..queue.keys import HashedKeys
 from ..queue.monitor import StatisticsMonitor
@@ -90,7 +90,7 @@ class QueueShard:
         if schema is None:  # a tick for a shard that has never seen a row
             return None, self._report(control.now_us if control else 0, Enqueued.nothing(), 0, 0, 0)
         arrived = pa.concat_tables(tables) if tables else schema.empty_table()
-        mark = pc.fill_null(system_field(arrived, "punctuation"), False)
+        mark = punctuation_mask(arrived)
         punctuation = arrived.filter(mark)
         rows = _in_order(arrived.filter(pc.invert(mark))) if punctuation.num_rows else _in_order(arrived)
         queue, pages = self._open(schema)
@@ -104,7 +104,7 @@ class QueueShard:
         pages.put(took.locations, rows.take(pa.array(took.rows)))
         budget = control.budget if control else self._share()
         out = queue.dequeue(budget, now_us)
-        served = _with_system(pages.take(out.locations), out.cells)
+        served = standing_for(pages.take(out.locations), out.cells.first_arrival, out.cells.covered)
         told = self._punctuation(punctuation, queue, schema, now_us)
         result = served if told.num_rows == 0 else pa.concat_tables([served, told], promote_options="default")
         took = dataclasses.replace(took, superseded=took.superseded + out.superseded)
@@ -367,17 +367,3 @@ def _differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s) -> in
         except pa.ArrowNotImplementedError:  # nested types have no vectorised comparison
             differ |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=np.bool_)
     return int(differ.sum())
-
-
-def _with_system(rows: pa.Table, cells: Cells) -> pa.Table:
-    """Rows that say what they stand for now."""
-    place = rows.schema.get_field_index(SYSTEM)
-    field = rows.schema.field(SYSTEM)
-    column = rows.column(SYSTEM).combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    parts = {name: column.field(name) for name in (each.name for each in column.type)}
-    parts["first_arrival"] = pa.array(cells.first_arrival).view(TIMESTAMP).cast(column.type.field("first_arrival").type)
-    parts["covered"] = pa.array(cells.covered)
-    system = pa.StructArray.from_arrays(list(parts.values()), fields=list(column.type))
-    return rows.set_column(place, field, pa.chunked_array([system], field.type))

@@ -30,23 +30,17 @@ class DictStore:
     ----------
     values : dict
         By kind and page.
-    read, written : int
-        Bytes that went out and in.
     """
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, int], bytes] = {}
-        self.read = self.written = 0
 
     def get(self, kind: str, page: int) -> bytes | None:
         """See :class:`Store`."""
-        value = self.values.get((kind, page))
-        self.read += len(value or b"")
-        return value
+        return self.values.get((kind, page))
 
     def put(self, kind: str, page: int, value: bytes) -> None:
         """See :class:`Store`."""
-        self.written += len(value)
         self.values[kind, page] = value
 
     def remove(self, kind: str, page: int) -> None:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from upstream.frames.order import ordered
 from upstream.sink import merge
-from upstream.sink.merge import bound_values, later_bound, order_code
+from upstream.sink.merge import bound_values, later_bound
 
 KEYS = st.sampled_from(["a", "b", "c", "d", "", "é", "a longer key than four bytes"])
 ROWS = st.lists(st.tuples(KEYS, st.integers(-3, 3)), max_size=40)
@@ -83,7 +84,7 @@ def test_many_rows_are_coalesced_on_the_way(make_sink: Any, monkeypatch: pytest.
 
 @given(st.lists(st.floats(allow_nan=False)))
 def test_floats_are_ordered_as_numbers(values: list[float]) -> None:
-    codes = order_code(pa.chunked_array([pa.array(values, pa.float64())]))
+    codes = ordered(pa.chunked_array([pa.array(values, pa.float64())]))
     for one, code in zip(values, codes, strict=True):
         for other, other_code in zip(values, codes, strict=True):
             assert (one < other) == (code < other_code)
