@@ -250,7 +250,7 @@ def _for_machine(master: str) -> dict[str, str]:
     inside = master.partition("[")[2].partition("]")[0].partition(",")[0]
     cores = int(inside) if inside.isdigit() else 1 if not inside else len(os.sched_getaffinity(0))
     return {
-        "spark.sql.shuffle.partitions": str(max(2, min(2 * cores, _MOST_PARTITIONS))),
+        "spark.sql.shuffle.partitions": str(max(2, min(cores, _MOST_PARTITIONS))),
         # Nobody else has to reach the driver; a host name that does not resolve must not stop it.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

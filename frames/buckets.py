@@ -7,7 +7,7 @@ Nothing here loops over rows: strings are hashed one four-byte word position at 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..conf.errors import SchemaError
 
-__all__ = ["bucket_of", "spark_hash"]
+__all__ = ["bucket_of", "integers_with_hash", "spark_hash"]
 
 UInt32s = npt.NDArray[np.uint32]
 Int32s = npt.NDArray[np.int32]
@@ -64,6 +64,37 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Int32s:
     for column in columns:
         state = _chain(_one_array(column), state)
     return state.view(np.int32)
+
+
+def integers_with_hash(wanted: Iterable[int]) -> tuple[int, ...]:
+    """For each number the one INT of which Spark's ``hash`` is that number.
+
+    Spark puts a group into the task ``pmod(hash(group), tasks)``, so groups that are numbered by these integers are dealt out to
+    the tasks in turn, however many tasks there are.
+
+    Parameters
+    ----------
+    wanted
+        From -2³¹ to 2³¹ - 1.
+    """
+    state = np.fromiter(wanted, dtype=np.int64).astype(np.int32).view(np.uint32)
+    # Each step of the hash of one word is invertible; here they are undone, last first.
+    state = state ^ (state >> np.uint32(16))
+    state = state * _inverse(0xC2B2AE35)
+    state = state ^ (state >> np.uint32(13)) ^ (state >> np.uint32(26))
+    state = state * _inverse(0x85EBCA6B)
+    state = state ^ (state >> np.uint32(16))
+    state = (state ^ np.uint32(4)) - np.uint32(0xE6546B64)
+    state = state * _inverse(5)
+    state = ((state >> np.uint32(13)) | (state << np.uint32(19))) ^ np.uint32(_SEED)
+    state = state * _inverse(int(_C2))
+    state = (state >> np.uint32(15)) | (state << np.uint32(17))
+    return tuple((state * _inverse(int(_C1))).view(np.int32).tolist())
+
+
+def _inverse(odd: int) -> np.uint32:
+    """What undoes a multiplication by an odd number in 32 bits."""
+    return np.uint32(pow(odd, -1, 1 << 32))
 
 
 def _one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

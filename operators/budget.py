@@ -14,63 +14,58 @@ __all__ = ["BatchCost", "allot", "auto_budget"]
 
 # What a batch of Spark costs at least, as a first guess.
 _FIXED_S = 0.5
-# So many batches that guess counts for.
-_ANCHOR = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchCost:
-    """A running estimate of ``seconds = fixed + per_row * rows`` of a batch, by least squares that forget.
+    """A running estimate of ``seconds = fixed + per_row * rows`` of a batch, from the two parts as measured; old batches fade.
 
     Attributes
     ----------
-    weight, rows, seconds, rows2, rows_seconds : float
-        Decayed sums over the batches seen: of 1, rows, seconds, rows², rows * seconds.
+    batches, fixed_s, rows, rows_s : float
+        Decayed sums over the batches seen: of 1, seconds that did not depend on the rows, rows, and seconds that these took.
     """
 
-    weight: float = 0.0
+    batches: float = 0.0
+    fixed_s: float = 0.0
     rows: float = 0.0
-    seconds: float = 0.0
-    rows2: float = 0.0
-    rows_seconds: float = 0.0
+    rows_s: float = 0.0
 
-    def seen(self, rows: int, seconds: float, keep: float = 0.9) -> BatchCost:
+    def seen(self, rows: int, seconds: float, rows_s: float | None = None, keep: float = 0.8) -> BatchCost:
         """The estimate after one more batch.
 
-        A batch that took more than twice, or less than half, of what was foretold says that something costs another amount from now on: the fixed part, if it had fewer
-        rows than those before, else each row. All that was seen before is forgotten but for the other of the two; else old and new
-        batches together would show a mixture that never was.
+        Parameters
+        ----------
+        rows : int
+            That the batch processed.
+        seconds : float
+            That it took from plan to plan.
+        rows_s : float, optional
+            How long of that rows were flowing; unless known all but what a batch is guessed to cost at least.
+        keep : float
+            How much older batches count; a batch of more than twice or less than half of the foretold seconds makes them forgotten.
         """
         if rows <= 0 or seconds <= 0:
             return self
-        if self.weight and not 0.5 < seconds / max(self.foretell(rows), 1e-9) < 2:
-            fewer = rows < 0.9 * self.rows / self.weight
-            fixed = max(seconds - self.per_row * rows, 0.0) if fewer else min(self.fixed, seconds)
-            return _two_points(fixed, rows, seconds)
+        flowing = max(seconds - _FIXED_S, seconds / 2) if rows_s is None else min(max(rows_s, 0.0), seconds)
+        if self.batches and not 0.5 < seconds / max(self.foretell(rows), 1e-9) < 2:
+            keep = 0.0
         return BatchCost(
-            keep * self.weight + 1,
+            keep * self.batches + 1,
+            keep * self.fixed_s + seconds - flowing,
             keep * self.rows + rows,
-            keep * self.seconds + seconds,
-            keep * self.rows2 + rows * rows,
-            keep * self.rows_seconds + rows * seconds,
+            keep * self.rows_s + flowing,
         )
 
     @property
     def per_row(self) -> float:
-        """Seconds for each further row, by the line through the batches seen and an empty one of half a second."""
-        if not self.weight:
-            return 0.0
-        weight, seconds = self.weight + _ANCHOR, self.seconds + _ANCHOR * _FIXED_S
-        spread = weight * self.rows2 - self.rows**2
-        return min(max((weight * self.rows_seconds - self.rows * seconds) / spread, 1e-9), self.seconds / self.rows)
+        """Seconds for each further row; 0 if nothing is known."""
+        return self.rows_s / self.rows if self.rows else 0.0
 
     @property
     def fixed(self) -> float:
-        """Seconds of a batch without a row. Never 0, however batches scatter: that would make the least of them look best."""
-        if not self.weight:
-            return 0.0
-        weight, seconds = self.weight + _ANCHOR, self.seconds + _ANCHOR * _FIXED_S
-        return max((seconds - self.per_row * self.rows) / weight, 0.1 * min(_FIXED_S, self.seconds / self.weight))
+        """Seconds of a batch without a row."""
+        return self.fixed_s / self.batches if self.batches else 0.0
 
     def foretell(self, rows: int) -> float:
         """Seconds that a batch of so many rows would take."""
@@ -79,11 +74,6 @@ class BatchCost:
     def to_json(self) -> dict[str, Any]:
         """A JSON value; its members are the arguments of the class."""
         return dataclasses.asdict(self)
-
-
-def _two_points(fixed: float, rows: int, seconds: float) -> BatchCost:
-    """The estimate that goes through an empty batch of `fixed` seconds and this one."""
-    return BatchCost(2.0, rows, fixed + seconds, float(rows) * rows, rows * seconds)
 
 
 def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | None) -> int:
@@ -106,14 +96,14 @@ def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | No
 
     Notes
     -----
-    With n keys waiting, fixed cost f and c per row, a key is served every n/b batches of f + c·b seconds, and its result shows when the
-    batch ends: mean staleness ≈ (n·f/b + n·c + f + c·b) / 2, least at b = √(n·f/c).
+    With n keys waiting, fixed cost f and c per row, a key is served every n/b batches of f + c·b seconds. Its result shows when the batch
+    ends, and has the age of a batch by then: mean staleness ≈ (f + c·b) · (1 + n/(2b)), least at b = √(n·f/(2c)).
     """
-    if not cost.weight:
+    if not cost.batches:
         return last
     per_row = max(cost.per_row, 1e-9)
     if duration_s is None:
-        wanted = min(math.sqrt(max(pending, 1) * cost.fixed / per_row), max(pending, 1))
+        wanted = min(math.sqrt(max(pending, 1) * cost.fixed / per_row / 2), max(pending, 1))
     else:
         wanted = (duration_s - cost.fixed) / per_row
         if wanted < 1:  # the fixed cost alone takes longer: as many rows as double it, or nothing would ever get done

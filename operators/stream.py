@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Literal, cast
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..conf.options import quoted
 from ..conf.session import make_known
 from ..conf.units import parse_duration_us
+from ..frames.buckets import integers_with_hash
 from ..frames.system import SYSTEM, punctuation_mask
 from .budget import check_budget
 from .queue.queue import Policy, check_policy
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["UpdateStream"]
+
+ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _FIRST_BUDGET = 2_000
 
@@ -44,13 +48,18 @@ class UpdateStream:
 
     Notes
     -----
-    Each step gives a new stream; nothing runs until the DataFrame (:attr:`df`) is written. Punctuation passes every step.
+    Each step gives a new stream; nothing runs until it is written, by :func:`~upstream.sink.latest.write_latest` or as the DataFrame
+    :attr:`df`. Punctuation passes every step.
     """
 
     def __init__(self, df: DataFrame, *, key: str | Sequence[str], time: str | None = None) -> None:
-        self.df = df
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.time = time
+        self._base = df
+        # Steps on Arrow batches that one Python worker runs one after the other, and the schema after them.
+        self._steps: tuple[ArrowStep, ...] = ()
+        self._schema: StructType = df.schema
+        self._shards: int | None = None
         absent = [name for name in (*self.key, *([time] if time else []), SYSTEM) if name not in df.columns]
         if absent:
             raise SchemaError(
@@ -58,6 +67,16 @@ class UpdateStream:
                 expected=f"the key, the time and {SYSTEM}, as the source made it",
                 hint="name columns that are there: " + ", ".join(df.columns),
             )
+
+    @property
+    def df(self) -> DataFrame:
+        """The stream as a DataFrame, with the system column."""
+        return self._base.mapInArrow(_chained(self._steps), self._schema) if self._steps else self._base
+
+    @property
+    def shards(self) -> int | None:
+        """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not."""
+        return self._shards
 
     def where(self, condition: str | Column, *, on_leave: Literal["keep"] = "keep") -> UpdateStream:
         """Drop rows that do not satisfy a condition; a key whose newest row is dropped keeps its earlier result (tr620 §3.2).
@@ -148,11 +167,10 @@ class UpdateStream:
                 expected="new columns only: a map may not change what a row updates, or when",
                 hint="leave it out of the schema; it is kept as it is",
             )
-        kept = [field for field in self.df.schema if field.name in fixed and field.name != SYSTEM]
-        whole = StructType([*kept, *new.fields, self.df.schema[SYSTEM]])
+        kept = [field for field in self._schema if field.name in fixed and field.name != SYSTEM]
+        whole = StructType([*kept, *new.fields, self._schema[SYSTEM]])
         arrow = to_arrow_schema(whole, timezone="UTC")
-        mapped = self.df.mapInArrow(_mapped(function, arrow, [field.name for field in new], batch_rows), whole)
-        return self._with(mapped)
+        return self._then(_mapped(function, arrow, [field.name for field in new], batch_rows), whole)
 
     def queue(
         self,
@@ -204,7 +222,6 @@ class UpdateStream:
         """
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import StructType
 
         from .shards.messages import ShardPlan
         from .shards.pack import PACKED_DDL, pack, unpack
@@ -243,10 +260,11 @@ class UpdateStream:
         make_known(session)
         session.dataSource.register(TickSource)
         coalesce = policy in ("fifo", "in-place") and not extra
-        packed = df.mapInArrow(pack(self.key, shards, self.time, coalesce), PACKED_DDL)
+        slots = integers_with_hash(range(shards))
+        packed = df.mapInArrow(pack(self.key, slots, self.time, coalesce), PACKED_DDL)
         options = {
             "feedback": folder,
-            "shards": str(shards),
+            "slots": ",".join(str(slot) for slot in slots),
             "auto": str(auto).lower(),
             **({} if plan.budget is None else {"budget": str(plan.budget)}),
             **({} if batch_duration is None else {"duration": str(_seconds("batch_duration", batch_duration))}),
@@ -255,18 +273,27 @@ class UpdateStream:
         ticks = session.readStream.format("upstream_ticks").options(**options).load()
         served = (
             packed.union(ticks)
-            .groupBy("shard")
-            .transformWithState(QueueProcessor(plan, folder), "frame BINARY", "append", "none")
+            .groupBy("slot")
+            .transformWithState(QueueProcessor(plan, slots, folder), "frame BINARY", "append", "none")
         )
-        schema = StructType(list(self.df.schema))
-        return self._with(served.mapInArrow(unpack(to_arrow_schema(schema, timezone="UTC"), extra), schema))
+        queued = copy(self)
+        queued._base, queued._steps, queued._shards = served, (), shards
+        return queued._then(unpack(to_arrow_schema(self._schema, timezone="UTC"), extra, folder), self._schema)
 
     def _fixed(self) -> list[str]:
         time = [self.time] if self.time is not None and self.time not in self.key else []
         return [*self.key, *time, SYSTEM]
 
     def _with(self, df: DataFrame) -> UpdateStream:
-        return UpdateStream(df, key=self.key, time=self.time)
+        """The same keys in the same tasks, other rows or columns."""
+        stream = copy(self)
+        stream._base, stream._steps, stream._schema = df, (), df.schema
+        return stream
+
+    def _then(self, step: ArrowStep, schema: StructType) -> UpdateStream:
+        stream = copy(self)
+        stream._steps, stream._schema = (*self._steps, step), schema
+        return stream
 
 
 def _seconds(name: str, value: str) -> float:
@@ -276,9 +303,18 @@ def _seconds(name: str, value: str) -> float:
         raise OptionError(f"{name}={value!r}", expected="a duration such as '10 seconds' or '0.5 ms'") from None
 
 
+def _chained(steps: Sequence[ArrowStep]) -> ArrowStep:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for step in steps:
+            batches = step(batches)
+        return batches
+
+    return run
+
+
 def _mapped(
     function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table], schema: pa.Schema, new: list[str], most: int
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+) -> ArrowStep:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
 

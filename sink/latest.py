@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf.errors import OptionError
 from ..conf.options import quoted
@@ -28,34 +28,50 @@ _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
+class KeyedStream(Protocol):
+    """A stream that knows its update key, such as :class:`~upstream.operators.stream.UpdateStream`."""
+
+    @property
+    def df(self) -> DataFrame: ...
+    @property
+    def key(self) -> tuple[str, ...]: ...
+    @property
+    def time(self) -> str | None: ...
+    @property
+    def shards(self) -> int | None: ...
+
+
 def write_latest(
-    df: DataFrame,
+    updates: DataFrame | KeyedStream,
     path: str | os.PathLike[str],
     *,
-    key: str | Sequence[str],
+    key: str | Sequence[str] | None = None,
     time: str | None = None,
-    buckets: int = 16,
+    buckets: int | None = None,
     partitions: int | None = None,
     **options: Any,
 ) -> DataStreamWriter:
     """Write a stream into a Delta table that holds the newest row of each key.
 
-    Each task gets whole buckets of keys, so a batch is one shuffle and one commit. Rows, updates, punctuation and the oldest
+    Each task gets whole buckets of keys, so a batch is one shuffle and one commit; what comes from a queue with as many shards as
+    there are buckets lies that way already, and is not shuffled again. Rows, updates, punctuation and the oldest
     arrival of each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see :func:`batch_metrics`);
     what was committed, with its staleness, is in the table's log (:func:`~upstream.sink.summary.read_summaries`).
 
     Parameters
     ----------
-    df
-        A streaming DataFrame, with or without the system column ``_upstream``. Punctuation rows pass.
+    updates
+        An :class:`~upstream.operators.stream.UpdateStream`, or a streaming DataFrame with or without the system column ``_upstream``.
+        Punctuation rows pass.
     path
         The table's folder or address. It is made on first use.
     key
-        The update key's column or columns.
+        The update key's column or columns; the stream's own unless given.
     time
-        The column that says which of two rows of a key is newer; without it the row that arrives later is.
+        The column that says which of two rows of a key is newer; without it the row that arrives later is. The stream's own unless a
+        key is given.
     buckets
-        Into how many parts the table is cut by its key; fixed when it is made.
+        Into how many parts the table is cut by its key; fixed when it is made. Unless given as many as the stream has shards, or 16.
     partitions
         How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than
         there are buckets.
@@ -71,7 +87,7 @@ def write_latest(
     Raises
     ------
     OptionError
-        `df` does not stream, or an option is unknown or mistyped.
+        `updates` does not stream, a DataFrame comes without a key, or an option is unknown or mistyped.
     SchemaError
         A column cannot be held by the table, or does not fit the one there is.
     TableError
@@ -81,14 +97,32 @@ def write_latest(
     -----
     Guarantee: exactly once, given a source that replays its batches.
     """
+    from pyspark.sql import DataFrame
+
     from .writer import check_sink
 
+    placed = None
+    if isinstance(updates, DataFrame):
+        df = updates
+    else:
+        df, placed = updates.df, updates.shards
+        if key is None:
+            key, time = updates.key, time or updates.time
+        elif [key] != list(updates.key) and list(key) != list(updates.key):
+            placed = None
     if not df.isStreaming:
         raise OptionError(
             "the DataFrame does not stream",
             expected="a DataFrame made by readStream",
             hint="read it with spark.readStream",
         )
+    if key is None:
+        raise OptionError(
+            "the DataFrame comes without an update key",
+            expected="the name of one of its columns, or several",
+            hint='add key="…", or write an UpdateStream, which knows its key',
+        )
+    buckets = buckets or placed or 16
     keys = [key] if isinstance(key, str) else list(key)
     given = {"path": os.fspath(path), "key": ",".join(_listed(name) for name in keys), "buckets": str(buckets)}
     if time is not None:
@@ -98,10 +132,11 @@ def write_latest(
         given |= _default_checkpoint(df.sparkSession, given["path"])
     make_known(df.sparkSession)
     layout = check_sink(given, df.schema)
-    placed = _observed(df, layout.time).repartitionById(
-        _tasks(df.sparkSession, buckets, partitions), _bucket(layout.key, buckets)
-    )
-    return placed.writeStream.format("upstream").outputMode("append").options(**given)
+    observed = _observed(df, layout.time)
+    if placed != buckets or partitions is not None:
+        tasks = _tasks(df.sparkSession, buckets, partitions)
+        observed = observed.repartitionById(tasks, _bucket(layout.key, buckets))
+    return observed.writeStream.format("upstream").outputMode("append").options(**given)
 
 
 @dataclasses.dataclass(frozen=True)

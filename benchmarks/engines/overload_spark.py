@@ -85,11 +85,10 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
     else:
         stream = upstream.UpdateStream(feed, key="key", time="time")
         stream = stream.queue(policy=engine, checkpoint_location=checkpoint, shards=BUCKETS)
-        scored = stream.map(expensive(cost), "score DOUBLE", batch_rows=200).df
-    writer = upstream.write_latest(
+        scored = stream.map(expensive(cost), "score DOUBLE", batch_rows=200)
+    return upstream.write_latest(
         scored, table, key="key", time="time", buckets=BUCKETS, checkpointLocation=checkpoint
-    )
-    return writer.start()
+    ).start()
 
 
 def deduplicated(spark: Any, feed: Any, job: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..queue.queue import Policy
 
-__all__ = ["Control", "ShardPlan", "ShardReport"]
+__all__ = ["Control", "Served", "ShardPlan", "ShardReport"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,3 +136,20 @@ class ShardReport:
     def from_json(cls, value: Mapping[str, Any]) -> ShardReport:
         """The report that :meth:`to_json` described."""
         return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """How one task's rows flowed to what comes after the queue, in one batch.
+
+    Attributes
+    ----------
+    rows : int
+        Punctuation included.
+    began_us, ended_us : int
+        When the first row was handed on, and when whatever follows asked for more after the last.
+    """
+
+    rows: int
+    began_us: int
+    ended_us: int

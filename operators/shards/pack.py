@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 
 from ...conf.errors import SchemaError
 from ...frames.buckets import bucket_of
@@ -14,25 +16,29 @@ from ...frames.newest import NewestPerKey, key_codes
 from ...frames.order import ordered
 from ...frames.system import SYSTEM, TIMESTAMP, punctuation_mask, standing_for
 from .frames import from_frame, to_frame
+from .messages import Served
+from .reports import write_served
 
 __all__ = ["PACKED_DDL", "pack", "unpack"]
 
-PACKED_DDL = "shard INT, frame BINARY, control STRING"
-_SCHEMA = pa.schema([("shard", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
+PACKED_DDL = "slot INT, frame BINARY, control STRING"
+_SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
 _ROWS = 500_000
 
 Batches = Iterator[pa.RecordBatch]
 
 
-def pack(key: Sequence[str], shards: int, newest_by: str | None, coalesce: bool) -> Callable[[Batches], Batches]:
+def pack(
+    key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool
+) -> Callable[[Batches], Batches]:
     """A function for ``mapInArrow``.
 
     Parameters
     ----------
     key
         The update key's columns.
-    shards
-        How many there are. The shard of a key is its bucket (``pmod(hash(key), shards)``).
+    slots
+        What each shard is grouped by. The shard of a key is its bucket (``pmod(hash(key), shards)``).
     newest_by
         The time column, for coalescing.
     coalesce
@@ -46,27 +52,43 @@ def pack(key: Sequence[str], shards: int, newest_by: str | None, coalesce: bool)
             held.append(batch)
             rows += batch.num_rows
             if rows >= _ROWS:
-                yield from _frames(pa.Table.from_batches(held), key, shards, newest_by, coalesce)
+                yield from _frames(pa.Table.from_batches(held), key, slots, newest_by, coalesce)
                 held, rows = [], 0
         if held:
-            yield from _frames(pa.Table.from_batches(held), key, shards, newest_by, coalesce)
+            yield from _frames(pa.Table.from_batches(held), key, slots, newest_by, coalesce)
 
     return run
 
 
-def unpack(schema: pa.Schema, drop: Sequence[str]) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: the rows of frames, in their order, without the columns `drop`."""
+def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``: the rows of frames, in their order, without the columns `drop`.
+
+    How long what follows took to take them is left in `folder`: it is what the rows of this batch cost.
+    """
 
     def run(batches: Batches) -> Batches:
+        rows, began_us = 0, 0
         for batch in batches:
             for frame in batch.column("frame"):
                 table = from_frame(frame.as_buffer()).drop_columns(list(drop))
+                began_us = began_us or _now_us()
+                rows += table.num_rows
                 yield from table.cast(schema).combine_chunks().to_batches(max_chunksize=10_000)
+        context = TaskContext.get()
+        if context is not None:
+            write_served(folder, context.partitionId(), Served(rows, began_us, _now_us()))
 
     return run
 
 
-def _frames(table: pa.Table, key: Sequence[str], shards: int, newest_by: str | None, coalesce: bool) -> Batches:
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _frames(
+    table: pa.Table, key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool
+) -> Batches:
+    shards = len(slots)
     if table.num_rows == 0:
         return
     mark = punctuation_mask(table)
@@ -96,7 +118,7 @@ def _frames(table: pa.Table, key: Sequence[str], shards: int, newest_by: str | N
         alone = to_frame(punctuation)
         told = {number for number, _ in found}
         found += [(number, alone) for number in range(shards) if number not in told]
-    numbers = pa.array([number for number, _ in found], pa.int32())
+    numbers = pa.array([slots[number] for number, _ in found], pa.int32())
     frames = pa.array([frame for _, frame in found], pa.binary())
     yield pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
 

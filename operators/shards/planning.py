@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..budget import BatchCost, allot, auto_budget
-from .messages import Control, ShardReport
-from .reports import read_reports
+from .messages import Control, Served, ShardReport
+from .reports import read_reports, read_served
 
 __all__ = ["Planner"]
 
@@ -19,9 +19,12 @@ class Planner:
 
     Attributes
     ----------
-    shards : int
+    slots : tuple of int
+        What each shard is grouped by.
     reports : callable
         The last report of each shard.
+    served : callable
+        What the tasks after the queue said last.
     budget : int or None
         Rows per batch; the first one if `auto`.
     auto : bool
@@ -32,12 +35,18 @@ class Planner:
         Seconds per row, pinned.
     """
 
-    shards: int
+    slots: tuple[int, ...]
     reports: Callable[[], list[ShardReport]]
+    served: Callable[[], list[Served]]
     budget: int | None
     auto: bool = False
     duration_s: float | None = None
     cost_s: float | None = None
+
+    @property
+    def shards(self) -> int:
+        """How many there are."""
+        return len(self.slots)
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Planner:
@@ -45,8 +54,9 @@ class Planner:
         folder = options["feedback"]
         budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
         return cls(
-            int(options["shards"]),
+            tuple(int(slot) for slot in options["slots"].split(",")),
             lambda: read_reports(folder),
+            lambda: read_served(folder),
             None if budget is None else int(budget),
             options.get("auto") == "true",
             None if duration is None else float(duration),
@@ -71,7 +81,8 @@ class Planner:
         mine = [report for report in reports if report.now_us == latest]
         # Only a batch that this planner began, and that left rows waiting, lasted from its tick until now.
         if latest == start["now_us"]:
-            cost = cost.seen(sum(report.delivered for report in mine), (now_us - start["now_us"]) / 1e6)
+            delivered = sum(report.delivered for report in mine)
+            cost = cost.seen(delivered, (now_us - start["now_us"]) / 1e6, self._flowing(start["now_us"], now_us))
         budget = self.budget
         if self.auto and budget is not None:
             budget = auto_budget(cost, start["budget"] or budget, waiting, self.duration_s)
@@ -87,6 +98,13 @@ class Planner:
             "shares": allot(budget, places, self.shards),
             "drop": max(0.0, 1.0 - budget / arrived) if budget is not None and arrived else 0.0,
         }
+
+    def _flowing(self, began_us: int, now_us: int) -> float | None:
+        """Seconds of the last batch in which its rows were on their way through what comes after the queue."""
+        told = [each for each in self.served() if each.rows and began_us <= each.began_us <= now_us]
+        if not told:
+            return None
+        return (max(each.ended_us for each in told) - min(each.began_us for each in told)) / 1e6
 
     def controls(self, offset: Mapping[str, Any]) -> list[Control]:
         """What a tick says to each shard.

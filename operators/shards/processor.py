@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import Row
@@ -24,6 +24,8 @@ class QueueProcessor(StatefulProcessor):
     Parameters
     ----------
     plan : ShardPlan
+    slots : sequence of int
+        What each shard is grouped by.
     folder : str
         Where the shards leave their reports.
 
@@ -33,8 +35,9 @@ class QueueProcessor(StatefulProcessor):
     starts from the same state and gives the same rows.
     """
 
-    def __init__(self, plan: ShardPlan, folder: str) -> None:
+    def __init__(self, plan: ShardPlan, slots: Sequence[int], folder: str) -> None:
         self._plan = plan
+        self._shard_of = {slot: number for number, slot in enumerate(slots)}
         self._folder = folder
         self._state: Any = None
 
@@ -57,7 +60,7 @@ class QueueProcessor(StatefulProcessor):
                 frames.append(bytes(row.frame))
             if row.control is not None:
                 control = Control.from_json(row.control)
-        shard = QueueShard(int(key[0]), self._plan, _MapStore(self._state))
+        shard = QueueShard(self._shard_of[int(key[0])], self._plan, _MapStore(self._state))
         result, report = shard.run(frames, control)
         write_report(self._folder, report)
         if result is not None:

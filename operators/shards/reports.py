@@ -1,4 +1,4 @@
-"""What shards tell the planner of the next batch: a small file for each shard, below the query's checkpoint.
+"""What shards and tasks tell the planner of the next batch: a small file each, below the query's checkpoint.
 
 It is the one path back from operators to the source. A report is a function of its batch, so a task that is tried again writes the
 same; the planner reads reports only between batches, and what it concludes is journaled in an offset.
@@ -6,67 +6,74 @@ same; the planner reads reports only between batches, and what it concludes is j
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
-from .messages import ShardReport
+from .messages import Served, ShardReport
 
-__all__ = ["read_reports", "write_report"]
+__all__ = ["read_reports", "read_served", "write_report", "write_served"]
 
 
 def write_report(folder: str, report: ShardReport) -> None:
     """Put a shard's report in the place of its last one."""
-    value = json.dumps(report.to_json()).encode()
-    name = f"shard-{report.shard}.json"
+    _write(folder, f"shard-{report.shard}.json", report.to_json())
+
+
+def read_reports(folder: str) -> list[ShardReport]:
+    """The last report of each shard that has made one."""
+    return [ShardReport.from_json(value) for value in _read(folder, "shard-")]
+
+
+def write_served(folder: str, task: int, served: Served) -> None:
+    """Put what a task says of its rows in the place of what it said before."""
+    _write(folder, f"served-{task}.json", dataclasses.asdict(served))
+
+
+def read_served(folder: str) -> list[Served]:
+    """What each task said last."""
+    return [Served(**value) for value in _read(folder, "served-")]
+
+
+def _write(folder: str, name: str, value: dict[str, Any]) -> None:
+    text = json.dumps(value).encode()
     if "://" in folder:
         from pyarrow import fs
 
         system, root = fs.FileSystem.from_uri(folder)
         system.create_dir(root, recursive=True)
-        with system.open_output_stream(
-            f"{root}/{name}"
-        ) as stream:  # an object store replaces a whole object or nothing
-            stream.write(value)
+        # An object store replaces a whole object or nothing.
+        with system.open_output_stream(f"{root}/{name}") as stream:
+            stream.write(text)
         return
     os.makedirs(folder, exist_ok=True)
     staged = os.path.join(folder, f".{name}.{os.getpid()}")
     with open(staged, "wb") as file:
-        file.write(value)
+        file.write(text)
     os.replace(staged, os.path.join(folder, name))
 
 
-def read_reports(folder: str) -> list[ShardReport]:
-    """The last report of each shard that has made one."""
-    read = _remote(folder) if "://" in folder else _local(folder)
-    return [ShardReport.from_json(json.loads(value())) for value in read]
+def _read(folder: str, prefix: str) -> list[dict[str, Any]]:
+    found = _remote(folder, prefix) if "://" in folder else _local(folder, prefix)
+    return [json.loads(value) for value in found]
 
 
-def _local(folder: str) -> list[Callable[[], bytes]]:
-    if not os.path.isdir(folder):
-        return []
-
-    def reader(path: str) -> Callable[[], bytes]:
-        def read() -> bytes:
-            with open(path, "rb") as file:
-                return file.read()
-
-        return read
-
-    return [reader(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if name.startswith("shard-")]
+def _local(folder: str, prefix: str) -> Iterator[bytes]:
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if name.startswith(prefix):
+            with open(os.path.join(folder, name), "rb") as file:
+                yield file.read()
 
 
-def _remote(folder: str) -> list[Callable[[], bytes]]:
+def _remote(folder: str, prefix: str) -> Iterator[bytes]:
     from pyarrow import fs
 
     system, root = fs.FileSystem.from_uri(folder)
-    found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
-
-    def reader(path: str) -> Callable[[], bytes]:
-        def read() -> bytes:
-            with system.open_input_stream(path) as stream:
-                return stream.read()
-
-        return read
-
-    return [reader(info.path) for info in sorted(found, key=lambda info: info.path) if "shard-" in info.base_name]
+    for info in sorted(
+        system.get_file_info(fs.FileSelector(root, allow_not_found=True)), key=lambda info: str(info.path)
+    ):
+        if info.base_name.startswith(prefix):
+            with system.open_input_stream(info.path) as stream:
+                yield stream.read()

@@ -32,7 +32,7 @@ class TickSource(DataSource):
         return "upstream_ticks"
 
     def schema(self) -> StructType | str:
-        """A shard, no rows, and a control."""
+        """A shard's slot, no rows, and a control."""
         return PACKED_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -76,10 +76,12 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A control for each shard."""
         controls = self._planner.controls(cast("_Tick", partition).offset)
-        shards = pa.array(range(len(controls)), pa.int32())
+        slots = pa.array(
+            self._planner.slots[: len(controls)], pa.int32()
+        )  # the offset before the first tick controls nothing
         text = pa.array([control.to_json() for control in controls], pa.string())
         yield pa.RecordBatch.from_arrays(
-            [shards, pa.nulls(len(controls), pa.binary()), text], ["shard", "frame", "control"]
+            [slots, pa.nulls(len(controls), pa.binary()), text], ["slot", "frame", "control"]
         )
 
 

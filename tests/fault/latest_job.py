@@ -25,8 +25,9 @@ def main(feed: str, table: str, checkpoint: str, mode: str, policy: str = "") ->
         splitBytes="4 KB",
     )
     if policy:
-        stream = upstream.UpdateStream(updates, key="k", time="ms")
-        updates = stream.queue(policy=policy, budget=60, shards=4, checkpoint_location=checkpoint).df
+        updates = upstream.UpdateStream(updates, key="k", time="ms").queue(
+            policy=policy, budget=60, shards=4, checkpoint_location=checkpoint
+        )
     writer = upstream.write_latest(updates, table, key="k", time="ms", buckets=4).option(
         "checkpointLocation", checkpoint
     )

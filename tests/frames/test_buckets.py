@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import SchemaError
-from upstream.frames.buckets import bucket_of, spark_hash
+from upstream.frames.buckets import bucket_of, integers_with_hash, spark_hash
 
 UTC = datetime.timezone.utc
 PAIR = pa.struct([("a", pa.int32()), ("b", pa.string())])
@@ -92,6 +92,22 @@ SPARK_TYPES: dict[str, st.SearchStrategy[Any]] = {
     "timestamp_ntz": st.datetimes(),
     "struct<a:int,b:string>": st.tuples(st.none() | st.integers(0, 9), st.none() | st.text(max_size=5)),
 }
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)))
+def test_integers_are_found_by_their_hash(wanted: list[int]) -> None:
+    assert spark_hash([pa.array(integers_with_hash(wanted), pa.int32())]).tolist() == wanted
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("tasks", [2, 3, 5])
+def test_groups_are_dealt_out_to_tasks_in_turn(spark: Any, tasks: int) -> None:
+    from pyspark.sql import functions as F
+
+    slots = [(slot,) for slot in integers_with_hash(range(16))]
+    frame = spark.createDataFrame(slots, "slot INT").repartition(tasks, "slot")
+    found = dict(frame.select("slot", F.spark_partition_id()).collect())
+    assert [found[slot] for (slot,) in slots] == [number % tasks for number in range(16)]
 
 
 @pytest.mark.spark

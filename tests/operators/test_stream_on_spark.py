@@ -48,9 +48,7 @@ def table_of(path):
 
 def run(stream, path, checkpoint, **kwargs):
     query = (
-        upstream.write_latest(stream.df, str(path), key="key", time="ms", buckets=4, checkpointLocation=str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
+        upstream.write_latest(stream, str(path), checkpointLocation=str(checkpoint)).trigger(availableNow=True).start()
     )
     query.awaitTermination(240)
     if query.exception():
@@ -71,6 +69,7 @@ def test_all_that_waits_is_delivered_and_the_table_is_right(spark, tmp_path, pol
     assert len([each for each in summaries if each.delivered]) >= 5  # 200 keys, 40 a batch
     assert all(each.rows <= 40 for each in summaries)
     assert sum(each.updates for each in summaries) <= 4000
+    assert not any(each.stray_buckets for each in summaries)  # as many buckets as shards: each comes in one task
     assert summaries[-1].low_watermark is not None
     assert query.id
 
@@ -114,6 +113,8 @@ def test_refusals_before_anything_runs(spark, tmp_path):
         stream.select((upstream_column("ms") + 1).alias("ms"))
     with pytest.raises(SchemaError, match="absent"):
         upstream.UpdateStream(stream.df, key="absent")
+    with pytest.raises(OptionError, match="without an update key"):
+        upstream.write_latest(stream.df, tmp_path / "table")
 
 
 def upstream_column(name):
