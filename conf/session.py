@@ -13,6 +13,7 @@ from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import java_problem
 from .warm import warm_workers
+from .worker_python import use_installed_pyspark, worker_script
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,8 +105,7 @@ def session(
         problem = java_problem()
         if problem:
             raise EnvironmentMissingError(problem)
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        use_installed_pyspark()
     given = {**(_from_submit() if started_by_submit else _from_defaults_file()), **own}
 
     settings = {**preset(), **_for_machine(given.get("spark.master", "local[*]"))}
@@ -315,6 +315,8 @@ def _worker_python(spark: SparkSession) -> str | None:
     import shutil
 
     worker = shutil.which(str(context.pythonExec))
+    if worker is not None and worker == worker_script():
+        worker = os.environ.get("UPSTREAM_PYTHON")
     same = worker is not None and os.path.samefile(worker, sys.executable)
     # A virtual environment's python is a link to one that lacks the environment's packages.
     return None if same and os.path.dirname(worker or "") == os.path.dirname(sys.executable) else context.pythonExec

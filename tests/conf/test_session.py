@@ -72,17 +72,23 @@ def test_users_settings_win_and_the_console_is_quiet(tmp_path: Path) -> None:
         "# mine\nspark.sql.shuffle.partitions 7\nspark.sql.session.timeZone=UTC\n"
     )
     script = """
-        import json, os
+        import json, pyspark, sys
         from upstream.conf.session import missing, session
         spark = session("mine", master="local[3]", **{"spark.sql.extensions": "", "spark.ui.enabled": False,
                         "spark.databricks.delta.snapshotPartitions": 5})
         assert spark.range(100).repartition(4).selectExpr("sum(id)").collect()[0][0] == 4950
         names = ["spark.app.name", "spark.master", "spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"]
-        print(json.dumps([missing(spark), [spark.conf.get(name) for name in names], os.environ["PYSPARK_PYTHON"]]))
+        places = lambda rows: iter([(sys.executable, pyspark.__file__, str([p for p in sys.path if "spark" in p and p.endswith((".zip", ".jar"))]))])
+        worker, = spark.sparkContext.parallelize([0], 1).mapPartitions(places).collect()
+        print(json.dumps([missing(spark), [spark.conf.get(name) for name in names], worker]))
     """
     done = _python(tmp_path, script, SPARK_CONF_DIR=str(conf), PYSPARK_PYTHON=None, PYSPARK_DRIVER_PYTHON=None)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == [[], ["mine", "local[3]", "7", "5"], sys.executable]
+    import pyspark
+
+    # Workers are this Python with this pyspark as files, and look through no archive.
+    worker = [sys.executable, pyspark.__file__, "[]"]
+    assert json.loads(done.stdout) == [[], ["mine", "local[3]", "7", "5"], worker]
     noise = [line for line in done.stderr.splitlines() if "jdk.incubator.vector" not in line]
     assert noise == []
 

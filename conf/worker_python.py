@@ -1,0 +1,39 @@
+"""The Python that Spark's workers are.
+
+Spark puts archives of its own (pyspark.zip, py4j, a jar) before the installed packages. Python compiles what it imports from an archive
+in every process, and reads the directory of every archive anew in every task: 0.5 s for each process, 80 ms for each task.
+Where the same pyspark is installed as files, workers go without the archives.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["use_installed_pyspark", "worker_script"]
+
+_VARIABLE = "UPSTREAM_PYTHON"
+
+
+def worker_script() -> str | None:
+    """The program that starts a worker; None where workers cannot go without the archives."""
+    import pyspark
+
+    script = Path(__file__).with_name("worker-python")
+    installed = Path(str(pyspark.__file__)).parent
+    spark_home = os.environ.get("SPARK_HOME")
+    if os.name != "posix" or not os.access(script, os.X_OK) or not installed.is_dir():
+        return None
+    if not (installed / "jars").is_dir() or (spark_home and Path(spark_home).resolve() != installed.resolve()):
+        return None
+    return str(script)
+
+
+def use_installed_pyspark() -> None:
+    """Let the workers of the Spark that this process is about to start be this Python, unless the user has named another."""
+    script = worker_script()
+    if script is not None:
+        os.environ.setdefault(_VARIABLE, sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", script or sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
