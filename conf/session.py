@@ -24,6 +24,10 @@ _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SPARK = "4.2."
+# Checkpoints on a local disk: the default forks a process to rename a file and to set its rights, forty times a batch. Both rename at once,
+# but on HDFS only the default overwrites what a repeated batch has left.
+_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+_LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # More shuffle partitions than this cost more in tasks and state stores than they bring on one machine.
 _MOST_PARTITIONS = 32
 
@@ -254,6 +258,7 @@ def _for_machine(master: str) -> dict[str, str]:
         # Nobody else has to reach the driver; a host name that does not resolve must not stop it.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        **({} if "HADOOP_CONF_DIR" in os.environ else {_FILES: _LOCAL_FILES}),
     }
 
 
