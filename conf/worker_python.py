@@ -35,5 +35,6 @@ def use_installed_pyspark() -> None:
     script = worker_script()
     if script is not None:
         os.environ.setdefault(_VARIABLE, sys.executable)
-    os.environ.setdefault("PYSPARK_PYTHON", script or sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Functions run by the first; data sources that Spark finds by itself, with all that they start, by the second.
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, script or sys.executable)
