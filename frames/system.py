@@ -2,7 +2,8 @@
 
 Its fields: ``punctuation`` marks a punctuation row; ``source`` names the independent feed whose progress is separate;
 ``seq`` is the arrival order within it (increasing, not contiguous); ``arrival`` is when the system first could see the row;
-``first_arrival`` is the arrival of the oldest pending update that the row stands for; ``covered`` is how many updates that is.
+``first_arrival`` is the arrival of the oldest pending update that the row stands for; ``covered`` is how many updates that is;
+``deleted`` marks a tombstone: from its time on the key has no row, until a later one comes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ __all__ = [
     "SYSTEM_DDL",
     "SYSTEM_TYPE",
     "TIMESTAMP",
+    "deleted_mask",
     "punctuation_mask",
     "standing_for",
     "system_array",
@@ -35,14 +37,16 @@ SYSTEM_TYPE = pa.struct(
         pa.field("arrival", TIMESTAMP),
         pa.field("first_arrival", TIMESTAMP),
         pa.field("covered", pa.int64()),
+        pa.field("deleted", pa.bool_()),
     ]
 )
 SYSTEM_DDL = (
     f"`{SYSTEM}` STRUCT<punctuation: BOOLEAN, source: STRING, seq: BIGINT, "
-    "arrival: TIMESTAMP, first_arrival: TIMESTAMP, covered: BIGINT>"
+    "arrival: TIMESTAMP, first_arrival: TIMESTAMP, covered: BIGINT, deleted: BOOLEAN>"
 )
 
 Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 
 
 def with_system_ddl(ddl: str) -> str:
@@ -58,6 +62,7 @@ def system_array(
     first_arrival_us: Int64s | None = None,
     covered: Int64s | None = None,
     punctuation: bool = False,
+    deleted: Mask | None = None,
 ) -> pa.StructArray:
     """The system column for rows of one feed.
 
@@ -69,6 +74,8 @@ def system_array(
         Times in microseconds since the epoch. `first_arrival_us` defaults to `arrival_us`, `covered` to 1.
     punctuation : bool
         Whether these are punctuation rows.
+    deleted : bool array of that length, optional
+        Which rows are tombstones; none unless given.
     """
     n = len(seq)
     first = arrival_us if first_arrival_us is None else first_arrival_us
@@ -80,6 +87,7 @@ def system_array(
         pa.array(arrival_us, pa.int64()).view(TIMESTAMP),
         pa.array(first, pa.int64()).view(TIMESTAMP),
         pa.array(count, pa.int64()),
+        pa.repeat(pa.scalar(False), n) if deleted is None else pa.array(deleted, pa.bool_()),
     ]
     return pa.StructArray.from_arrays(columns, fields=list(SYSTEM_TYPE))
 
@@ -96,6 +104,13 @@ def punctuation_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.A
     import pyarrow.compute as pc
 
     return pc.fill_null(system_field(table, "punctuation"), False)
+
+
+def deleted_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:
+    """Which rows are tombstones; a row that does not say is none."""
+    import pyarrow.compute as pc
+
+    return pc.fill_null(system_field(table, "deleted"), False)
 
 
 def standing_for(rows: pa.Table, first_arrival_us: Int64s, covered: Int64s) -> pa.Table:

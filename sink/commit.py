@@ -1,31 +1,33 @@
 """One Delta commit for a batch, made once whatever happens between its steps.
 
-Files are staged under names of their own and become visible by the commit alone, which also records (query id, batch id) and what
-feeds have promised. So a process may die between any two steps: before step 6 nothing has happened but orphaned files, which
-VACUUM removes; after it, the repeated batch is recognised in step 3.
+Files are staged under names of their own and become visible by the commit alone, which also records (query id, batch id), the number of
+the list of tombstones and what feeds have promised. So a process may die between any two steps: before step 7 nothing has happened but
+orphaned files, which VACUUM removes (those of tombstones are small, and stay); after it, the repeated batch is recognised in step 3.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from ..conf.errors import CheckpointError, TableError
+from .bucket import BucketMerge, BucketMerger, Tally
 from .files import DataFiles, StagedFile
 from .layout import BUCKET, Layout
-from .merge import Pending, concat_pending, later_bound
+from .merge import concat_pending, later_bound
 from .options import SinkTarget
 from .staleness import Arrivals
 from .summary import METADATA_KEY, CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
-from .task import TaskResult, merge_bucket
+from .task import TaskResult
+from .tombstones import APP_ID, TombstoneList
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -73,18 +75,24 @@ class BatchCommit:
 
     Parameters
     ----------
-    target, layout, files
+    target, layout, files, merger
         The table.
     clock_us
         Says when the commit is made.
     """
 
     def __init__(
-        self, target: SinkTarget, layout: Layout, files: DataFiles, clock_us: Callable[[], int] = now_us
+        self,
+        target: SinkTarget,
+        layout: Layout,
+        files: DataFiles,
+        merger: BucketMerger,
+        clock_us: Callable[[], int] = now_us,
     ) -> None:
         self._target = target
         self._layout = layout
         self._files = files
+        self._merger = merger
         self._clock_us = clock_us
 
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> CommitSummary | None:
@@ -102,6 +110,7 @@ class BatchCommit:
         CheckpointError
             The query's id cannot be read.
         """
+        made: list[str] = []  # files that the commit itself writes
         try:
             # 1. Who writes.
             query_id = read_query_id(self._target.checkpoint)
@@ -111,17 +120,16 @@ class BatchCommit:
                 if not any(result.rows or result.bounds for result in results):
                     return None  # nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing
                 table = create_table(self._target, self._layout)
-            return self._commit_to(table, results, batch_id, query_id)
+            return self._commit_to(table, results, batch_id, query_id, made)
         except BaseException:
             with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
-                self.discard(path for result in results for path in result.paths())
+                self.discard(results, made)
             raise
 
     def _commit_to(
-        self, table: DeltaTable | None, results: Sequence[TaskResult], batch_id: int, query_id: str
+        self, table: DeltaTable | None, results: Sequence[TaskResult], batch_id: int, query_id: str, made: list[str]
     ) -> CommitSummary | None:
         app_id = _APP_PREFIX + query_id
-        staged = [path for result in results for path in result.paths()]
         merged: _Merged | None = None
         for _ in range(_TRIES):
             if table is None:
@@ -129,80 +137,67 @@ class BatchCommit:
             # 3. A batch that is in the table already changes nothing.
             recorded = table.transaction_version(app_id)
             if recorded is not None and recorded >= batch_id:
-                self.discard([*staged, *(merged.new_paths if merged else [])])
+                self.discard(results, made)
                 return None
             # 4. What the tasks merged with must still be what the table holds.
-            snapshot = take_snapshot(table)
+            snapshot = take_snapshot(table, self._files)
             self._check_base(results, snapshot)
             # 5. Buckets that came in several tasks are merged once more.
-            merged = merged or self._merge_strays(results)
+            merged = merged or self._merge_strays(results, made)
             summary = self._summarise(results, merged, snapshot, last_summary(table, query_id), batch_id, query_id)
             if summary is None:
                 return None
-            # 6. All or nothing, and only on top of the very version that was checked.
-            if self._transact(table, merged.staged, summary, app_id, batch_id):
-                # 7. Files that the merge of step 5 made needless.
-                self._files.remove(path for path in staged if path not in {file.path for file in merged.staged})
+            # 6. Which files the tombstones are in from now on. Without a time column none has to be kept.
+            buried = merged.tombstones if self._layout.time is not None else []
+            deletions = snapshot.tombstones.replaced(buried, self._files)
+            # 7. All or nothing, and only on top of the very version that was checked.
+            if deletions.number != snapshot.tombstones.number:
+                made.append(deletions.place)
+            if self._transact(table, merged, summary, deletions, {app_id: batch_id}):
+                # 8. What is needed no more. Of the rows' earlier files readers of earlier versions make use.
+                needed = {file.path for file in merged.rows} | deletions.held()
+                staged = [file.path for result in results for file in result.staged]
+                self._files.remove({*staged, *made, *snapshot.tombstones.held()} - needed)
                 return summary
             table = load_table(self._target)
-        self.discard(merged.new_paths if merged else [])
         raise TableError(
             f"others kept committing to the table at {self._target.location}, or removed it, while batch {batch_id} was to be committed",
             expected="one query writing to the table at a time",
             hint="stop the other writer and restart this query; it repeats the batch",
         )
 
-    def discard(self, paths: Iterable[str]) -> None:
-        """Remove staged files, but none that the table holds: the attempt may have been committed although it seemed to fail."""
+    def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
+        """Remove what an attempt wrote, but nothing that the table holds: it may have been committed although it seemed to fail."""
+        staged = [file.path for result in results for file in result.staged]
         table = load_table(self._target)
-        held = set() if table is None else set(take_snapshot(table).rows)
-        self._files.remove(path for path in paths if path not in held)
+        held: set[str] = set()
+        if table is not None:
+            snapshot = take_snapshot(table, self._files)
+            held = set(snapshot.rows) | snapshot.tombstones.held()
+        self._files.remove({*staged, *made} - held)
 
     def _check_base(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
-        for result in results:
-            for bucket, seen in result.base.items():
-                if snapshot.of_bucket(bucket) != seen:
-                    raise TableError(
-                        f"bucket {bucket} of the table at {self._target.location} was changed by another writer during this batch",
-                        expected="one query writing to the table at a time; OPTIMIZE and the like between batches or while it is stopped",
-                        hint="restart the query; it repeats the batch upon the table as it is now",
-                    )
+        for merge in (merge for result in results for merge in result.merges):
+            if snapshot.of_bucket(merge.bucket) != merge.held:
+                raise TableError(
+                    f"bucket {merge.bucket} of the table at {self._target.location} was changed by another writer during this batch",
+                    expected="one query writing to the table at a time; OPTIMIZE and the like between batches or while it is stopped",
+                    hint="restart the query; it repeats the batch upon the table as it is now",
+                )
 
-    def _merge_strays(self, results: Sequence[TaskResult]) -> _Merged:
-        by_bucket: dict[int, list[StagedFile]] = {}
-        base: dict[int, tuple[str, ...]] = {}
-        for result in results:
-            base.update(result.base)
-            for file in result.staged:
-                by_bucket.setdefault(file.bucket, []).append(file)
-        final = [files[0] for files in by_bucket.values() if len(files) == 1]
-        new: list[StagedFile] = []
-        lost = 0
-        strays = {bucket: files for bucket, files in by_bucket.items() if len(files) > 1}
-        try:
-            for bucket, files in strays.items():
-                rows = concat_pending([self._fresh_rows(file) for file in files]).newest(self._layout)
-                won, written = merge_bucket(self._files, self._layout, bucket, base[bucket], rows)
-                assert written is not None, "rows that won alone win together"
-                new.append(written)
-                lost += sum(file.fresh for file in files) - int(won.sum())
-        except BaseException:
-            self._files.remove(file.path for file in new)
-            raise
-        return _Merged(
-            [*final, *new],
-            {bucket: base[bucket] for bucket in by_bucket},
-            [file.path for file in new],
-            lost,
-            len(strays),
-        )
-
-    def _fresh_rows(self, file: StagedFile) -> Pending:
-        reader = self._files.open([file.path])
-        rows = reader.read(self._files.schema.names)
-        reader.close()
-        arrival = None if file.arrival_us is None else np.frombuffer(file.arrival_us, dtype=np.int64)
-        return Pending(rows.slice(file.rows - file.fresh), arrival, None, np.ones(file.fresh, dtype=np.int64))
+    def _merge_strays(self, results: Sequence[TaskResult], made: list[str]) -> _Merged:
+        by_bucket: dict[int, list[BucketMerge]] = {}
+        for merge in (merge for result in results for merge in result.merges if merge.won):
+            by_bucket.setdefault(merge.bucket, []).append(merge)
+        final = [merges[0] for merges in by_bucket.values() if len(merges) == 1]
+        strays = {bucket: merges for bucket, merges in by_bucket.items() if len(merges) > 1}
+        for bucket, merges in strays.items():
+            rows = concat_pending([self._merger.came_with(merge) for merge in merges]).newest(self._layout)
+            _, merge = self._merger.merge(bucket, merges[0].held, rows)
+            assert merge.won, "rows that won alone win together"
+            made += [file.path for file in merge.staged()]
+            final.append(merge)
+        return _Merged(final, len(strays))
 
     def _summarise(
         self,
@@ -221,7 +216,7 @@ class BatchCommit:
         if rows == 0 and ((last is not None and marks == last.low_watermarks) or not marks):
             return None
         updates = sum(result.updates for result in results)
-        delivered = sum(result.delivered for result in results) - merged.lost
+        tally = merged.tally
         committed_us = self._clock_us()
         open_marks = [bound for bound in marks.values() if bound is not None]
         return CommitSummary(
@@ -230,18 +225,25 @@ class BatchCommit:
             committed_at_us=committed_us,
             rows=rows,
             updates=updates,
-            delivered=delivered,
-            superseded=updates - delivered,
+            delivered=tally.delivered,
+            superseded=updates - tally.delivered,
             older=sum(result.older for result in results),
             keys=_keys_after(snapshot, merged),
             low_watermarks=dict(sorted(marks.items())),
             low_watermark=min(open_marks, default=None),
             staleness=Arrivals.together([result.arrivals for result in results]).staleness(committed_us),
             stray_buckets=merged.strays,
+            deleted=tally.deleted,
+            absent=tally.absent,
         )
 
     def _transact(
-        self, table: DeltaTable, staged: Sequence[StagedFile], summary: CommitSummary, app_id: str, batch_id: int
+        self,
+        table: DeltaTable,
+        merged: _Merged,
+        summary: CommitSummary,
+        deletions: TombstoneList,
+        transactions: Mapping[str, int],
     ) -> bool:
         """Whether the commit was made; False if somebody else has taken the version."""
         from deltalake import CommitProperties, Transaction
@@ -250,9 +252,12 @@ class BatchCommit:
 
         written_ms = summary.committed_at_us // 1000
         adds: list[Any] = [
-            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, written_ms, True, file.stats) for file in staged
+            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, written_ms, True, file.stats)
+            for file in merged.rows
         ]
-        touched = [str(file.bucket) for file in staged]
+        touched = [str(merge.bucket) for merge in merged.merges if merge.changed]
+        # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
+        numbers = {**transactions, APP_ID: deletions.number}
         before = table.version()
         try:
             table.create_write_transaction(
@@ -265,7 +270,7 @@ class BatchCommit:
                     custom_metadata={METADATA_KEY: summary.to_json()},
                     # Retrying by itself, it would pass over what somebody else appended to these buckets.
                     max_commit_retries=0,
-                    app_transactions=[Transaction(app_id, batch_id)],
+                    app_transactions=[Transaction(name, number) for name, number in numbers.items()],
                 ),
             )
         except DeltaError as error:
@@ -273,7 +278,7 @@ class BatchCommit:
             if after is not None and after.version() > before:
                 return False
             raise TableError(
-                f"batch {batch_id} cannot be committed to the table at {self._target.location}: {self._target.masked(error)}",
+                f"batch {summary.batch_id} cannot be committed to the table at {self._target.location}: {self._target.masked(error)}",
                 hint="check that the folder may be written to and has room; the restarted query repeats the batch",
             ) from error
         return True
@@ -281,18 +286,27 @@ class BatchCommit:
 
 @dataclasses.dataclass(frozen=True)
 class _Merged:
-    """One staged file a bucket, with the files that it replaces; what the merge of strays wrote, and how many rows lost in it."""
+    """One merge for each bucket in which anything won, and how many of them had come in several tasks."""
 
-    staged: Sequence[StagedFile]
-    base: Mapping[int, tuple[str, ...]]
-    new_paths: list[str]
-    lost: int
+    merges: list[BucketMerge]
     strays: int
+
+    @property
+    def rows(self) -> list[StagedFile]:
+        return [merge.rows for merge in self.merges if merge.rows is not None]
+
+    @property
+    def tombstones(self) -> list[StagedFile]:
+        return [merge.tombstones for merge in self.merges if merge.tombstones is not None]
+
+    @property
+    def tally(self) -> Tally:
+        return functools.reduce(Tally.plus, (merge.tally for merge in self.merges), Tally())
 
 
 def _keys_after(snapshot: Snapshot, merged: _Merged) -> int | None:
-    gone = {path for paths in merged.base.values() for path in paths}
+    gone = {path for merge in merged.merges if merge.changed for path in merge.held.rows}
     kept = [rows for path, rows in snapshot.rows.items() if path not in gone]
     if any(rows is None for rows in kept):
         return None
-    return sum(rows or 0 for rows in kept) + sum(file.rows for file in merged.staged)
+    return sum(rows or 0 for rows in kept) + sum(file.rows for file in merged.rows)

@@ -51,7 +51,7 @@ class StagedFile:
 
 
 class DataFiles:
-    """Reads and writes the table's data files.
+    """Reads and writes the table's data files, or others of its folder.
 
     Parameters
     ----------
@@ -59,11 +59,14 @@ class DataFiles:
         Where the table is.
     schema
         Of the data files.
+    folder
+        Below the table, where they lie; ends with a slash unless it is empty.
     """
 
-    def __init__(self, target: SinkTarget, schema: pa.Schema) -> None:
+    def __init__(self, target: SinkTarget, schema: pa.Schema, folder: str = "") -> None:
         self._target = target
         self.schema = schema
+        self._folder = folder
         self._remote: Any = None
 
     def stage(self, rows: pa.Table, bucket: int, fresh: int, arrival_us: bytes | None = None) -> StagedFile:
@@ -78,7 +81,7 @@ class DataFiles:
         """
         import pyarrow.parquet as pq
 
-        path = f"{BUCKET}={bucket}/part-{uuid.uuid4()}.parquet"
+        path = f"{self._folder}{BUCKET}={bucket}/part-{uuid.uuid4()}.parquet"
         where, filesystem = self._place(path)
         if filesystem is None:
             os.makedirs(os.path.dirname(where), exist_ok=True)
@@ -100,6 +103,32 @@ class DataFiles:
             where, filesystem = self._place(path)
             opened.append(pq.ParquetFile(where, filesystem=filesystem))
         return BucketReader(opened, self.schema)
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file of another kind."""
+        where, filesystem = self._place(path)
+        if filesystem is None:
+            os.makedirs(os.path.dirname(where), exist_ok=True)
+            with open(where, "wb") as file:
+                file.write(content)
+        else:
+            with filesystem.open_output_stream(where) as stream:
+                stream.write(content)
+
+    def read(self, path: str) -> bytes:
+        """What :meth:`write` wrote.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is gone.
+        """
+        where, filesystem = self._place(path)
+        if filesystem is None:
+            with open(where, "rb") as file:
+                return file.read()
+        with filesystem.open_input_stream(where) as stream:
+            return bytes(stream.read())
 
     def remove(self, paths: Iterable[str]) -> None:
         """Delete files that no commit names. One that is gone already, or cannot be removed, is left to VACUUM."""

@@ -104,6 +104,12 @@ class Layout:
         whole = pa.schema(Schema.from_json(self.delta_schema()).to_arrow())
         return pa.schema([field for field in whole if field.name != BUCKET])
 
+    @property
+    def deciding(self) -> list[str]:
+        """The columns of a data file that decide which of two rows is newer: the key, the time, `_upstream_seq`."""
+        time = [] if self.time is None or self.time in self.key else [self.time]
+        return [*self.key, *time, SEQ]
+
     def properties(self) -> dict[str, str]:
         """The table properties that record the layout."""
         recorded = {"upstream.layout": VERSION, "upstream.key": json.dumps(list(self.key), ensure_ascii=False)}

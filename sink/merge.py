@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from ..conf.errors import MalformedRowError
 from ..frames.newest import NewestPerKey, key_codes
 from ..frames.order import ordered
-from ..frames.system import SYSTEM, punctuation_mask
+from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
 from .files import conform
 from .layout import SEQ, Layout
 
@@ -55,12 +55,15 @@ class Pending:
     arrival_us, first_arrival_us : int64 arrays of length rows, or None
         None where the rows carry no system column.
     covered : int64 array of length rows
+    deleted : bool array of length rows, or None
+        Which rows are tombstones; None where none is.
     """
 
     rows: pa.Table
     arrival_us: Int64s | None
     first_arrival_us: Int64s | None
     covered: Int64s
+    deleted: Mask | None = None
 
     def take(self, positions: Int64s) -> Pending:
         """Some of the rows."""
@@ -69,6 +72,7 @@ class Pending:
             None if self.arrival_us is None else self.arrival_us[positions],
             None if self.first_arrival_us is None else self.first_arrival_us[positions],
             self.covered[positions],
+            None if self.deleted is None else self.deleted[positions],
         )
 
     def slice(self, start: int, end: int) -> Pending:
@@ -78,6 +82,7 @@ class Pending:
             None if self.arrival_us is None else self.arrival_us[start:end],
             None if self.first_arrival_us is None else self.first_arrival_us[start:end],
             self.covered[start:end],
+            None if self.deleted is None else self.deleted[start:end],
         )
 
     def newest(self, layout: Layout) -> Pending:
@@ -95,6 +100,7 @@ class Pending:
             kept.arrival_us,
             None if arrived.first_arrival_us is None else chosen.first_arrival_us,
             chosen.covered,
+            kept.deleted,
         )
 
     def _in_arrival_order(self, layout: Layout) -> Pending:
@@ -179,8 +185,13 @@ class Incoming:
             pc.coalesce(pc.struct_field(system, ["first_arrival"]), pc.struct_field(system, ["arrival"])), UNKNOWN
         )
         arrival = _int64s(pc.struct_field(system, ["arrival"]), UNKNOWN)
+        marks = deleted_mask(table)
         return Pending(
-            conform(with_seq, self._schema), arrival, first, _int64s(pc.struct_field(system, ["covered"]), 1)
+            conform(with_seq, self._schema),
+            arrival,
+            first,
+            _int64s(pc.struct_field(system, ["covered"]), 1),
+            marks.to_numpy() if pc.any(marks).as_py() else None,
         )
 
     def _punctuate(self, table: pa.Table) -> None:
@@ -203,58 +214,63 @@ def concat_pending(parts: Sequence[Pending]) -> Pending:
         return parts[0]
     arrivals = [part.arrival_us for part in parts if part.arrival_us is not None]
     firsts = [part.first_arrival_us for part in parts if part.first_arrival_us is not None]
+    marked = any(part.deleted is not None for part in parts)
+    marks = [np.zeros(len(part.covered), np.bool_) if part.deleted is None else part.deleted for part in parts]
     return Pending(
         pa.concat_tables([part.rows for part in parts]),
         np.concatenate(arrivals) if len(arrivals) == len(parts) else None,
         np.concatenate(firsts) if len(firsts) == len(parts) else None,
         np.concatenate([part.covered for part in parts]),
+        np.concatenate(marks) if marked else None,
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """The outcome between a bucket's rows and a batch's.
+    """How a batch's rows compare with those that are held.
 
     Attributes
     ----------
-    stays : bool array of length base rows
-        Which of the table's rows remain.
+    rival : int64 array of length new rows
+        Position of the held row with the same key; -1 where there is none.
     won : bool array of length new rows
-        Which of the batch's rows take their place in the table.
+        Which are newer than their rival, or have none.
     """
 
-    stays: Mask
+    rival: Int64s
     won: Mask
 
+    def stays(self, count: int, won: Mask | None = None) -> Mask:
+        """Which of the `count` held rows have no rival that won (by this contest, unless told)."""
+        stays = np.ones(count, dtype=np.bool_)
+        stays[self.rival[(self.rival >= 0) & (self.won if won is None else won)]] = False
+        return stays
 
-def contest(base: pa.Table, new: pa.Table, layout: Layout) -> Contest:
-    """Compare the rows of a bucket with the newest rows of a batch.
+
+def contest(held: pa.Table, new: pa.Table, layout: Layout) -> Contest:
+    """Compare rows that are held with the newest rows of a batch.
 
     Parameters
     ----------
-    base
-        The table's key, time and `_upstream_seq` columns, at most one row for each key.
-    new
-        The same columns of the batch, one row for each key.
+    held, new
+        The key, time and `_upstream_seq` columns of both, each with at most one row for each key.
     """
-    count = base.num_rows
+    count = held.num_rows
+    won = np.ones(new.num_rows, dtype=np.bool_)
     if count == 0:
-        return Contest(np.empty(0, dtype=np.bool_), np.ones(new.num_rows, dtype=np.bool_))
-    codes, size = key_codes([_stacked(base.column(name), new.column(name)) for name in layout.key])
+        return Contest(np.full(new.num_rows, -1, dtype=np.int64), won)
+    codes, size = key_codes([_stacked(held.column(name), new.column(name)) for name in layout.key])
     position = np.full(size, -1, dtype=np.int64)
     position[codes[:count]] = np.arange(count)
     rival = position[codes[count:]]
     met = np.flatnonzero(rival >= 0)
-    won = np.ones(new.num_rows, dtype=np.bool_)
     if layout.time is not None and len(met):
-        old_time = ordered(base.column(layout.time))[rival[met]]
+        old_time = ordered(held.column(layout.time))[rival[met]]
         new_time = ordered(new.column(layout.time))[met]
-        old_seq, new_seq = seq_of(base)[rival[met]], seq_of(new)[met]
-        # A batch without the system column does not know the order of arrival: it came after what is in the table.
+        old_seq, new_seq = seq_of(held)[rival[met]], seq_of(new)[met]
+        # A batch without the system column does not know the order of arrival: it came after what is held.
         won[met] = (new_time > old_time) | ((new_time == old_time) & ((new_seq == _NO_SEQ) | (new_seq >= old_seq)))
-    stays = np.ones(count, dtype=np.bool_)
-    stays[rival[met][won[met]]] = False
-    return Contest(stays, won)
+    return Contest(rival, won)
 
 
 def seq_of(table: pa.Table) -> Int64s:

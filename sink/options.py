@@ -8,14 +8,34 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 from ..conf.errors import OptionError
-from ..conf.options import columns, option, parse_options, positive_int, text
+from ..conf.options import columns, option, parse_options, parsed, positive_int, text
+from ..conf.units import parse_duration_us
 
-__all__ = ["STORAGE_PREFIX", "SinkOptions", "SinkTarget", "parse_sink_options"]
+__all__ = ["STORAGE_PREFIX", "Retention", "SinkOptions", "SinkTarget", "parse_sink_options"]
 
 STORAGE_PREFIX = "storage."
 # What Spark's own DataStreamWriter puts among the options.
 _SPARKS_OWN = ("checkpointLocation", "queryName")
 _MASK = "***"
+
+
+@dataclasses.dataclass(frozen=True)
+class Retention:
+    """How long a deletion is remembered: a duration, or a number in the time column's own unit."""
+
+    duration_us: int | None = None
+    number: float | None = None
+
+    @classmethod
+    def parse(cls, value: str) -> Retention:
+        """Read ``7 days``, or ``3600``."""
+        try:
+            number = float(value)
+        except ValueError:
+            return cls(duration_us=parse_duration_us(value))
+        if not 0 <= number < float("inf"):
+            raise ValueError
+        return cls(number=number)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +57,16 @@ class SinkOptions:
         positive_int(),
         16,
         "Into how many parts the table is cut by its key. A commit rewrites the parts that it touches. Fixed when the table is made.",
+    )
+    tombstone_retention: Retention | None = option(
+        "tombstoneRetention",
+        parsed(
+            "a duration such as '7 days'; a number, in its own unit, where the time column holds numbers",
+            Retention.parse,
+        ),
+        None,
+        "How far the low-watermark has to be beyond a deletion before the deletion is forgotten: an older row that comes after that "
+        "is taken for a new one. 7 days unless given; where the time column holds numbers, nothing is forgotten unless it is given.",
     )
 
 

@@ -43,11 +43,12 @@ class CommitSummary:
     updates : int
         Updates that these rows stand for (rows coalesced at the source included).
     delivered : int
-        Keys whose row in the table changed.
+        Keys whose row in the table changed, or left it.
     superseded : int
-        Updates that another one of the batch, or the table's newer row, made unnecessary: `updates` - `delivered`.
+        Updates that changed nothing in the table: another one of the batch, or the table's newer row or deletion, made them
+        unnecessary, or they deleted what was not there: `updates` - `delivered`.
     older : int
-        Keys whose newest row of the batch was older than the table's.
+        Keys whose newest row of the batch was older than the table's, or than its deletion.
     keys : int or None
         Rows in the table afterwards; None if a foreign file does not say how many it holds.
     low_watermarks : mapping of str to int, float, str or None
@@ -58,6 +59,10 @@ class CommitSummary:
         Ages in seconds of the delivered rows; None if rows do not tell when they arrived.
     stray_buckets : int
         Buckets that came in more than one task and had to be merged once more: the query should repartition by bucket.
+    deleted : int
+        Of the `delivered` keys those whose row left the table.
+    absent : int
+        Keys that were deleted while the table held no row of them.
     """
 
     batch_id: int
@@ -73,6 +78,8 @@ class CommitSummary:
     low_watermark: Any
     staleness: Staleness | None
     stray_buckets: int = 0
+    deleted: int = 0
+    absent: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value, the inverse of :meth:`from_json`."""

@@ -5,18 +5,27 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..conf.errors import TableError
+from .files import DataFiles
 from .layout import BUCKET, Layout
 from .options import SinkTarget
+from .tombstones import TombstoneList
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Snapshot", "create_table", "load_table", "take_snapshot"]
+__all__ = ["Held", "Snapshot", "create_table", "load_table", "take_snapshot"]
 
 _Fingerprint = tuple[int, int, int]
+
+
+class Held(NamedTuple):
+    """The files of one bucket: those of its rows, and that of its tombstones if it has any."""
+
+    rows: tuple[str, ...]
+    tombstones: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,20 +40,23 @@ class Snapshot:
         Paths, relative to the table, of each bucket that has any, sorted.
     rows : mapping of str to int or None
         Rows of each file; None where its statistics do not say.
+    tombstones : TombstoneList
+        The files of the deletions.
     """
 
     version: int
     files: Mapping[int, tuple[str, ...]]
     rows: Mapping[str, int | None]
+    tombstones: TombstoneList
 
     @classmethod
     def empty(cls) -> Snapshot:
         """Of a table that does not exist."""
-        return cls(-1, {}, {})
+        return cls(-1, {}, {}, TombstoneList())
 
-    def of_bucket(self, bucket: int) -> tuple[str, ...]:
+    def of_bucket(self, bucket: int) -> Held:
         """The files of one bucket."""
-        return self.files.get(bucket, ())
+        return Held(self.files.get(bucket, ()), self.tombstones.paths.get(bucket))
 
 
 @dataclasses.dataclass
@@ -114,19 +126,20 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
     return table
 
 
-def take_snapshot(table: DeltaTable) -> Snapshot:
-    """The files of a loaded table."""
+def take_snapshot(table: DeltaTable, files: DataFiles) -> Snapshot:
+    """The files of a loaded table; `files` reads the list of its tombstones."""
     import pyarrow as pa
 
     # pa.table would do the same, and import pandas to find out that this is no data frame.
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
     buckets = actions.column("partition").combine_chunks().field(BUCKET).to_pylist()
     paths = actions.column("path").to_pylist()
-    files: dict[int, list[str]] = {}
+    found: dict[int, list[str]] = {}
     for bucket, path in zip(buckets, paths, strict=True):
-        files.setdefault(bucket, []).append(path)
+        found.setdefault(bucket, []).append(path)
     rows = dict(zip(paths, actions.column("num_records").to_pylist(), strict=True))
-    return Snapshot(table.version(), {bucket: tuple(sorted(found)) for bucket, found in files.items()}, rows)
+    by_bucket = {bucket: tuple(sorted(paths)) for bucket, paths in found.items()}
+    return Snapshot(table.version(), by_bucket, rows, TombstoneList.of(table, files))
 
 
 def _fingerprint(target: SinkTarget, version: int) -> _Fingerprint | None:

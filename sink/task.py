@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from ..conf.errors import TableError
 from ..frames.buckets import bucket_of
-from .files import DataFiles, StagedFile
-from .layout import SEQ, Layout
-from .merge import Incoming, Pending, contest
+from .bucket import BucketMerge, BucketMerger
+from .layout import Layout
+from .merge import Incoming, Pending
 from .staleness import Arrivals
 
 if TYPE_CHECKING:
+    from .files import StagedFile
     from .table import Snapshot
 
-__all__ = ["TaskResult", "merge_bucket", "run_task"]
+__all__ = ["TaskResult", "run_task"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +30,9 @@ class TaskResult(WriterCommitMessage):
 
     Attributes
     ----------
-    staged : tuple of StagedFile
-        At most one a bucket.
-    base : mapping of int to tuple of str
-        For every bucket that the task looked at, the table's files that it saw there.
-    rows, updates, delivered, older : int
+    merges : tuple of BucketMerge
+        Of every bucket that the task looked at.
+    rows, updates, older : int
         As in :class:`~upstream.sink.summary.CommitSummary`.
     arrivals : Arrivals
         First arrivals of the delivered rows.
@@ -42,22 +40,21 @@ class TaskResult(WriterCommitMessage):
         Per feed what its punctuation said.
     """
 
-    staged: tuple[StagedFile, ...]
-    base: Mapping[int, tuple[str, ...]]
+    merges: tuple[BucketMerge, ...]
     rows: int
     updates: int
-    delivered: int
     older: int
     arrivals: Arrivals
     bounds: Mapping[str, Any]
 
-    def paths(self) -> list[str]:
-        """The staged files' paths."""
-        return [file.path for file in self.staged]
+    @property
+    def staged(self) -> list[StagedFile]:
+        """The files that await the commit."""
+        return [file for merge in self.merges for file in merge.staged()]
 
 
 def run_task(
-    batches: Iterable[pa.RecordBatch], layout: Layout, files: DataFiles, schema: pa.Schema, seen: Snapshot
+    batches: Iterable[pa.RecordBatch], layout: Layout, schema: pa.Schema, merger: BucketMerger, seen: Snapshot
 ) -> TaskResult:
     """Merge a task's rows with the buckets that they fall in. On an error nothing staged is left behind.
 
@@ -65,7 +62,7 @@ def run_task(
     ----------
     batches
         As Spark gives them, with or without the system column.
-    layout, files, schema
+    layout, schema, merger
         Of the table.
     seen
         The table as it was when the batch began.
@@ -81,76 +78,22 @@ def run_task(
     for batch in batches:
         incoming.add(batch)
     newest = incoming.newest()
-    staged: list[StagedFile] = []
-    base: dict[int, tuple[str, ...]] = {}
-    won: list[npt.NDArray[np.bool_]] = []
+    merges: list[BucketMerge] = []
     firsts: list[npt.NDArray[np.int64]] = []
+    won = 0
     try:
         for bucket, rows in _by_bucket(newest, layout):
-            base[bucket] = seen.of_bucket(bucket)
-            mask, written = merge_bucket(files, layout, bucket, base[bucket], rows)
-            won.append(mask)
-            if written is not None:
-                staged.append(written)
+            verdict, merge = merger.merge(bucket, seen.of_bucket(bucket), rows)
+            merges.append(merge)
+            won += int(verdict.won.sum())
             if rows.first_arrival_us is not None:
-                firsts.append(rows.first_arrival_us[mask])
+                firsts.append(rows.first_arrival_us[verdict.delivered])
     except BaseException:
-        files.remove(file.path for file in staged)
+        merger.remove(merges)
         raise
-    delivered = sum(int(mask.sum()) for mask in won)
     arrivals = Arrivals.of(np.concatenate(firsts) if firsts else None)
-    older = newest.rows.num_rows - delivered
-    return TaskResult(tuple(staged), base, incoming.rows, incoming.updates, delivered, older, arrivals, incoming.bounds)
-
-
-def merge_bucket(
-    files: DataFiles, layout: Layout, bucket: int, paths: Sequence[str], new: Pending
-) -> tuple[npt.NDArray[np.bool_], StagedFile | None]:
-    """Write the bucket anew with the rows of `new` that are newer than the table's.
-
-    Parameters
-    ----------
-    paths
-        The bucket's files in the table.
-    new
-        One row for each key, all of this bucket.
-
-    Returns
-    -------
-    won : bool array of length new rows
-        Which of them are newer.
-    staged : StagedFile or None
-        None if none is: the bucket stays as it is.
-    """
-    deciding = list(layout.key)
-    if layout.time is not None and layout.time not in deciding:
-        deciding.append(layout.time)
-    deciding.append(SEQ)
-    names = new.rows.column_names
-    try:
-        reader = files.open(paths)
-        base = reader.read(deciding)
-        outcome = contest(base, new.rows.select(deciding), layout)
-        if not outcome.won.any():
-            reader.close()
-            return outcome.won, None
-        payload = [name for name in names if name not in deciding]
-        for name, column in zip(payload, reader.read(payload).columns if payload else [], strict=True):
-            base = base.append_column(name, column)
-        reader.close()
-    except FileNotFoundError as error:
-        raise TableError(
-            f"a data file of bucket {bucket} is gone: {error}",
-            expected="the files that the table's log names",
-            hint="restart the query if the table was replaced or vacuumed meanwhile; else restore the file",
-        ) from error
-    kept = base.select(names)
-    if not outcome.stays.all():
-        kept = kept.filter(pa.array(outcome.stays))
-    fresh = new.rows if outcome.won.all() else new.rows.filter(pa.array(outcome.won))
-    arrival = None if layout.time is not None or new.arrival_us is None else new.arrival_us[outcome.won].tobytes()
-    rows = pa.concat_tables([kept, fresh.cast(kept.schema)]) if kept.num_rows else fresh
-    return outcome.won, files.stage(rows, bucket, fresh.num_rows, arrival)
+    older = newest.rows.num_rows - won
+    return TaskResult(tuple(merges), incoming.rows, incoming.updates, older, arrivals, incoming.bounds)
 
 
 def _by_bucket(newest: Pending, layout: Layout) -> Iterable[tuple[int, Pending]]:

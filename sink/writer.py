@@ -14,12 +14,15 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from ..conf.errors import OptionError, SchemaError
 from ..frames.system import SYSTEM, SYSTEM_TYPE
-from .commit import BatchCommit, now_us
+from .bucket import BucketMerger
+from .commit import BatchCommit, now_us, read_query_id
 from .files import DataFiles
 from .layout import Layout
 from .options import SinkTarget, parse_sink_options
+from .summary import last_summary
 from .table import Snapshot, load_table, take_snapshot
 from .task import TaskResult, run_task
+from .tombstones import check_retention, forget_below, tombstone_files
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -55,8 +58,12 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         )
     target = parse_sink_options(options)
     layout, table = _open(target, schema)
-    snapshot = Snapshot.empty() if table is None else take_snapshot(table)
-    return LatestStreamWriter(target, layout, layout.arrow_schema(), snapshot)
+    columns = layout.arrow_schema()
+    files = DataFiles(target, columns)
+    snapshot = Snapshot.empty() if table is None else take_snapshot(table, files)
+    forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
+    merger = BucketMerger(layout, files, tombstone_files(target, layout, columns), forget)
+    return LatestStreamWriter(target, layout, files, merger, snapshot)
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
@@ -78,10 +85,19 @@ def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
 def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | None]:
     _check_system_column(schema)
     layout = Layout.of(target.options, schema)
+    check_retention(target.options.tombstone_retention, layout)
     table = load_table(target)
     if table is not None:
         layout.check(table, target.location)
     return layout, table
+
+
+def _forget_below(target: SinkTarget, layout: Layout, columns: pa.Schema, table: DeltaTable | None) -> int | None:
+    """By the low-watermark that this query has committed last: another query's feeds may still send older rows."""
+    last = None if table is None else last_summary(table, read_query_id(target.checkpoint))
+    if last is None or layout.time is None:
+        return None
+    return forget_below(last.low_watermark, target.options.tombstone_retention, columns.field(layout.time).type)
 
 
 class LatestStreamWriter(DataSourceStreamArrowWriter):
@@ -89,7 +105,7 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
 
     Parameters
     ----------
-    target, layout, schema
+    target, layout, files, merger
         The table.
     seen
         The table as it is when the batch begins; the commit is refused if others have changed the touched buckets since.
@@ -101,19 +117,20 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         self,
         target: SinkTarget,
         layout: Layout,
-        schema: pa.Schema,
+        files: DataFiles,
+        merger: BucketMerger,
         seen: Snapshot,
         clock_us: Callable[[], int] = now_us,
     ) -> None:
         self._layout = layout
-        self._schema = schema
+        self._schema = files.schema
+        self._merger = merger
         self._seen = seen
-        self._files = DataFiles(target, schema)
-        self._commit = BatchCommit(target, layout, self._files, clock_us)
+        self._commit = BatchCommit(target, layout, files, merger, clock_us)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Merge a task's rows and stage the files (in a task)."""
-        return run_task(iterator, self._layout, self._files, self._schema, self._seen)
+        return run_task(iterator, self._layout, self._schema, self._merger, self._seen)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Commit the batch (beside the driver)."""
@@ -122,7 +139,7 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Remove what this attempt staged (beside the driver)."""
         del batchId
-        self._commit.discard(file.path for result in _results(messages) for file in result.staged)
+        self._commit.discard(_results(messages))
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:

@@ -16,12 +16,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.sink.bucket import BucketMerger
 from upstream.sink.commit import BatchCommit
 from upstream.sink.files import DataFiles
 from upstream.sink.layout import Layout
 from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import CommitSummary
 from upstream.sink.task import TaskResult
+from upstream.sink.tombstones import tombstone_files
 from upstream.sink.writer import LatestStreamWriter, stream_writer
 
 COLUMNS = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
@@ -91,7 +93,8 @@ class Sink:
         target = parse_sink_options(self.given)
         layout = self._layout()
         files = DataFiles(target, layout.arrow_schema())
-        return BatchCommit(target, layout, files, lambda: NOW_US).commit(results, batch_id)
+        merger = BucketMerger(layout, files, tombstone_files(target, layout, files.schema), None)
+        return BatchCommit(target, layout, files, merger, lambda: NOW_US).commit(results, batch_id)
 
     def batch(self, batch_id: int, *tasks: Sequence[pa.RecordBatch]) -> CommitSummary | None:
         return self.commit(self.tasks(*tasks), batch_id)

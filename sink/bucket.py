@@ -1,0 +1,206 @@
+"""One bucket of the table and the rows of a batch that fall into it: what is newer, and the files that replace the bucket's."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..conf.errors import TableError
+from ..frames.order import ordered
+from .files import DataFiles, StagedFile
+from .layout import Layout
+from .merge import Contest, Pending, concat_pending, contest
+from .table import Held
+
+__all__ = ["BucketMerge", "BucketMerger", "Tally", "Verdict"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Tally(NamedTuple):
+    """Keys, counted as in :class:`~upstream.sink.summary.CommitSummary`."""
+
+    delivered: int = 0
+    deleted: int = 0
+    absent: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        return Tally(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketMerge:
+    """What the merge of a bucket has come to.
+
+    Attributes
+    ----------
+    bucket : int
+    held : Held
+        The table's files that it was merged with.
+    changed : bool
+        Whether the bucket's rows are others than before.
+    rows : StagedFile or None
+        What takes their place; None where nothing changed or no row is left.
+    tombstones : StagedFile or None
+        What takes the place of the bucket's tombstones; None where none has come.
+    tally : Tally
+    """
+
+    bucket: int
+    held: Held
+    changed: bool = False
+    rows: StagedFile | None = None
+    tombstones: StagedFile | None = None
+    tally: Tally = dataclasses.field(default_factory=Tally)
+
+    def staged(self) -> list[StagedFile]:
+        """The files that await the commit."""
+        return [file for file in (self.rows, self.tombstones) if file is not None]
+
+    @property
+    def won(self) -> bool:
+        """Whether any row or tombstone of the batch was newer than what the table holds."""
+        return self.changed or self.tombstones is not None
+
+
+class Verdict(NamedTuple):
+    """Per row of the batch: whether it is newer than what the table holds, and whether that changed the table."""
+
+    won: Mask
+    delivered: Mask
+
+
+class BucketMerger:
+    """Merges buckets of one table.
+
+    Parameters
+    ----------
+    layout, rows, tombstones
+        The table, its data files and the files of its tombstones.
+    forget_below
+        As of :func:`~upstream.sink.tombstones.forget_below`.
+    """
+
+    def __init__(self, layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None) -> None:
+        self._layout = layout
+        self._rows = rows
+        self._tombstones = tombstones
+        self._forget_below = forget_below
+
+    def merge(self, bucket: int, held: Held, new: Pending) -> tuple[Verdict, BucketMerge]:
+        """Stage the bucket anew with what is newer in `new`; on an error nothing is left behind.
+
+        Parameters
+        ----------
+        bucket, held
+            Its number and its files in the table.
+        new
+            One row or tombstone for each key, all of this bucket.
+
+        Raises
+        ------
+        TableError
+            A file that the table names is gone.
+        """
+        try:
+            return self._merge(bucket, held, new)
+        except FileNotFoundError as error:
+            raise TableError(
+                f"a data file of bucket {bucket} is gone: {error}",
+                expected="the files that the table's log names",
+                hint="restart the query if the table was replaced or vacuumed meanwhile; else restore the file",
+            ) from error
+
+    def remove(self, merges: list[BucketMerge]) -> None:
+        """Delete what was staged."""
+        self._rows.remove(file.path for merge in merges for file in merge.staged())
+
+    def came_with(self, merge: BucketMerge) -> Pending:
+        """The rows and tombstones of this batch in what a merge has staged."""
+        parts: list[Pending] = []
+        for files, staged, deleted in (
+            (self._rows, merge.rows, False),
+            (self._tombstones, merge.tombstones, True),
+        ):
+            if staged is None or staged.fresh == 0:
+                continue
+            reader = files.open([staged.path])
+            rows = reader.read(files.schema.names).slice(staged.rows - staged.fresh)
+            reader.close()
+            for field in self._rows.schema:
+                if field.name not in rows.column_names:
+                    rows = rows.append_column(field, pa.nulls(staged.fresh, field.type))
+            arrival = None if staged.arrival_us is None else np.frombuffer(staged.arrival_us, dtype=np.int64)
+            marks = np.full(staged.fresh, deleted)
+            ones = np.ones(staged.fresh, dtype=np.int64)
+            parts.append(Pending(rows.select(self._rows.schema.names), arrival, None, ones, marks))
+        return concat_pending(parts)
+
+    def _merge(self, bucket: int, held: Held, new: Pending) -> tuple[Verdict, BucketMerge]:
+        deciding = self._layout.deciding
+        candidates = new.rows.select(deciding)
+        reader = self._rows.open(held.rows)
+        base = reader.read(deciding)
+        against_rows = contest(base, candidates, self._layout)
+        buried, against_tombstones = self._contest_tombstones(held, candidates)
+        won = against_rows.won & against_tombstones.won
+        deleted = np.zeros(len(won), dtype=np.bool_) if new.deleted is None else new.deleted
+        met = against_rows.rival >= 0
+        delivered = won & (met | ~deleted)
+        verdict = Verdict(won, delivered)
+        if not won.any():
+            reader.close()
+            return verdict, BucketMerge(bucket, held)
+        tally = Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
+        merge = BucketMerge(bucket, held, bool(delivered.any()), tally=tally)
+        try:
+            if merge.changed:
+                payload = [name for name in new.rows.column_names if name not in deciding]
+                for name, column in zip(payload, reader.read(payload).columns if payload else [], strict=True):
+                    base = base.append_column(name, column)
+                kept = _chosen(base.select(new.rows.column_names), against_rows.stays(base.num_rows, won))
+                merge = dataclasses.replace(merge, rows=self._stage(self._rows, bucket, kept, new, won & ~deleted))
+            reader.close()
+            if (won & deleted).any():
+                stays = against_tombstones.stays(buried.num_rows, won) & self._still_needed(buried, base)
+                staged = self._stage(self._tombstones, bucket, _chosen(buried, stays), new, won & deleted)
+                merge = dataclasses.replace(merge, tombstones=staged)
+        except BaseException:
+            self.remove([merge])
+            raise
+        return verdict, merge
+
+    def _contest_tombstones(self, held: Held, candidates: pa.Table) -> tuple[pa.Table, Contest]:
+        if held.tombstones is None:
+            buried = candidates.slice(0, 0)
+        else:
+            reader = self._tombstones.open([held.tombstones])
+            buried = reader.read(self._layout.deciding)
+            reader.close()
+        return buried, contest(buried, candidates, self._layout)
+
+    def _still_needed(self, buried: pa.Table, base: pa.Table) -> Mask:
+        """Not those that a row of the table has overtaken, and those that no row can be late for."""
+        needed = contest(buried, base.select(self._layout.deciding), self._layout).stays(buried.num_rows)
+        if self._forget_below is not None and self._layout.time is not None:
+            needed &= ordered(buried.column(self._layout.time)) >= self._forget_below
+        return needed
+
+    def _stage(self, files: DataFiles, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
+        """The rows that are kept and the chosen new ones, if there are any."""
+        fresh = _chosen(new.rows.select(kept.column_names), chosen)
+        rows = pa.concat_tables([kept, fresh.cast(kept.schema)]) if kept.num_rows else fresh
+        if rows.num_rows == 0:
+            return None
+        needs_arrival = self._layout.time is None and new.arrival_us is not None
+        arrival = new.arrival_us[chosen].tobytes() if needs_arrival and new.arrival_us is not None else None
+        return files.stage(rows, bucket, fresh.num_rows, arrival)
+
+
+def _chosen(rows: pa.Table, chosen: Mask) -> pa.Table:
+    return rows if chosen.all() else rows.filter(pa.array(chosen))
