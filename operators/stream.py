@@ -14,7 +14,7 @@ from ..conf.options import quoted
 from ..conf.session import make_known
 from ..conf.units import parse_duration_us
 from ..frames.buckets import integers_with_hash
-from ..frames.system import SYSTEM, punctuation_mask
+from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
 from .budget import check_budget
 from .queue.queue import Policy, check_policy
 
@@ -27,6 +27,7 @@ __all__ = ["UpdateStream"]
 ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _FIRST_BUDGET = 2_000
+_PASSES = "__upstream_passes"
 
 
 class UpdateStream:
@@ -49,7 +50,7 @@ class UpdateStream:
     Notes
     -----
     Each step gives a new stream; nothing runs until it is written, by :func:`~upstream.sink.latest.write_latest` or as the DataFrame
-    :attr:`df`. Punctuation passes every step.
+    :attr:`df`. Punctuation and tombstones pass every step.
     """
 
     def __init__(self, df: DataFrame, *, key: str | Sequence[str], time: str | None = None) -> None:
@@ -78,27 +79,52 @@ class UpdateStream:
         """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not."""
         return self._shards
 
-    def where(self, condition: str | Column, *, on_leave: Literal["keep"] = "keep") -> UpdateStream:
-        """Drop rows that do not satisfy a condition; a key whose newest row is dropped keeps its earlier result (tr620 §3.2).
+    def where(self, condition: str | Column, *, on_leave: Literal["keep", "delete"] = "keep") -> UpdateStream:
+        """Let only those rows on that satisfy a condition.
 
         Parameters
         ----------
         condition
-            SQL, or a column. Where it is null the row is dropped, as in Spark. Punctuation rows pass, whatever it says of their nulls.
+            SQL, or a column. Where it is null the row fails, as in Spark. Punctuation rows and tombstones pass, whatever it says of them.
         on_leave
-            What a key's row that fails means: ``keep``.
+            What it means that a key's row fails. ``keep``: the row is dropped, the key's earlier result stays (tr620 §3.2).
+            ``delete``: the row goes on as a tombstone, which takes the key out of the table: its newest row decides.
+
+        Raises
+        ------
+        OptionError
+            `on_leave` is another word.
+
+        Notes
+        -----
+        A tombstone has its key, its time and the system column; all else in it is null. It is an update as any other: a newer row
+        revives the key, an older one does not.
         """
         from pyspark.sql import functions as F
 
-        if on_leave != "keep":
+        if on_leave not in ("keep", "delete"):
             raise OptionError(
                 f"on_leave={on_leave!r}",
-                expected="'keep': the row is dropped, the earlier result stays",
-                hint="removing a key from the table needs a sink that takes tombstones",
+                expected="'keep' or 'delete'",
+                hint="keep drops the row and lets the earlier result stay, delete takes the key out of the table",
             )
         chosen = F.expr(condition) if isinstance(condition, str) else condition
-        passes = F.coalesce(F.col(f"{SYSTEM}.punctuation"), F.lit(False)) | chosen
-        return self._with(self.df.where(passes))
+        marks = [F.coalesce(F.col(f"{SYSTEM}.{mark}"), F.lit(False)) for mark in ("punctuation", "deleted")]
+        passes = marks[0] | marks[1] | F.coalesce(chosen, F.lit(False))
+        df, fixed, stays = self.df, self._fixed(), F.col(_PASSES)
+        if on_leave == "keep":
+            return self._with(df.where(passes))
+        marked = F.col(SYSTEM).withField("deleted", F.lit(True))
+
+        def leaving(name: str) -> Column:
+            """With its values a tombstone would go on into computations that the condition was to guard."""
+            column = F.col(quoted(name))
+            if name in fixed and name != SYSTEM:
+                return column
+            return F.when(stays, column).otherwise(marked if name == SYSTEM else F.lit(None)).alias(name)
+
+        # The outcome is a column of its own first: computed once, whatever it costs and however random it is.
+        return self._with(df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns]))
 
     filter = where
 
@@ -143,7 +169,7 @@ class UpdateStream:
         Parameters
         ----------
         function
-            Takes a batch of rows without punctuation and without the system column, returns as many rows in the same order, with
+            Takes a batch of rows without punctuation, tombstones and the system column, returns as many rows in the same order, with
             the columns of `schema`.
         schema
             Of the new columns, in Spark's terms. The key and the time are kept as they were, and may not be in it.
@@ -321,7 +347,7 @@ def _mapped(
         for batch in batches:
             for start in range(0, batch.num_rows, most):
                 part = batch.slice(start, most)
-                mark = punctuation_mask(part)
+                mark = pc.or_(punctuation_mask(part), deleted_mask(part))
                 rows = part.filter(pc.invert(mark))
                 if rows.num_rows:
                     given = rows.drop_columns([SYSTEM])

@@ -58,7 +58,7 @@ class SinkOptions:
         16,
         "Into how many parts the table is cut by its key. A commit rewrites the parts that it touches. Fixed when the table is made.",
     )
-    tombstone_retention: Retention | None = option(
+    tombstone_retention: Retention | None = option(  # noqa: RUF009 it declares a field, as for the others
         "tombstoneRetention",
         parsed(
             "a duration such as '7 days'; a number, in its own unit, where the time column holds numbers",

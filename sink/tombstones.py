@@ -95,7 +95,7 @@ class TombstoneList:
 
     def held(self) -> set[str]:
         """The list itself and the files that it names."""
-        return {self.place, *self.paths.values()}
+        return {self.place, *self.paths.values()} if self.number else set()
 
 
 def tombstone_files(target: SinkTarget, layout: Layout, schema: pa.Schema) -> DataFiles:
