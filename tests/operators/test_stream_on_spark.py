@@ -1,10 +1,12 @@
 """The fluent stream on Spark: rows wait in state, batches go on until the queue is empty, the table is right."""
 
 import random
+import uuid
 
 import deltalake
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F
 
 import upstream
 from upstream.conf.errors import OptionError, SchemaError
@@ -110,14 +112,89 @@ def test_refusals_before_anything_runs(spark, tmp_path):
     with pytest.raises(SchemaError, match="key"):
         stream.map(lambda batch: batch, "key STRING")
     with pytest.raises(SchemaError, match="ms"):
-        stream.select((upstream_column("ms") + 1).alias("ms"))
+        stream.select((F.col("ms") + 1).alias("ms"))
     with pytest.raises(SchemaError, match="absent"):
         upstream.UpdateStream(stream.df, key="absent")
     with pytest.raises(OptionError, match="without an update key"):
         upstream.write_latest(stream.df, tmp_path / "table")
 
 
-def upstream_column(name):
-    from pyspark.sql import functions as F
+@pytest.mark.parametrize("policy", [None, "in-place", "append"])
+def test_a_key_whose_newest_row_fails_leaves_the_table(spark, tmp_path, policy):
+    newest = write_feed(tmp_path / "feed", 1200)
+    expected = {key: value % 3 for key, (_, value) in newest.items() if value % 3}
+    checkpoint, seen = tmp_path / "checkpoint", tmp_path / "seen"
+    seen.mkdir()
 
-    return F.col(name)
+    def rest(batch):
+        values = batch.column("value").to_pylist()
+        (seen / uuid.uuid4().hex).write_text(" ".join(map(str, values)))
+        return pa.table({"rest": pa.array([value % 3 for value in values], pa.int64())})
+
+    # One file a batch, so that keys leave, come back and leave again.
+    updates = feed(spark, tmp_path / "feed", maxFilesPerTrigger=1)
+    stream = upstream.UpdateStream(updates, key="key", time="ms").where("value % 3 <> 0", on_leave="delete")
+    # A tombstone goes into no computation that the condition guards: this one would divide by zero.
+    stream = stream.select("value", (F.lit(6) / (F.col("value") % 3)).alias("ratio"))
+    if policy is not None:
+        stream = stream.queue(checkpoint_location=checkpoint, policy=policy, budget=100, shards=4)
+    stream = stream.where("value >= 0").map(rest, "rest BIGINT")
+    run(stream, tmp_path / "table", checkpoint)
+    rows = deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
+    assert {row["key"]: row["rest"] for row in rows} == expected
+    assert len(rows) == len(expected)
+    values = [int(value) for file in seen.iterdir() for value in file.read_text().split()]
+    assert values
+    assert all(value % 3 for value in values), "the function was given a tombstone"
+    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    assert sum(each.deleted for each in summaries) > 0
+    assert sum(each.updates for each in summaries) == 1200
+    assert summaries[-1].keys == len(expected)
+    assert summaries[-1].low_watermark is not None
+
+
+def test_a_tombstone_is_marked_alone_and_keeps_key_and_time(spark, tmp_path):
+    ddl = upstream.with_system_ddl("key STRING, ms BIGINT, value BIGINT")
+    marks = "named_struct('punctuation', {}, 'source', 'a', 'seq', 1L, 'arrival', now(), 'first_arrival', now(), 'covered', 1L, 'deleted', {})"
+    rows = [("'a'", 1, 5, "false", "false"), ("'b'", 2, -5, "null", "null"), ("'c'", 3, "null", "false", "null"),
+            ("null", 9, "null", "true", "false"), ("'d'", 4, "null", "false", "true")]  # fmt: skip
+    union = " UNION ALL ".join(
+        f"SELECT {key} AS key, {ms}L AS ms, CAST({value} AS BIGINT) AS value, {marks.format(punctuation, deleted)} AS _upstream"
+        for key, ms, value, punctuation, deleted in rows
+    )
+    df = spark.sql(union)
+    assert [field.name for field in df.schema] == [field.name for field in spark.createDataFrame([], ddl).schema]
+    stream = upstream.UpdateStream(df, key="key", time="ms")
+
+    def outcome(filtered):
+        assert filtered.df.columns == df.columns
+        found = filtered.df.selectExpr("key", "ms", "value", "_upstream.deleted", "_upstream.seq").collect()
+        return sorted((tuple(row) for row in found), key=lambda row: row[1])
+
+    assert outcome(stream.where("value > 0", on_leave="delete")) == [
+        ("a", 1, 5, False, 1), ("b", 2, None, True, 1), ("c", 3, None, True, 1), ("d", 4, None, True, 1), (None, 9, None, False, 1),
+    ]  # fmt: skip
+    assert outcome(stream.where(F.col("value") > 0)) == [
+        ("a", 1, 5, False, 1), ("d", 4, None, True, 1), (None, 9, None, False, 1),
+    ]  # fmt: skip
+    with pytest.raises(OptionError, match=r"on_leave='drop'.*'keep' or 'delete'"):
+        stream.where("value > 0", on_leave="drop")
+
+
+def test_sparks_own_vacuum_leaves_what_is_remembered(spark, tmp_path):
+    write_feed(tmp_path / "feed", 200)
+    path = tmp_path / "table"
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+    run(stream.where("value % 3 <> 0", on_leave="delete"), path, tmp_path / "checkpoint")
+    before = sorted(file for file in (path / "_upstream_tombstones").rglob("*") if file.is_file())
+    stray = path / "_upstream_bucket=0" / "stray.parquet"
+    stray.write_bytes(b"x")
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
+    try:
+        spark.sql(f"VACUUM delta.`{path}` RETAIN 0 HOURS")
+    finally:
+        spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    assert not stray.exists()
+    assert len(before) >= 2
+    assert sorted(file for file in (path / "_upstream_tombstones").rglob("*") if file.is_file()) == before
+    assert spark.read.format("delta").load(str(path)).where("value % 3 = 0").count() == 0

@@ -10,13 +10,16 @@ from upstream.conf.errors import CheckpointError
 from upstream.frames.system import SYSTEM, system_array
 from upstream.operators.shards.frames import from_frame, to_frame
 from upstream.operators.shards.messages import Control, ShardPlan
+from upstream.operators.shards.pack import pack
 from upstream.operators.shards.queue_shard import QueueShard
 from upstream.operators.shards.store import DictStore
 
 
-def rows(keys, times, seq=0, arrival=0, payload=None):
+def rows(keys, times, seq=0, arrival=0, payload=None, deleted=None):
     n = len(keys)
-    system = system_array(source="a", seq=seq + np.arange(n), arrival_us=np.full(n, arrival, dtype=np.int64))
+    system = system_array(
+        source="a", seq=seq + np.arange(n), arrival_us=np.full(n, arrival, dtype=np.int64), deleted=deleted
+    )
     values = [f"{key}@{seq + i}" for i, key in enumerate(keys)] if payload is None else payload
     return pa.table(
         {
@@ -99,6 +102,31 @@ def test_punctuation_waits_for_the_rows_that_wait():
     assert result.column(SYSTEM).to_pylist()[1]["source"] == "a/3"
     result, _ = QueueShard(3, plan(), store).run([], Control(1, 1))  # nothing new, but nothing waits any more
     assert result.column("t").to_pylist() == [60, 100]
+
+
+@pytest.mark.parametrize("coalesce", [False, True])
+def test_a_tombstone_supersedes_and_is_superseded_as_any_update(coalesce):
+    """Key 1: deleted last; key 2: revived; key 3: its tombstone is older. On the way to the shard, or while it waits there."""
+    store = DictStore()
+    parts = [
+        rows([1, 2, 3], [5, 5, 5], 0, 0),
+        rows([1, 2, 3], [6, 6, 4], 3, 1, payload=[None] * 3, deleted=np.ones(3, np.bool_)),
+        rows([2], [7], 6, 2),
+    ]
+    if coalesce:
+        whole = pa.concat_tables(parts).combine_chunks().to_batches()
+        ((_, frame, _),) = (
+            row.values() for batch in pack(("k",), 1, "t", True)(iter(whole)) for row in batch.to_pylist()
+        )
+        result, _ = QueueShard(0, plan(), store).run([frame], Control(9, None))
+    else:
+        for number, part in enumerate(parts):
+            QueueShard(0, plan(), store).run([to_frame(part)], Control(number, 0))
+        result, _ = QueueShard(0, plan(), store).run([], Control(9, None))
+    found = {
+        row["k"]: (row["t"], row["v"], row[SYSTEM]["deleted"], row[SYSTEM]["covered"]) for row in result.to_pylist()
+    }
+    assert found == {"k1": (6, None, True, 2), "k2": (7, "2@6", False, 3), "k3": (5, "3@2", False, 2)}
 
 
 def test_conflicts_are_counted_whatever_lies_between():
