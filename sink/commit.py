@@ -110,7 +110,9 @@ class BatchCommit:
         CheckpointError
             The query's id cannot be read.
         """
-        made: list[str] = []  # files that the commit itself writes
+        made: list[
+            str
+        ] = []  # files to be removed at the end, unless the table names them then: written here, or replaced
         try:
             # 1. Who writes.
             query_id = read_query_id(self._target.checkpoint)
@@ -151,13 +153,12 @@ class BatchCommit:
             buried = merged.tombstones if self._layout.time is not None else []
             deletions = snapshot.tombstones.replaced(buried, self._files)
             # 7. All or nothing, and only on top of the very version that was checked.
-            if deletions.number != snapshot.tombstones.number:
-                made.append(deletions.place)
+            made += deletions.held() | snapshot.tombstones.held()
             if self._transact(table, merged, summary, deletions, {app_id: batch_id}):
                 # 8. What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in merged.rows} | deletions.held()
                 staged = [file.path for result in results for file in result.staged]
-                self._files.remove({*staged, *made, *snapshot.tombstones.held()} - needed)
+                self._files.remove({*staged, *made} - needed)
                 return summary
             table = load_table(self._target)
         raise TableError(
@@ -167,7 +168,7 @@ class BatchCommit:
         )
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
-        """Remove what an attempt wrote, but nothing that the table holds: it may have been committed although it seemed to fail."""
+        """Remove what an attempt wrote or replaced, but nothing that the table holds: the commit may have been made although it seemed to fail."""
         staged = [file.path for result in results for file in result.staged]
         table = load_table(self._target)
         held: set[str] = set()

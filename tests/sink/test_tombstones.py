@@ -86,13 +86,16 @@ def test_the_table_is_what_a_plain_model_says(
                     model[row[0]] = row
             tasks = split(data, data.draw(st.permutations(batch)))
             given_rows = [[as_batch(sink, part) for part in split(data, task)] for task in tasks]
-            if data.draw(st.booleans()):
-                die(sink, given_rows, batch_id)
+            died = data.draw(st.sampled_from(["not", "before the commit", "after the commit"]))
+            if died != "not":
+                die(sink, given_rows, batch_id, committed=died == "after the commit")
             summary = sink.batch(batch_id, *given_rows)
-            if summary is not None:
-                assert sink.batch(batch_id, *given_rows) is None
-                expected = {row[0]: row[1:3] for row in model.values() if not row[4]}
+            assert sink.batch(batch_id, *given_rows) is None
+            expected = {row[0]: row[1:3] for row in model.values() if not row[4]}
+            if model:
                 assert sink.latest() == expected
+            if summary is not None:
+                assert died != "after the commit"
                 assert sink.table().num_rows == summary.keys == len(expected)
                 assert summary.updates == summary.delivered + summary.superseded == len(batch)
                 assert summary.deleted == len(before - set(expected))
@@ -116,13 +119,15 @@ def as_batch(sink: Any, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
     )
 
 
-def die(sink: Any, given_rows: list[list[pa.RecordBatch]], batch_id: int) -> None:
-    """An attempt whose very last step fails, after everything has been written."""
+def die(sink: Any, given_rows: list[list[pa.RecordBatch]], batch_id: int, *, committed: bool) -> None:
+    """An attempt that fails at its very last step, or as soon as the commit is made."""
+    made = BatchCommit._transact
 
-    def crash(*_: Any, **__: Any) -> bool:
+    def crash(*given: Any) -> bool:
+        if committed:
+            assert made(*given)
         raise ProcessDiedError
 
-    made = BatchCommit._transact
     BatchCommit._transact = crash  # type: ignore[method-assign]
     try:
         sink.batch(batch_id, *given_rows)
