@@ -116,7 +116,7 @@ def test_a_tombstone_supersedes_and_is_superseded_as_any_update(coalesce):
     if coalesce:
         whole = pa.concat_tables(parts).combine_chunks().to_batches()
         ((_, frame, _),) = (
-            row.values() for batch in pack(("k",), 1, "t", True)(iter(whole)) for row in batch.to_pylist()
+            row.values() for batch in pack(("k",), [0], "t", True)(iter(whole)) for row in batch.to_pylist()
         )
         result, _ = QueueShard(0, plan(), store).run([frame], Control(9, None))
     else:
