@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .datasource.latest import latest as latest
     from .frames.system import SYSTEM as SYSTEM
     from .frames.system import with_system_ddl as with_system_ddl
+    from .operators.shards.most_stale import most_stale as most_stale
     from .operators.stream import UpdateStream as UpdateStream
     from .sink.latest import write_latest as write_latest
     from .sink.summary import CommitSummary as CommitSummary
@@ -31,6 +32,7 @@ _HOMES = {
     "UpstreamError": ".conf.errors",
     "check_session": ".conf.session",
     "latest": ".datasource.latest",
+    "most_stale": ".operators.shards.most_stale",
     "read_summaries": ".sink.summary",
     "session": ".conf.session",
     "with_system_ddl": ".frames.system",
@@ -44,6 +46,7 @@ __all__ = [
     "UpstreamError",
     "check_session",
     "latest",
+    "most_stale",
     "read_summaries",
     "session",
     "with_system_ddl",

@@ -146,7 +146,7 @@ def _version(job: Job) -> int:
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
-    from ..sink.options import absolute_location
+    from ..conf.locations import absolute_location
 
     try:
         return DeltaTable(absolute_location(job.table), storage_options=dict(job.storage) or None).version()

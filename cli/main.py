@@ -161,7 +161,7 @@ def plan(
 
     [bold]upstream plan --rate 10000 --keys 20000 --skew 0.5 --cost 0.5ms --fixed 0.5s --target "p99 < 10 s"[/bold]
     """
-    from ..operators.staleness_target import StalenessTarget
+    from ..conf.staleness_target import StalenessTarget
     from .plan import Question, duration, print_plan
 
     fixed_us = duration(fixed, "--fixed")

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ..conf.errors import OptionError
+from ..conf.staleness_target import StalenessTarget
 from ..conf.units import format_duration_us, parse_duration_us
 from ..datasource.connectors.synthetic.arrivals import synthetic_arrivals
 from ..datasource.connectors.synthetic.stream import Recipe
 from ..operators.planning import PLANNED, Prediction, plan
 from ..operators.queue.queue import Policy
 from ..operators.simulation import Arrivals, Server
-from ..operators.staleness_target import StalenessTarget
 
 __all__ = ["Question", "predict", "print_plan"]
 

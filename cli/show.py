@@ -58,7 +58,7 @@ def show(
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    from ..sink.options import absolute_location
+    from ..conf.locations import absolute_location
 
     try:
         table = DeltaTable(absolute_location(path), storage_options=storage or None)

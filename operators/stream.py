@@ -14,6 +14,7 @@ from ..conf.options import quoted
 from ..conf.session import make_known
 from ..conf.units import parse_duration_us
 from ..frames.buckets import integers_with_hash
+from ..frames.reports import reports_folder
 from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
 from .budget import check_budget
 from .queue.queue import Policy, check_policy
@@ -211,6 +212,7 @@ class UpdateStream:
         cost: str | None = None,
         half_life: str = "60 seconds",
         seed: int = 0,
+        most_stale: int = 0,
     ) -> UpdateStream:
         """Let rows beyond a batch's budget wait, newer ones superseding older ones of their key (tr620 §4-5).
 
@@ -236,6 +238,8 @@ class UpdateStream:
             Of the update rates that linecutting decides by.
         seed
             Of the policy ``shed``.
+        most_stale
+            How many of the keys that wait longest each batch reports, for :func:`upstream.most_stale`.
 
         Raises
         ------
@@ -259,6 +263,8 @@ class UpdateStream:
         check_budget(budget)
         if shards < 1:
             raise OptionError(f"shards={shards}", expected="at least 1")
+        if most_stale < 0:
+            raise OptionError(f"most_stale={most_stale}", expected="how many keys to report; 0 for none")
         auto = budget == "auto"
         first = _FIRST_BUDGET if auto else budget
         plan = ShardPlan(
@@ -271,10 +277,9 @@ class UpdateStream:
             half_life_s=_seconds("half_life", half_life),
             cost_s=None if cost is None else _seconds("cost", cost),
             seed=seed,
+            most_stale=most_stale,
         )
-        folder = os.fspath(checkpoint_location).rstrip("/") + "/upstream-queue"
-        if "://" not in folder:
-            folder = os.path.abspath(folder)
+        folder = reports_folder(os.fspath(checkpoint_location))
         df, extra = self.df, []
         if weight is not None:
             value = F.expr(weight) if isinstance(weight, str) else weight

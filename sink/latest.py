@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf.errors import OptionError
+from ..conf.locations import absolute_location
 from ..conf.options import quoted
 from ..conf.session import make_known
 from ..frames.system import SYSTEM
-from .options import absolute_location
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
-from urllib.parse import unquote
 
 from ..conf.errors import OptionError
+from ..conf.locations import absolute_location
 from ..conf.options import columns, option, parse_options, parsed, positive_int, text
 from ..conf.units import parse_duration_us
 
@@ -140,13 +139,3 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
     return SinkTarget(
         options, absolute_location(options.path), storage, absolute_location(checkpoint) if checkpoint else ""
     )
-
-
-def absolute_location(path: str) -> str:
-    """A local path made absolute (tasks may run in another folder); the address of an object store as it is."""
-    path = path.strip()
-    if path.lower().startswith("file:"):
-        return os.path.abspath("/" + unquote(path[5:]).lstrip("/"))
-    if "://" in path:
-        return path.rstrip("/")
-    return os.path.abspath(path)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .options import absolute_location
+from ..conf.locations import absolute_location
 from .staleness import Staleness
 
 if TYPE_CHECKING:

@@ -1,15 +1,13 @@
-"""What passes between the planner of a batch and the shards: the plan of a query, the control of a batch, the report of a shard."""
+"""What the planner of a batch tells the shards: the plan of a query, the control of a batch."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from ..queue.queue import Policy
 
-__all__ = ["Control", "Served", "ShardPlan", "ShardReport"]
+__all__ = ["Control", "ShardPlan"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +36,8 @@ class ShardPlan:
         Seconds per row, pinned.
     seed : int
         Of the random shedding.
+    most_stale : int
+        How many of the keys that wait longest each shard reports.
     """
 
     key: tuple[str, ...]
@@ -50,6 +50,7 @@ class ShardPlan:
     half_life_s: float = 60.0
     cost_s: float | None = None
     seed: int = 0
+    most_stale: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,75 +82,3 @@ class Control:
     def from_json(cls, text: str) -> Control:
         """The control that :meth:`to_json` described."""
         return cls(**json.loads(text))
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardReport:
-    """What a shard did in a batch, and what waits in it afterwards.
-
-    Attributes
-    ----------
-    shard : int
-    now_us : int
-        The clock of the batch.
-    arrived, delivered, superseded, older, conflicts, shed : int
-        Updates and rows of this batch.
-    waiting : int
-        Rows that wait.
-    ready_at_us : int or None
-        When the first of them may be served.
-    oldest_us : int or None
-        The oldest first arrival among them.
-    places : list of [place, count]
-        How many wait up to a place, for some places; increasing.
-    used, allocated : int
-        Locations in use, and locations of all pages.
-    pages_read, pages_written : int
-        Pages of rows fetched and written in this batch.
-    state_bytes : int
-        Size of what was written.
-    """
-
-    shard: int
-    now_us: int
-    arrived: int
-    delivered: int
-    superseded: int
-    older: int
-    conflicts: int
-    shed: int
-    waiting: int
-    ready_at_us: int | None
-    oldest_us: int | None
-    places: list[list[int]]
-    used: int
-    allocated: int
-    pages_read: int
-    pages_written: int
-    state_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value, the inverse of :meth:`from_json`."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> ShardReport:
-        """The report that :meth:`to_json` described."""
-        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls)})
-
-
-@dataclasses.dataclass(frozen=True)
-class Served:
-    """How one task's rows flowed to what comes after the queue, in one batch.
-
-    Attributes
-    ----------
-    rows : int
-        Punctuation included.
-    began_us, ended_us : int
-        When the first row was handed on, and when whatever follows asked for more after the last.
-    """
-
-    rows: int
-    began_us: int
-    ended_us: int

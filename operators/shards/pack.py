@@ -14,10 +14,9 @@ from ...conf.errors import SchemaError
 from ...frames.buckets import bucket_of
 from ...frames.newest import NewestPerKey, key_codes
 from ...frames.order import ordered
+from ...frames.reports import Served, write_served
 from ...frames.system import SYSTEM, TIMESTAMP, punctuation_mask, standing_for
 from .frames import from_frame, to_frame
-from .messages import Served
-from .reports import write_served
 
 __all__ = ["PACKED_DDL", "pack", "unpack"]
 

@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...frames.reports import Served, ShardReport, read_reports, read_served
 from ..budget import BatchCost, allot, auto_budget
-from .messages import Control, Served, ShardReport
-from .reports import read_reports, read_served
+from .messages import Control
 
 __all__ = ["Planner"]
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from ...frames.reports import write_report
 from .frames import to_frame
 from .messages import Control, ShardPlan
 from .queue_shard import QueueShard
-from .reports import write_report
 
 __all__ = ["QueueProcessor"]
 
@@ -62,12 +64,19 @@ class QueueProcessor(StatefulProcessor):
                 control = Control.from_json(row.control)
         shard = QueueShard(self._shard_of[int(key[0])], self._plan, _MapStore(self._state))
         result, report = shard.run(frames, control)
-        write_report(self._folder, report)
+        write_report(self._folder, dataclasses.replace(report, batch_id=_batch_id()))
         if result is not None:
             yield Row(frame=bytearray(to_frame(result)))
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def _batch_id() -> int:
+    """Spark's number of the batch that this task belongs to; -1 if it does not say."""
+    context = TaskContext.get()
+    told = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    return -1 if told is None else int(told)
 
 
 class _MapStore:

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import CheckpointError
+from ...frames.ages import Ages
 from ...frames.buckets import spark_hash
 from ...frames.order import in_order, ordered
+from ...frames.reports import ShardReport
 from ...frames.system import SYSTEM, TIMESTAMP, punctuation_mask, standing_for, system_array, system_field
 from ..queue.cells import Cells, Updates
 from ..queue.keys import HashedKeys
@@ -25,7 +27,8 @@ from ..queue.monitor import StatisticsMonitor
 from ..queue.queue import UpdateQueue
 from ..queue.results import Enqueued
 from .frames import from_frame
-from .messages import Control, ShardPlan, ShardReport
+from .messages import Control, ShardPlan
+from .most_stale import most_stale_here
 from .rows import RowPages
 from .store import Store
 
@@ -88,7 +91,7 @@ class QueueShard:
         tables = [from_frame(frame) for frame in frames]
         schema = tables[0].schema if tables else self._schema()
         if schema is None:  # a tick for a shard that has never seen a row
-            return None, self._report(control.now_us if control else 0, Enqueued.nothing(), 0, 0, 0)
+            return None, self._report(control.now_us if control else 0, Enqueued.nothing(), 0, Ages(), 0)
         arrived = pa.concat_tables(tables) if tables else schema.empty_table()
         mark = punctuation_mask(arrived)
         punctuation = arrived.filter(mark)
@@ -109,7 +112,9 @@ class QueueShard:
         result = served if told.num_rows == 0 else pa.concat_tables([served, told], promote_options="default")
         took = dataclasses.replace(took, superseded=took.superseded + out.superseded)
         self._save(schema, now_us, budget)
-        return (result if len(result) else None), self._report(now_us, took, len(rows), len(served), conflicts)
+        return (result if len(result) else None), self._report(
+            now_us, took, len(rows), Ages.of(now_us - out.cells.first_arrival), conflicts
+        )
 
     def _share(self) -> int | None:
         """Without a word from the planner: what it said last, or an even part."""
@@ -255,11 +260,11 @@ class QueueShard:
         }
         self._store.put("head", 0, json.dumps(head).encode())
 
-    def _report(self, now_us: int, took: Enqueued, arrived: int, delivered: int, conflicts: int) -> ShardReport:
+    def _report(self, now_us: int, took: Enqueued, arrived: int, served: Ages, conflicts: int) -> ShardReport:
         queue, rows = self._queue, self._rows
         waiting = np.empty(0, dtype=np.int64) if queue is None else queue.locations
         places: list[list[int]] = []
-        oldest = None
+        oldest = most_stale = None
         if queue is not None and len(waiting):
             cells = queue.cells(waiting)
             oldest = int(cells.first_arrival.min())
@@ -267,11 +272,13 @@ class QueueShard:
             # Dense where the next budgets end: half of the samples within each halving of the queue.
             at = np.unique(np.geomspace(1, len(place), _SAMPLE).astype(np.int64)) - 1
             places = [[int(place[i]), int(i) + 1] for i in at]
+        if queue is not None and rows is not None and self._plan.most_stale:
+            most_stale = most_stale_here(queue, rows, self._plan.key, self._plan.most_stale)
         return ShardReport(
             shard=self._number,
             now_us=now_us,
             arrived=arrived,
-            delivered=delivered,
+            delivered=served.count,
             superseded=took.superseded,
             older=took.older,
             conflicts=conflicts,
@@ -285,6 +292,8 @@ class QueueShard:
             pages_read=0 if rows is None else rows.pages_read,
             pages_written=0 if rows is None else rows.pages_written,
             state_bytes=self._store.written,
+            ages=served,
+            most_stale=most_stale,
         )
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
+from upstream.frames.reports import Served, ShardReport
 from upstream.operators.budget import BatchCost, allot, auto_budget, check_budget
-from upstream.operators.shards.messages import Served, ShardReport
 from upstream.operators.shards.planning import Planner
 
 

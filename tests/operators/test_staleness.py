@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
+from upstream.conf.staleness_target import StalenessTarget
 from upstream.operators.staleness import IntervalStaleness, Ramps, StalenessAccount
-from upstream.operators.staleness_target import StalenessTarget
 
 END = 1_000
 

@@ -6,8 +6,8 @@ import dataclasses
 import re
 from typing import Literal, Protocol, cast
 
-from ..conf.errors import OptionError
-from ..conf.units import format_duration_us, parse_duration_us
+from .errors import OptionError
+from .units import format_duration_us, parse_duration_us
 
 __all__ = ["Figures", "StalenessTarget"]
 

@@ -1,0 +1,96 @@
+"""How old things were, in a form that can be added up: over tasks, shards, batches and a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Ages", "Staleness"]
+
+Int64s = npt.NDArray[np.int64]
+
+# Bins to the octave above the first, which is for all below a millisecond: quantiles are right to 4.5 %.
+_PER_OCTAVE = 8
+_FIRST_US = 1_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Staleness:
+    """Four figures of some ages, in seconds."""
+
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Ages:
+    """A distribution of ages.
+
+    Attributes
+    ----------
+    count : int
+    total_s, max_s : float
+        Sum and greatest, exactly.
+    bins : mapping of int to int
+        How many in each bin that has any; bin n > 0 holds ages from 2^((n - 1) / 8) to 2^(n / 8) milliseconds.
+    """
+
+    count: int = 0
+    total_s: float = 0.0
+    max_s: float = 0.0
+    bins: Mapping[int, int] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, age_us: Int64s, count: Int64s | None = None) -> Ages:
+        """The distribution of some ages in microseconds, each as often as `count` says; one below 0 (a clock set back) counts as 0."""
+        if len(age_us) == 0:
+            return cls()
+        age = np.maximum(age_us, 0)
+        many = np.ones(len(age), dtype=np.int64) if count is None else count
+        octaves = np.log2(np.maximum(age, 1) / _FIRST_US)
+        number = np.maximum(np.floor(octaves * _PER_OCTAVE).astype(np.int64) + 1, 0)
+        held = np.bincount(number, weights=many).astype(np.int64)
+        bins = {int(n): int(held[n]) for n in np.flatnonzero(held)}
+        return cls(int(many.sum()), float((age * many).sum()) / 1e6, int(age.max()) / 1e6, bins)
+
+    @classmethod
+    def together(cls, parts: Iterable[Ages]) -> Ages:
+        """All of several."""
+        bins: dict[int, int] = {}
+        count, total, most = 0, 0.0, 0.0
+        for part in parts:
+            count, total, most = count + part.count, total + part.total_s, max(most, part.max_s)
+            for number, held in part.bins.items():
+                bins[number] = bins.get(number, 0) + held
+        return cls(count, total, most, dict(sorted(bins.items())))
+
+    def quantile_s(self, share: float) -> float:
+        """What a share of them does not exceed, to 4.5 %; 0 if there are none."""
+        wanted, upto = np.ceil(share * self.count), 0
+        for number, held in sorted(self.bins.items()):
+            upto += held
+            if upto >= max(wanted, 1):
+                middle = 2 ** ((number - 0.5) / _PER_OCTAVE) * _FIRST_US / 1e6 if number else 0.0
+                return min(middle, self.max_s)
+        return self.max_s
+
+    def figures(self) -> Staleness | None:
+        """Mean and greatest exactly, quantiles to 4.5 %; None if there are no ages."""
+        if self.count == 0:
+            return None
+        return Staleness(self.total_s / self.count, self.quantile_s(0.5), self.quantile_s(0.99), self.max_s)
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value, the inverse of :meth:`from_json`."""
+        return {"count": self.count, "total_s": self.total_s, "max_s": self.max_s, "bins": list(self.bins.items())}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Ages:
+        """The distribution that :meth:`to_json` described."""
+        return cls(value["count"], value["total_s"], value["max_s"], {n: held for n, held in value["bins"]})

@@ -1,0 +1,171 @@
+"""What the shards of a queue, and the tasks after it, say of each batch: a small file each, below the query's checkpoint.
+
+It is the one path back from operators: the planner of the next batch reads the reports, and so does the sink's commit, which runs after
+the shards of its batch are done. A report is a function of its batch, so a task that is tried again writes the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..conf.locations import absolute_location
+from .ages import Ages
+
+__all__ = ["Served", "ShardReport", "read_reports", "read_served", "reports_folder", "write_report", "write_served"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ShardReport:
+    """What a shard did in a batch, and what waits in it afterwards.
+
+    Attributes
+    ----------
+    shard : int
+    now_us : int
+        The clock of the batch.
+    arrived, delivered, superseded, older, conflicts, shed : int
+        Updates and rows of this batch.
+    waiting : int
+        Rows that wait.
+    ready_at_us : int or None
+        When the first of them may be served.
+    oldest_us : int or None
+        The oldest first arrival among them.
+    places : list of [place, count]
+        How many wait up to a place, for some places; increasing.
+    used, allocated : int
+        Locations in use, and locations of all pages.
+    pages_read, pages_written : int
+        Pages of rows fetched and written in this batch.
+    state_bytes : int
+        Size of what was written.
+    batch_id : int
+        Spark's number of the batch; -1 if it is not known.
+    ages : Ages
+        Of what was delivered, from first arrival to the clock of the batch: queue staleness.
+    most_stale : str or None
+        The keys that wait longest, as an Arrow stream in base64; None if nobody asked for them.
+    """
+
+    shard: int
+    now_us: int
+    arrived: int
+    delivered: int
+    superseded: int
+    older: int
+    conflicts: int
+    shed: int
+    waiting: int
+    ready_at_us: int | None
+    oldest_us: int | None
+    places: list[list[int]]
+    used: int
+    allocated: int
+    pages_read: int
+    pages_written: int
+    state_bytes: int
+    batch_id: int = -1
+    ages: Ages = dataclasses.field(default_factory=Ages)
+    most_stale: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value, the inverse of :meth:`from_json`."""
+        return {**{field.name: getattr(self, field.name) for field in _fields()}, "ages": self.ages.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> ShardReport:
+        """The report that :meth:`to_json` described. Names of other versions are ignored."""
+        known = {field.name: value[field.name] for field in _fields() if field.name in value}
+        return cls(**{**known, "ages": Ages.from_json(value["ages"]) if "ages" in value else Ages()})
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """How one task's rows flowed to what comes after the queue, in one batch.
+
+    Attributes
+    ----------
+    rows : int
+        Punctuation included.
+    began_us, ended_us : int
+        When the first row was handed on, and when whatever follows asked for more after the last.
+    """
+
+    rows: int
+    began_us: int
+    ended_us: int
+
+
+def reports_folder(checkpoint: str) -> str:
+    """Where the shards of the query with this checkpoint report."""
+    return absolute_location(checkpoint) + "/upstream-queue"
+
+
+def write_report(folder: str, report: ShardReport) -> None:
+    """Put a shard's report in the place of its last one."""
+    _write(folder, f"shard-{report.shard}.json", report.to_json())
+
+
+def read_reports(folder: str) -> list[ShardReport]:
+    """The last report of each shard that has made one."""
+    return [ShardReport.from_json(value) for value in _read(folder, "shard-")]
+
+
+def write_served(folder: str, task: int, served: Served) -> None:
+    """Put what a task says of its rows in the place of what it said before."""
+    _write(folder, f"served-{task}.json", dataclasses.asdict(served))
+
+
+def read_served(folder: str) -> list[Served]:
+    """What each task said last."""
+    return [Served(**value) for value in _read(folder, "served-")]
+
+
+def _fields() -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(ShardReport)
+
+
+def _write(folder: str, name: str, value: dict[str, Any]) -> None:
+    text = json.dumps(value).encode()
+    if "://" in folder:
+        from pyarrow import fs
+
+        system, root = fs.FileSystem.from_uri(folder)
+        system.create_dir(root, recursive=True)
+        # An object store replaces a whole object or nothing.
+        with system.open_output_stream(f"{root}/{name}") as stream:
+            stream.write(text)
+        return
+    os.makedirs(folder, exist_ok=True)
+    staged = os.path.join(folder, f".{name}.{os.getpid()}")
+    with open(staged, "wb") as file:
+        file.write(text)
+    os.replace(staged, os.path.join(folder, name))
+
+
+def _read(folder: str, prefix: str) -> list[dict[str, Any]]:
+    found = _remote(folder, prefix) if "://" in folder else _local(folder, prefix)
+    return [json.loads(value) for value in found]
+
+
+def _local(folder: str, prefix: str) -> Iterator[bytes]:
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if name.startswith(prefix):
+            with open(os.path.join(folder, name), "rb") as file:
+                yield file.read()
+
+
+def _remote(folder: str, prefix: str) -> Iterator[bytes]:
+    from pyarrow import fs
+
+    system, root = fs.FileSystem.from_uri(folder)
+    for info in sorted(
+        system.get_file_info(fs.FileSelector(root, allow_not_found=True)), key=lambda info: str(info.path)
+    ):
+        if info.base_name.startswith(prefix):
+            with system.open_input_stream(info.path) as stream:
+                yield stream.read()
