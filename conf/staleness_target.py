@@ -74,6 +74,30 @@ class StalenessTarget:
         value_us = float(getattr(figures, self.figure)) * 1e6
         return value_us <= self.bound_us if self.inclusive else value_us < self.bound_us
 
+    def needed_rows_per_s(self, figures: Figures, batch_s: float, rows_per_s: float) -> float | None:
+        """The capacity that would meet the bound, from what was measured with another; None if none would, the batches being so long.
+
+        Parameters
+        ----------
+        figures
+            Ages of results at their commit.
+        batch_s
+            How long a batch lasts: the part of each age that no larger budget takes away.
+        rows_per_s
+            Results per second, as measured.
+
+        Notes
+        -----
+        With n keys waiting and C results a second, each key waits n/C for its turn (its staleness is half of that on average over time), and
+        a batch more for its commit. So the age less the batch is in inverse proportion to C, whatever n is; the bound less the batch
+        is what it may be. It holds while more keys wait than a batch serves, and foretells too much below that.
+        """
+        waited = float(getattr(figures, self.figure)) - batch_s
+        allowed = self.bound_us / 1e6 - batch_s
+        if allowed <= 0:
+            return None
+        return rows_per_s * max(waited, 0.0) / allowed
+
     def __str__(self) -> str:
         return f"{self.figure} {'<=' if self.inclusive else '<'} {format_duration_us(self.bound_us)}"
 

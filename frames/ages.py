@@ -93,4 +93,4 @@ class Ages:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Ages:
         """The distribution that :meth:`to_json` described."""
-        return cls(value["count"], value["total_s"], value["max_s"], {n: held for n, held in value["bins"]})
+        return cls(value["count"], value["total_s"], value["max_s"], dict(value["bins"]))

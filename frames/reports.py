@@ -80,7 +80,9 @@ class ShardReport:
     def from_json(cls, value: Mapping[str, Any]) -> ShardReport:
         """The report that :meth:`to_json` described. Names of other versions are ignored."""
         known = {field.name: value[field.name] for field in _fields() if field.name in value}
-        return cls(**{**known, "ages": Ages.from_json(value["ages"]) if "ages" in value else Ages()})
+        if "ages" in known:
+            known["ages"] = Ages.from_json(known["ages"])
+        return cls(**known)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,9 +20,11 @@ import pyarrow as pa
 from ..conf.errors import CheckpointError, TableError
 from .bucket import BucketMerge, BucketMerger, Tally
 from .files import DataFiles, StagedFile
+from .judging import judged
 from .layout import BUCKET, Layout
 from .merge import concat_pending, later_bound
 from .options import SinkTarget
+from .queue_figures import look_at_queue
 from .staleness import Arrivals
 from .summary import METADATA_KEY, CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
@@ -219,8 +221,11 @@ class BatchCommit:
         updates = sum(result.updates for result in results)
         tally = merged.tally
         committed_us = self._clock_us()
+        arrivals = Arrivals.together([result.arrivals for result in results])
+        staleness = arrivals.staleness(committed_us)
+        waiting = look_at_queue(self._target.checkpoint, batch_id)
         open_marks = [bound for bound in marks.values() if bound is not None]
-        return CommitSummary(
+        summary = CommitSummary(
             batch_id=batch_id,
             query_id=query_id,
             committed_at_us=committed_us,
@@ -232,11 +237,18 @@ class BatchCommit:
             keys=_keys_after(snapshot, merged),
             low_watermarks=dict(sorted(marks.items())),
             low_watermark=min(open_marks, default=None),
-            staleness=Arrivals.together([result.arrivals for result in results]).staleness(committed_us),
+            staleness=staleness,
             stray_buckets=merged.strays,
             deleted=tally.deleted,
             absent=tally.absent,
+            ages=None if staleness is None else arrivals.ages(committed_us),
+            area=None if staleness is None else arrivals.area(committed_us, last.committed_at_us if last else None),
         )
+        if waiting is not None:
+            oldest = None if waiting.oldest_us is None else max(committed_us - waiting.oldest_us, 0) / 1e6
+            summary = dataclasses.replace(summary, queue=waiting.did, pending=waiting.pending, oldest=oldest)
+        target = self._target.options.target
+        return summary if target is None else judged(summary, target, last)
 
     def _transact(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.options import columns, option, parse_options, parsed, positive_int, text
+from ..conf.staleness_target import StalenessTarget
 from ..conf.units import parse_duration_us
 
 __all__ = ["STORAGE_PREFIX", "Retention", "SinkOptions", "SinkTarget", "parse_sink_options"]
@@ -67,6 +68,18 @@ class SinkOptions:
         "How far the low-watermark has to be beyond a deletion before the deletion is forgotten: an older row that comes after that "
         "is taken for a new one. 7 days unless given; where the time column holds numbers, nothing is forgotten unless it is given.",
     )
+    target: StalenessTarget | None = option(  # noqa: RUF009 it is frozen
+        "target",
+        parsed("a figure of staleness with its bound, such as 'p99 < 10 s'", StalenessTarget.parse),
+        None,
+        "The bound that the staleness of each batch is to keep to: mean, p50, p99 or max. Whether it did is in the commit's summary.",
+    )
+    metrics: str | None = option(
+        "metricsLocation",
+        text(),
+        None,
+        "Where a Delta table with a row of figures for each commit is kept. Queries may share one.",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,12 +96,15 @@ class SinkTarget:
         Options for the object store. Never shown.
     checkpoint : str
         The query's checkpoint location.
+    metrics : str or None
+        The metrics table's absolute path or address.
     """
 
     options: SinkOptions
     location: str
     storage: Mapping[str, str] = dataclasses.field(repr=False)
     checkpoint: str
+    metrics: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -136,6 +152,12 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
             hint='give .option("checkpointLocation", …); the Spark setting of that name does not reach the sink',
         )
     storage = {name[len(STORAGE_PREFIX) :]: value for name, value in lowered.items() if name.startswith(STORAGE_PREFIX)}
-    return SinkTarget(
-        options, absolute_location(options.path), storage, absolute_location(checkpoint) if checkpoint else ""
-    )
+    location = absolute_location(options.path)
+    metrics = None if options.metrics is None else absolute_location(options.metrics)
+    if metrics == location:
+        raise OptionError(
+            f"path and metricsLocation are both {location}",
+            expected="a folder of its own for the table of metrics",
+            hint=f'give .option("metricsLocation", "{location}_metrics")',
+        )
+    return SinkTarget(options, location, storage, absolute_location(checkpoint) if checkpoint else "", metrics)

@@ -12,24 +12,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..frames.ages import Ages, Staleness
 from .merge import UNKNOWN
 
-__all__ = ["Arrivals", "Staleness"]
+__all__ = ["Arrivals"]
 
 Int64s = npt.NDArray[np.int64]
 
 # More distinct arrivals than this are grouped by rank, so that a message stays small; ranks are then right to 1 in this many.
 _MOST = 4096
-
-
-@dataclasses.dataclass(frozen=True)
-class Staleness:
-    """Ages in seconds of a commit's delivered rows."""
-
-    mean: float
-    p50: float
-    p99: float
-    max: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,3 +84,29 @@ class Arrivals:
         p50, p99 = (float(ages[np.searchsorted(upto, np.ceil(share * rows))]) for share in (0.5, 0.99))
         mean = float((ages * count).sum() / rows)
         return Staleness(mean, p50, p99, max(committed_us - self.first_us, 0) / 1e6)
+
+    def ages(self, committed_us: int) -> Ages:
+        """The rows' ages at the commit, to be added to those of other commits."""
+        return Ages.of(committed_us - self.at_us, self.count)
+
+    def area(self, committed_us: int, previous_us: int | None) -> tuple[float, float]:
+        """Staleness over time that ends with this commit, in square seconds, summed over the rows' keys: no less than, no more than.
+
+        Parameters
+        ----------
+        committed_us
+            This commit.
+        previous_us
+            The commit before it; None if there is none.
+
+        Notes
+        -----
+        A result whose pending interval began at e, committed at t, adds the integral of x - e from max(e, p) to t, p being when the key's
+        previous result was committed. The table does not say which commit that was: not later than the one before this, so the integral
+        from there is the least; and the whole ramp from e is the most.
+        """
+        age = np.maximum(committed_us - self.at_us, 0) / 1e6
+        before = np.zeros_like(age) if previous_us is None else np.maximum(previous_us - self.at_us, 0) / 1e6
+        most = age**2 / 2
+        least = most - np.minimum(before, age) ** 2 / 2
+        return float((least * self.count).sum()), float((most * self.count).sum())

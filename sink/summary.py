@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..conf.locations import absolute_location
-from .staleness import Staleness
+from ..frames.ages import Ages, Staleness
+from .queue_figures import QueueFigures
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["METADATA_KEY", "CommitSummary", "last_summary", "read_summaries"]
+__all__ = ["METADATA_KEY", "CommitSummary", "last_summary", "read_summaries", "summaries_after"]
 
 METADATA_KEY = "upstream"
 _LOG_ENTRY = re.compile(r"(\d{20})\.json")
@@ -63,6 +64,24 @@ class CommitSummary:
         Of the `delivered` keys those whose row left the table.
     absent : int
         Keys that were deleted while the table held no row of them.
+    ages : Ages or None
+        The distribution behind `staleness`, to be added up over commits; None as there.
+    area : (float, float) or None
+        Staleness over time of the delivered keys that this commit ended, in key square seconds: no less than, no more than.
+    queue : QueueFigures or None
+        What the query's queue did in this batch; None if it has none. What it superseded is in `superseded` when its key is delivered.
+    pending : int or None
+        Keys that wait in the queue after this batch (rows, under the policy ``append``).
+    oldest : float or None
+        The age in seconds, at the commit, of the oldest update that waits; None if none does.
+    target : str or None
+        The bound that staleness is to keep to.
+    target_met : bool or None
+        Whether it did, the oldest that waits included where the bound is for ``max``; None if nothing was delivered.
+    needed_rows_per_s : float or None
+        Where it did not: how many rows a second the query would have to process; None if that is not known, or none would do.
+    needed_budget : int or None
+        The same in rows a batch, for batches that follow each other as this one did.
     """
 
     batch_id: int
@@ -80,10 +99,22 @@ class CommitSummary:
     stray_buckets: int = 0
     deleted: int = 0
     absent: int = 0
+    ages: Ages | None = None
+    area: tuple[float, float] | None = None
+    queue: QueueFigures | None = None
+    pending: int | None = None
+    oldest: float | None = None
+    target: str | None = None
+    target_met: bool | None = None
+    needed_rows_per_s: float | None = None
+    needed_budget: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value, the inverse of :meth:`from_json`."""
-        return dataclasses.asdict(self)
+        value = dataclasses.asdict(self)
+        # Most queries have no queue, and many no target: what is not there takes no room in the log.
+        value = {name: each for name, each in value.items() if each is not None or name not in _MAY_BE_ABSENT}
+        return value if self.ages is None else {**value, "ages": self.ages.to_json()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CommitSummary:
@@ -91,7 +122,18 @@ class CommitSummary:
         known = {field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value}
         if known.get("staleness") is not None:
             known["staleness"] = Staleness(**known["staleness"])
+        if known.get("ages") is not None:
+            known["ages"] = Ages.from_json(known["ages"])
+        if known.get("area") is not None:
+            known["area"] = tuple(known["area"])
+        if known.get("queue") is not None:
+            known["queue"] = QueueFigures.from_json(known["queue"])
         return cls(**known)
+
+
+_MAY_BE_ABSENT = frozenset(
+    field.name for field in dataclasses.fields(CommitSummary) if field.default is not dataclasses.MISSING
+)
 
 
 def last_summary(table: DeltaTable, query_id: str) -> CommitSummary | None:
@@ -105,6 +147,16 @@ def last_summary(table: DeltaTable, query_id: str) -> CommitSummary | None:
         if len(history) < limit:
             break
     return None
+
+
+def summaries_after(table: DeltaTable, query_id: str, batch_id: int) -> list[CommitSummary]:
+    """The summaries of a query's batches after one, oldest first, as far back as the log goes."""
+    for limit in (*_LOOK_BACK, None):
+        history = table.history(limit)
+        mine = [each for each in map(_summary_of, history) if each is not None and each.query_id == query_id]
+        if limit is None or len(history) < limit or any(each.batch_id <= batch_id for each in mine):
+            return [each for each in reversed(mine) if each.batch_id > batch_id]
+    raise AssertionError("unreachable: the last look has no limit")
 
 
 def read_summaries(

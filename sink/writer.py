@@ -18,6 +18,7 @@ from .bucket import BucketMerger
 from .commit import BatchCommit, now_us, read_query_id
 from .files import DataFiles
 from .layout import Layout
+from .metrics import check_metrics, write_metrics
 from .options import SinkTarget, parse_sink_options
 from .summary import last_summary
 from .table import Snapshot, load_table, take_snapshot
@@ -89,6 +90,7 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
     table = load_table(target)
     if table is not None:
         layout.check(table, target.location)
+    check_metrics(target)
     return layout, table
 
 
@@ -122,6 +124,7 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         seen: Snapshot,
         clock_us: Callable[[], int] = now_us,
     ) -> None:
+        self._target = target
         self._layout = layout
         self._schema = files.schema
         self._merger = merger
@@ -135,6 +138,8 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Commit the batch (beside the driver)."""
         self._commit.commit(_results(messages), batchId)
+        # Whether it was a repeat or not: the process may have died between the two.
+        write_metrics(self._target)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Remove what this attempt staged (beside the driver)."""

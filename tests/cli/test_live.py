@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.cli.live import LiveLine, Remaining, complete_to, short_count
-from upstream.sink.staleness import Staleness
+from upstream.frames.ages import Staleness
 from upstream.sink.summary import CommitSummary
 
 

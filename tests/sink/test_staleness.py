@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upstream.frames.ages import Staleness
 from upstream.sink.merge import UNKNOWN
-from upstream.sink.staleness import Arrivals, Staleness
+from upstream.sink.staleness import Arrivals
 
 
 def test_ages_by_nearest_rank() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from upstream.sink.staleness import Staleness
+from upstream.frames.ages import Staleness
 from upstream.sink.summary import CommitSummary, last_summary, read_summaries
 
 

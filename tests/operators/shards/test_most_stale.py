@@ -38,8 +38,8 @@ arriving = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 99)), max_size=2
 def test_stalest_of_all_shards(policy, batches, tmp_path_factory):
     checkpoint = tmp_path_factory.mktemp("checkpoint")
     stores, pending, seq, now = {0: DictStore(), 1: DictStore()}, [], 0, 0
-    for came, budget in batches:
-        came = sorted((now + at, key) for key, at in came)
+    for arrived, budget in batches:
+        came = sorted((now + at, key) for key, at in arrived)
         now += 100
         for shard, store in stores.items():
             mine = [(key, at) for at, key in came if key % 2 == shard]

@@ -1,0 +1,149 @@
+"""The table of metrics: what it says, and that no row is lost or doubled wherever a process dies."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from upstream.conf.errors import OptionError, TableError
+from upstream.sink import metrics as metrics_module
+from upstream.sink.metrics import METRICS_SCHEMA, write_metrics
+from upstream.sink.options import parse_sink_options
+from upstream.sink.summary import read_summaries
+from upstream.sink.writer import check_sink
+
+NOW_S = 1_700_000_000
+
+
+@pytest.fixture
+def metered(make_sink: Any, tmp_path: Path) -> Any:
+    return make_sink(metricsLocation=str(tmp_path / "metrics"), target="p99 < 5 s")
+
+
+def write(sink: Any, batch_id: int, first_us: int | None = None) -> None:
+    """A whole batch as Spark runs it."""
+    more = {} if first_us is None else {"first_arrival_us": [first_us]}
+    writer = sink.writer()
+    results = [writer.write(iter([sink.rows([(batch_id, 10, "a")], seq=batch_id, **more)]))]
+    sink.writer().commit(results, batch_id)
+
+
+def batches(folder: Path) -> list[int]:
+    table = DeltaTable(str(folder / "metrics")).to_pyarrow_table()
+    return sorted(table.column("batch_id").to_pylist())
+
+
+def test_a_row_for_each_commit(metered: Any, tmp_path: Path) -> None:
+    for batch_id in range(3):
+        write(metered, batch_id)
+    duckdb.register("metrics", DeltaTable(str(tmp_path / "metrics")).to_pyarrow_dataset())
+    got = duckdb.sql("select batch_id, epoch_us(committed_at), rows, delivered, keys, staleness_p99_s, target, target_met, pending from metrics order by batch_id").fetchall()  # fmt: skip
+    summaries = [summary for _, summary in read_summaries(str(metered.path))]
+    assert got == [
+        (each.batch_id, each.committed_at_us, 1, 1, each.batch_id + 1, each.staleness.p99, "p99 < 5.0 s", each.staleness.p99 < 5, None)
+        for each in summaries
+    ]  # fmt: skip
+    assert set(duckdb.sql('select distinct "table" from metrics').fetchall()) == {(str(metered.path),)}
+
+
+def test_a_crash_between_the_two_commits(metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(metered, 0)
+    with monkeypatch.context() as dying:
+        dying.setattr("upstream.sink.writer.write_metrics", lambda _target: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            write(metered, 1)
+    assert batches(tmp_path) == [0]
+    write(metered, 1)  # Spark repeats the batch: the table has it already
+    assert batches(tmp_path) == [0, 1]
+    write(metered, 1)
+    assert batches(tmp_path) == [0, 1]
+
+
+def test_a_crash_after_the_append_or_many_of_them_in_a_row(
+    metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as dying:
+        dying.setattr(metrics_module, "_compact", lambda _place: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            write(metered, 0)
+    write(metered, 0)
+    with monkeypatch.context() as silent:
+        silent.setattr("upstream.sink.writer.write_metrics", lambda _target: 0)
+        for batch_id in range(1, 40):
+            write(metered, batch_id)
+    assert batches(tmp_path) == [0]
+    write(metered, 40)
+    assert batches(tmp_path) == list(range(41))
+
+
+def test_a_table_asked_for_later_begins_with_the_log(make_sink: Any, tmp_path: Path) -> None:
+    plain = make_sink()
+    for batch_id in range(20):
+        write(plain, batch_id)
+    write(make_sink(metricsLocation=str(tmp_path / "metrics")), 20)
+    assert batches(tmp_path) == list(range(21))
+
+
+def test_few_files_after_many_commits(metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "_COMPACT_EVERY", 10)
+    for batch_id in range(25):
+        write(metered, batch_id)
+    assert batches(tmp_path) == list(range(25))
+    assert len(DeltaTable(str(tmp_path / "metrics")).file_uris()) <= 11
+
+
+def test_queries_share_a_table(make_sink: Any, tmp_path: Path) -> None:
+    shared = str(tmp_path / "metrics")
+    sinks = [make_sink(metricsLocation=shared, query_id=f"query-{n}") for n in range(2)]
+    for sink in sinks:
+        for batch_id in range(8):
+            sink.batch(batch_id, [sink.rows([(batch_id, 10, "a")], seq=batch_id)])
+    targets = [parse_sink_options(sink.given) for sink in sinks for _ in range(2)]
+    threads = [threading.Thread(target=write_metrics, args=(target,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    table = pl.read_delta(shared)
+    assert sorted(table.select("query_id", "batch_id").rows()) == [
+        (f"query-{n}", b) for n in range(2) for b in range(8)
+    ]
+
+
+def test_a_place_that_holds_something_else(make_sink: Any, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    write_deltalake(str(tmp_path / "other"), pa.table({"rows": ["x"]}))
+    sink = make_sink(metricsLocation=str(tmp_path / "other"))
+    with pytest.raises(TableError, match=r"lacks query_id.*type: rows"):
+        check_sink(sink.given, sink.schema)
+    same = make_sink(metricsLocation=str(tmp_path / "table"))
+    with pytest.raises(OptionError, match="are both"):
+        check_sink(same.given, same.schema)
+
+
+def test_a_table_of_an_earlier_version_gets_the_new_columns(metered: Any, tmp_path: Path) -> None:
+    write(metered, 0)
+    old = DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().drop_columns(["needed_budget", "area_most"])
+    import shutil
+
+    shutil.rmtree(tmp_path / "metrics")
+    write_deltalake(str(tmp_path / "metrics"), old)
+    write(metered, 1)
+    assert set(DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().column_names) == set(METRICS_SCHEMA.names)
+
+
+def test_what_cannot_be_written_is_said_and_caught_up(metered: Any, tmp_path: Path) -> None:
+    metered.batch(0, [metered.rows([(0, 10, "a")])])
+    (tmp_path / "metrics").write_text("a file, not a folder")
+    with pytest.raises(TableError, match=r"metrics cannot be used.*no figures are lost"):
+        write_metrics(parse_sink_options(metered.given))
+    (tmp_path / "metrics").unlink()
+    write(metered, 1)
+    assert batches(tmp_path) == [0, 1]
