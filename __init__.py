@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .frames.system import with_system_ddl as with_system_ddl
     from .operators.shards.most_stale import most_stale as most_stale
     from .operators.stream import UpdateStream as UpdateStream
+    from .sink.latest import batch_metrics as batch_metrics
     from .sink.latest import write_latest as write_latest
+    from .sink.run import run_staleness as run_staleness
     from .sink.summary import CommitSummary as CommitSummary
     from .sink.summary import read_summaries as read_summaries
 
@@ -30,10 +32,12 @@ _HOMES = {
     "CommitSummary": ".sink.summary",
     "UpdateStream": ".operators.stream",
     "UpstreamError": ".conf.errors",
+    "batch_metrics": ".sink.latest",
     "check_session": ".conf.session",
     "latest": ".datasource.latest",
     "most_stale": ".operators.shards.most_stale",
     "read_summaries": ".sink.summary",
+    "run_staleness": ".sink.run",
     "session": ".conf.session",
     "with_system_ddl": ".frames.system",
     "write_latest": ".sink.latest",
@@ -44,10 +48,12 @@ __all__ = [
     "CommitSummary",
     "UpdateStream",
     "UpstreamError",
+    "batch_metrics",
     "check_session",
     "latest",
     "most_stale",
     "read_summaries",
+    "run_staleness",
     "session",
     "with_system_ddl",
     "write_latest",

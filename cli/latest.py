@@ -51,6 +51,8 @@ class Job:
         End when what is there now has been read.
     trigger : str or None
         The least time between batches.
+    target, metrics : str or None
+        The bound for staleness, and the place of the table of metrics.
     options, storage, conf : mapping
         Options of the source, of the object store, and Spark's settings.
     master : str or None
@@ -65,6 +67,8 @@ class Job:
     buckets: int
     once: bool
     trigger: str | None
+    target: str | None
+    metrics: str | None
     options: Mapping[str, str]
     storage: Mapping[str, str]
     conf: Mapping[str, str]
@@ -175,6 +179,8 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
         key=job.key,
         time=job.time,
         buckets=job.buckets,
+        target=job.target,
+        metricsLocation=job.metrics,
         checkpointLocation=job.checkpoint,
         **storage,
     )

@@ -31,6 +31,8 @@ class LiveLine:
         self.rows = 0
         self.superseded = 0
         self.delivered = 0
+        self.judged = 0
+        self.met = 0
         self.first_commit_s: float | None = None
 
     def add(self, summary: CommitSummary, now_s: float) -> None:
@@ -40,6 +42,8 @@ class LiveLine:
         self.rows += summary.updates
         self.superseded += summary.superseded
         self.delivered += summary.delivered
+        self.judged += summary.target_met is not None
+        self.met += summary.target_met is True
         if self.first_commit_s is None:
             self.first_commit_s = now_s
         self._recent.append((now_s, summary.updates))
@@ -69,6 +73,13 @@ class LiveLine:
         if self.last.staleness is not None:
             p50, p99 = self.last.staleness.p50, self.last.staleness.p99
             parts.append(f"staleness p50 {format_duration_us(p50 * 1e6)}, p99 {format_duration_us(p99 * 1e6)}")
+        if self.last.pending is not None:
+            oldest = "" if self.last.oldest is None else f", the oldest {format_duration_us(self.last.oldest * 1e6)}"
+            parts.append(f"{short_count(self.last.pending)} waiting{oldest}")
+        if self.judged:
+            needs = self.last.needed_rows_per_s
+            more = "" if needs is None else f" (needs {short_count(needs)} rows/s)"
+            parts.append(self._kept() + more)
         parts.append(f"complete to {complete_to(self.last)}")
         if batch_s is not None:
             parts.append(f"batch {format_duration_us(batch_s * 1e6)}")
@@ -79,10 +90,16 @@ class LiveLine:
         if self.last is None:
             return "Nothing new came."
         keys = "" if self.last.keys is None else f"; the table has {self.last.keys:,} keys"
+        kept = f"; {self._kept()} of batches" if self.judged else ""
         return (
             f"{self.rows:,} rows in {self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "
-            f"{self.delivered:,} delivered, {self.superseded:,} superseded{keys}, complete to {complete_to(self.last)}."
+            f"{self.delivered:,} delivered, {self.superseded:,} superseded{keys}, complete to {complete_to(self.last)}{kept}."
         )
+
+    def _kept(self) -> str:
+        # Never 100 % unless it is all of them.
+        share = 100 * self.met // self.judged
+        return f"{self.last.target if self.last else ''} met in {share} %"
 
 
 def complete_to(summary: CommitSummary) -> str:

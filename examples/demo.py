@@ -48,6 +48,8 @@ def main() -> int:
         buckets=4,
         once=False,
         trigger=None,
+        target=None,
+        metrics=None,
         options={"connector": "replay", "speed": f"{speed:g}"},
         storage={},
         conf={},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf.errors import OptionError
@@ -13,6 +13,7 @@ from ..conf.locations import absolute_location
 from ..conf.options import quoted
 from ..conf.session import make_known
 from ..frames.system import SYSTEM
+from .summary import CommitSummary, last_summary
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -49,6 +50,8 @@ def write_latest(
     time: str | None = None,
     buckets: int | None = None,
     partitions: int | None = None,
+    target: str | None = None,
+    metricsLocation: str | os.PathLike[str] | None = None,  # noqa: N803 as the option
     **options: Any,
 ) -> DataStreamWriter:
     """Write a stream into a Delta table that holds the newest row of each key.
@@ -75,6 +78,11 @@ def write_latest(
     partitions
         How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than
         there are buckets.
+    target
+        The bound that the staleness of each batch is to keep to, such as ``p99 < 10 s``. Whether it did, and what it would take, is in the
+        commit's summary.
+    metricsLocation
+        Where a Delta table with a row of figures for each commit is kept.
     **options
         More options of the sink, such as ``checkpointLocation`` or ``**{"storage.region": …}``. Without a checkpoint location
         it is a folder named after the table below Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
@@ -127,6 +135,10 @@ def write_latest(
     given = {"path": os.fspath(path), "key": ",".join(_listed(name) for name in keys), "buckets": str(buckets)}
     if time is not None:
         given["time"] = time
+    if target is not None:
+        given["target"] = target
+    if metricsLocation is not None:
+        given["metricsLocation"] = os.fspath(metricsLocation)
     given |= {name: str(value) for name, value in options.items()}
     if not any(name.lower() == "checkpointlocation" for name in given):
         given |= _default_checkpoint(df.sparkSession, given["path"])
@@ -156,6 +168,9 @@ class BatchMetrics:
         The least and the greatest bound that punctuation gave in this batch: numbers, or times as Spark prints them.
     duration_s : float
         Of the whole batch, from planning to commit.
+    commit : CommitSummary or None
+        What the batch's commit says of itself, staleness, the queue and the target included; None if the table was not named, or the
+        batch committed nothing.
     """
 
     batch_id: int
@@ -164,10 +179,24 @@ class BatchMetrics:
     oldest_arrival_us: int | None
     bounds: tuple[Any, Any] | None
     duration_s: float
+    commit: CommitSummary | None = None
 
 
-def batch_metrics(progress: StreamingQueryProgress) -> BatchMetrics | None:
+def batch_metrics(
+    progress: StreamingQueryProgress,
+    path: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> BatchMetrics | None:
     """The metrics of :func:`write_latest` in a query's progress (``query.lastProgress``, or a listener's event).
+
+    Parameters
+    ----------
+    progress
+        Of a query.
+    path
+        The table that it writes: then the summary of the batch's commit is looked up in the table's log.
+    storage_options
+        For a table in an object store.
 
     Returns
     -------
@@ -186,7 +215,19 @@ def batch_metrics(progress: StreamingQueryProgress) -> BatchMetrics | None:
         oldest_arrival_us=found.get("oldest_arrival_us"),
         bounds=None if low is None else (low, high),
         duration_s=progress.durationMs.get("triggerExecution", 0) / 1e3,
+        commit=None if path is None else _commit_of(progress, os.fspath(path), storage_options),
     )
+
+
+def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str, str] | None) -> CommitSummary | None:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        table = DeltaTable(absolute_location(path), storage_options=dict(storage or {}) or None)
+    except TableNotFoundError:
+        return None
+    return last_summary(table, str(progress.id), progress.batchId)
 
 
 def _observed(df: DataFrame, time: str | None) -> DataFrame:

@@ -136,13 +136,13 @@ _MAY_BE_ABSENT = frozenset(
 )
 
 
-def last_summary(table: DeltaTable, query_id: str) -> CommitSummary | None:
-    """The most recent summary of a query among the last 256 commits."""
+def last_summary(table: DeltaTable, query_id: str, batch_id: int | None = None) -> CommitSummary | None:
+    """The most recent summary of a query, or that of one of its batches, among the last 256 commits."""
     for limit in _LOOK_BACK:
         history = table.history(limit)
         for entry in history:
             summary = _summary_of(entry)
-            if summary is not None and summary.query_id == query_id:
+            if summary is not None and summary.query_id == query_id and batch_id in (None, summary.batch_id):
                 return summary
         if len(history) < limit:
             break

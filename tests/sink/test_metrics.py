@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.sink import metrics as metrics_module
+from upstream.sink import table as table_module
 from upstream.sink.metrics import METRICS_SCHEMA, write_metrics
 from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import read_summaries
@@ -104,16 +104,35 @@ def test_queries_share_a_table(make_sink: Any, tmp_path: Path) -> None:
     for sink in sinks:
         for batch_id in range(8):
             sink.batch(batch_id, [sink.rows([(batch_id, 10, "a")], seq=batch_id)])
-    targets = [parse_sink_options(sink.given) for sink in sinks for _ in range(2)]
-    threads = [threading.Thread(target=write_metrics, args=(target,)) for target in targets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    table = pl.read_delta(shared)
-    assert sorted(table.select("query_id", "batch_id").rows()) == [
-        (f"query-{n}", b) for n in range(2) for b in range(8)
+        write_metrics(parse_sink_options(sink.given))
+    assert pl.read_delta(shared).select("query_id", "batch_id").sort("query_id", "batch_id").rows() == [
+        (f"query-{n}", batch_id) for n in range(2) for batch_id in range(8)
     ]
+
+
+@pytest.mark.parametrize("other", ["query-1", "query-2"])
+def test_somebody_appends_between_the_look_and_the_append(
+    make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """The very same query, started twice, or another one: every row once."""
+    shared = str(tmp_path / "metrics")
+    sinks = {name: make_sink(metricsLocation=shared, query_id=name) for name in ("query-1", other)}
+    for name, sink in sinks.items():
+        write(sink, 0)
+        sink.batch(1, [sink.rows([(1, 11 if name == other else 10, "a")], seq=1)])
+    made, raced = metrics_module.metrics_rows, []
+
+    def race(*given: Any) -> Any:
+        if not raced:
+            raced.append(1)
+            table_module._cache.clear()  # as in another process
+            write_metrics(parse_sink_options(sinks[other].given))
+        return made(*given)
+
+    monkeypatch.setattr(metrics_module, "metrics_rows", race)
+    write_metrics(parse_sink_options(sinks["query-1"].given))
+    table = pl.read_delta(shared)
+    assert sorted(table.select("query_id", "batch_id").rows()) == [(n, b) for n in sorted(sinks) for b in range(2)]
 
 
 def test_a_place_that_holds_something_else(make_sink: Any, tmp_path: Path) -> None:
