@@ -50,6 +50,20 @@ def test_line() -> None:
     )
 
 
+def test_line_of_a_queue_and_a_target() -> None:
+    line = LiveLine(0.0)
+    line.add(commit(0, pending=0, oldest=None, target="p99 < 2.0 s", target_met=True), 1.0)
+    assert " · 0 waiting · p99 < 2.0 s met in 100 % · complete" in line.text(2.0, None)
+    late = {"pending": 1_500_000, "oldest": 62.4, "target": "p99 < 2.0 s", "target_met": False}
+    line.add(commit(1, **late, needed_rows_per_s=1234.4), 2.0)
+    line.add(commit(2, **late), 3.0)
+    line.add(commit(3, **{**late, "target_met": None}), 3.0)
+    assert " · 1.50 M waiting, the oldest 1 min 02 s · p99 < 2.0 s met in 33 % · complete" in line.text(4.0, None)
+    line.add(commit(4, **late, needed_rows_per_s=1234.4), 4.0)
+    assert "met in 25 % (needs 1,234 rows/s) · complete" in line.text(4.0, None)
+    assert line.farewell().endswith("; p99 < 2.0 s met in 25 % of batches.")
+
+
 def test_rate_is_over_the_last_five_seconds() -> None:
     line = LiveLine(0.0)
     line.add(commit(updates=1000), 1.0)
