@@ -79,9 +79,14 @@ class DataFiles:
         bucket, fresh, arrival_us
             As in :class:`StagedFile`.
         """
+        path, size = self.write(rows, f"{BUCKET}={bucket}/")
+        return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
+
+    def write(self, rows: pa.Table, partition: str = "") -> tuple[str, int]:
+        """Write one file of a partition (``name=value/``, if the table has any); its path in the table, and its size."""
         import pyarrow.parquet as pq
 
-        path = f"{self._folder}{BUCKET}={bucket}/part-{uuid.uuid4()}.parquet"
+        path = f"{self._folder}{partition}part-{uuid.uuid4()}.parquet"
         where, filesystem = self._place(path)
         if filesystem is None:
             os.makedirs(os.path.dirname(where), exist_ok=True)
@@ -92,7 +97,7 @@ class DataFiles:
         except BaseException:
             self.remove([path])
             raise
-        return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
+        return path, size
 
     def open(self, paths: Sequence[str]) -> BucketReader:
         """The rows that some files hold together."""

@@ -17,8 +17,10 @@ from ..conf.errors import TableError
 from ..frames.ages import Staleness
 from ..frames.system import TIMESTAMP
 from .commit import read_query_id
+from .files import DataFiles
 from .options import SinkTarget
 from .queue_figures import QueueFigures
+from .stats import file_stats
 from .summary import CommitSummary, summaries_after
 from .table import load_table
 
@@ -84,43 +86,22 @@ def write_metrics(target: SinkTarget) -> int:
     """
     if target.metrics is None:
         return 0
-    from deltalake import CommitProperties, Transaction, write_deltalake
-    from deltalake.exceptions import DeltaError
-
     place = _place(target)
     table = load_table(target)
     if table is None:
         return 0
     query_id = read_query_id(target.checkpoint)
-    app_id, failed = _APP_PREFIX + query_id, "others keep appending to it"
     for _ in range(_TRIES):
         metrics = _load(place) or _create(place)
-        recorded = metrics.transaction_version(app_id)
+        recorded = metrics.transaction_version(_APP_PREFIX + query_id)
         missing = summaries_after(table, query_id, -1 if recorded is None else recorded)
         if not missing:
             return 0
-        before = metrics.version()
-        try:
-            write_deltalake(
-                metrics,
-                metrics_rows(missing, target.location),
-                mode="append",
-                schema_mode="merge",
-                commit_properties=CommitProperties(
-                    # Retrying by itself, it would not look again at what is recorded by then.
-                    max_commit_retries=0,
-                    app_transactions=[Transaction(app_id, missing[-1].batch_id)],
-                ),
-            )
-        except (DeltaError, OSError) as error:
-            failed = str(error)
-            after = _load(place)
-            if after is not None and after.version() > before:
-                continue
-            break
-        _compact(place)
-        return len(missing)
-    raise _unusable(place, failed)
+        if _append(place, metrics, metrics_rows(missing, target.location), query_id, missing[-1].batch_id):
+            if (metrics.version() + 1) % _COMPACT_EVERY == 0:
+                _compact(place)
+            return len(missing)
+    raise _unusable(place, "others keep appending to it")
 
 
 def check_metrics(target: SinkTarget) -> None:
@@ -186,11 +167,50 @@ def _create(place: SinkTarget) -> DeltaTable:
     return made
 
 
+def _append(place: SinkTarget, metrics: DeltaTable, rows: pa.Table, query_id: str, upto: int) -> bool:
+    """Whether the rows were appended; False if somebody else has taken the version.
+
+    By the same means as the main table's commits: a writer that starts a query engine for one row takes three times as long.
+    """
+    from deltalake import CommitProperties, Schema, Transaction
+    from deltalake.exceptions import DeltaError
+    from deltalake.transaction import AddAction
+
+    files, path, before = DataFiles(place, METRICS_SCHEMA), "", metrics.version()
+    held = {field.name for field in metrics.schema().fields}
+    try:
+        if new := [field for field in Schema.from_arrow(METRICS_SCHEMA).fields if field.name not in held]:
+            metrics.alter.add_columns(new)  # the table was made by an earlier version
+            return False
+        path, size = files.write(rows)
+        written_ms = int(rows.column("committed_at")[-1].value // 1000)
+        metrics.create_write_transaction(
+            [AddAction(path, size, {}, written_ms, True, file_stats(rows))],
+            "append",
+            metrics.schema(),
+            [],
+            commit_properties=CommitProperties(
+                # Retrying by itself, it would not look again at what is recorded by then.
+                max_commit_retries=0,
+                app_transactions=[Transaction(_APP_PREFIX + query_id, upto)],
+            ),
+        )
+    except (DeltaError, OSError) as error:
+        after = _load(place)
+        if after is not None and path and any(uri.endswith(path) for uri in after.file_uris()):
+            return True  # it took place although it seemed to fail
+        files.remove([path] if path else [])
+        if after is not None and after.version() > before:
+            return False
+        raise _unusable(place, error) from error
+    return True
+
+
 def _compact(place: SinkTarget) -> None:
     from deltalake.exceptions import DeltaError
 
     table = load_table(place)
-    if table is not None and (table.version() + 1) % _COMPACT_EVERY == 0:
+    if table is not None:
         with contextlib.suppress(DeltaError):  # somebody else was quicker; the next time comes
             table.optimize.compact()
 

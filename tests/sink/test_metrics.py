@@ -9,6 +9,7 @@ import duckdb
 import polars as pl
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.sink import metrics as metrics_module
@@ -68,8 +69,14 @@ def test_a_crash_between_the_two_commits(metered: Any, tmp_path: Path, monkeypat
 def test_a_crash_after_the_append_or_many_of_them_in_a_row(
     metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    append = metrics_module._append
+
+    def append_and_die(*given: Any) -> bool:
+        append(*given)
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as dying:
-        dying.setattr(metrics_module, "_compact", lambda _place: (_ for _ in ()).throw(KeyboardInterrupt))
+        dying.setattr(metrics_module, "_append", append_and_die)
         with pytest.raises(KeyboardInterrupt):
             write(metered, 0)
     write(metered, 0)
@@ -156,6 +163,23 @@ def test_a_table_of_an_earlier_version_gets_the_new_columns(metered: Any, tmp_pa
     write_deltalake(str(tmp_path / "metrics"), old)
     write(metered, 1)
     assert set(DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().column_names) == set(METRICS_SCHEMA.names)
+
+
+def test_an_append_that_takes_place_although_it_seems_to_fail(
+    metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(metered, 0)
+    metered.batch(1, [metered.rows([(1, 10, "a")], seq=1)])
+    transact = DeltaTable.create_write_transaction
+
+    def lose_the_answer(*given: Any, **more: Any) -> None:
+        transact(*given, **more)
+        raise DeltaError("connection lost")
+
+    with monkeypatch.context() as losing:
+        losing.setattr(DeltaTable, "create_write_transaction", lose_the_answer)
+        assert write_metrics(parse_sink_options(metered.given)) == 1
+    assert batches(tmp_path) == [0, 1]
 
 
 def test_what_cannot_be_written_is_said_and_caught_up(metered: Any, tmp_path: Path) -> None:
