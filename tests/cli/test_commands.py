@@ -57,8 +57,12 @@ def buses() -> pl.DataFrame:
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `upstream latest --once` makes of the recording."""
     folder = tmp_path_factory.mktemp("cli")
-    done = upstream(*LATEST, "--from", BUSES, "--to", "latest", "--once", cwd=folder)
+    more = ["--target", "max < 1 h", "--metrics", "metrics"]
+    done = upstream(*LATEST, "--from", BUSES, "--to", "latest", "--once", *more, cwd=folder)
     assert done.returncode == 0, done.stderr
+    assert "max < 1 h 00 min met in 100 % of batches." in done.stderr
+    commits = [summary.batch_id for _, summary in read_summaries(str(folder / "latest"))]
+    assert sorted(pl.read_delta(str(folder / "metrics")).get_column("batch_id").to_list()) == commits
     assert re.search(r"16,759 rows in \d+ batch", done.stderr)
     assert "the table has 151 keys" in done.stderr
     assert "Traceback" not in done.stderr
