@@ -28,8 +28,8 @@ def main(feed: str, table: str, checkpoint: str, mode: str, policy: str = "") ->
         updates = upstream.UpdateStream(updates, key="k", time="ms").queue(
             policy=policy, budget=60, shards=4, checkpoint_location=checkpoint
         )
-    writer = upstream.write_latest(updates, table, key="k", time="ms", buckets=4).option(
-        "checkpointLocation", checkpoint
+    writer = upstream.write_latest(
+        updates, table, key="k", time="ms", buckets=4, metricsLocation=table + "_metrics", checkpointLocation=checkpoint
     )
     if mode == "finish":
         writer.trigger(availableNow=True).start().awaitTermination()

@@ -124,6 +124,9 @@ def attack(tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
     commits = [summary for _, summary in read_summaries(delta.table_uri)]
     ids = [summary.batch_id for summary in commits]
     assert ids == sorted(set(ids)), "a batch was committed twice, or out of order"
+    # The table of metrics is another table, committed after: no row of it is lost or doubled either.
+    metrics = DeltaTable(f"{table}_metrics").to_pyarrow_table().column("batch_id").to_pylist()
+    assert sorted(metrics) == ids
     # Each update is delivered, or stood for by one that is, once: whatever waited in a queue when the process died.
     assert sum(summary.updates for summary in commits) == len(feeder.rows)
     if policy:
