@@ -79,10 +79,10 @@ class DataFiles:
         bucket, fresh, arrival_us
             As in :class:`StagedFile`.
         """
-        path, size = self.write(rows, f"{BUCKET}={bucket}/")
+        path, size = self.write_rows(rows, f"{BUCKET}={bucket}/")
         return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
 
-    def write(self, rows: pa.Table, partition: str = "") -> tuple[str, int]:
+    def write_rows(self, rows: pa.Table, partition: str = "") -> tuple[str, int]:
         """Write one file of a partition (``name=value/``, if the table has any); its path in the table, and its size."""
         import pyarrow.parquet as pq
 

@@ -36,7 +36,7 @@ _TRIES = 20
 _COMPACT_EVERY = 100
 
 _FIGURES = ("mean", "p50", "p99", "max")
-_COUNTS = ("rows", "updates", "delivered", "superseded", "older", "keys", "pending")
+_COUNTS = ("rows", "updates", "delivered", "superseded", "older", "deleted", "absent", "keys", "pending")
 _OF_QUEUE = ("arrived", "delivered", "superseded", "older", "conflicts", "shed")
 
 METRICS_SCHEMA = pa.schema(
@@ -182,7 +182,7 @@ def _append(place: SinkTarget, metrics: DeltaTable, rows: pa.Table, query_id: st
         if new := [field for field in Schema.from_arrow(METRICS_SCHEMA).fields if field.name not in held]:
             metrics.alter.add_columns(new)  # the table was made by an earlier version
             return False
-        path, size = files.write(rows)
+        path, size = files.write_rows(rows)
         written_ms = int(rows.column("committed_at")[-1].value // 1000)
         metrics.create_write_transaction(
             [AddAction(path, size, {}, written_ms, True, file_stats(rows))],
