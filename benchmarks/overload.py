@@ -15,7 +15,7 @@ from typing import Any
 
 from .environments import CACHE
 from .harness import arguments, cores, machine, run
-from .outside import Seen, seen
+from .outside import Seen, began_us, seen
 
 ENGINES = ("append", "deduplicate", "fifo", "in-place", "linecutting", "auto", "shed")
 COST_S = 0.0005
@@ -44,8 +44,22 @@ def job_command(job: dict[str, Any]) -> list[str]:
     return [sys.executable, "-m", "benchmarks.engines.overload_spark", json.dumps(job)]
 
 
-def measure(engine: str, setting: Setting, capacity: float, seconds: float) -> tuple[Seen, float]:
-    """One run: what a reader saw, and the peak of memory."""
+def own_bounds(table: Path, checkpoint: Path, seconds: float) -> tuple[float, float] | None:
+    """Between what the table's own commits say that the mean was; None if they say nothing."""
+    from upstream.sink.run import run_figures
+    from upstream.sink.summary import read_summaries
+
+    began = began_us(checkpoint)
+    said = [each for _, each in read_summaries(str(table))]
+    looked_at = [each for each in said if WARM_S <= (each.committed_at_us - began) / 1e6 < WARM_S + seconds]
+    figures = run_figures(looked_at)
+    return None if figures is None else figures.over_time
+
+
+def measure(
+    engine: str, setting: Setting, capacity: float, seconds: float
+) -> tuple[Seen, tuple[float, float] | None, float]:
+    """One run: what a reader saw, what the commits say, and the peak of memory."""
     home = CACHE / "overload" / f"{engine}-{setting.load:g}-{setting.skew:g}"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
@@ -66,7 +80,9 @@ def measure(engine: str, setting: Setting, capacity: float, seconds: float) -> t
         "checkpoint": str(home / "checkpoint"),
     }
     done = run(job_command(job), log=f"overload-{engine}")
-    return seen(home / "table", home / "checkpoint", feed, WARM_S, WARM_S + seconds), done.peak_mb
+    table, checkpoint = home / "table", home / "checkpoint"
+    looked_at = seen(table, checkpoint, feed, WARM_S, WARM_S + seconds)
+    return looked_at, own_bounds(table, checkpoint, seconds), done.peak_mb
 
 
 def main() -> None:
@@ -92,16 +108,17 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for point in points:
         print(f"\nload {point.load:g} x, skew {point.skew:g}, {seconds:g} s looked at after {WARM_S:g} s")
-        print("  engine         mean s    p50 s    p99 s    max s  results/s  commits  peak MB")
+        print("  engine         mean s    p50 s    p99 s    max s  results/s  commits  peak MB   mean by own commits")
         for engine in engines:
-            result, peak = measure(engine, point, capacity, seconds)
+            result, own, peak = measure(engine, point, capacity, seconds)
             rows.append(
                 {"work": "overload", "engine": engine, **dataclasses.asdict(point), **dataclasses.asdict(result)}
-                | {"peak_mb": round(peak), "capacity": capacity, "seconds": seconds}
+                | {"peak_mb": round(peak), "capacity": capacity, "seconds": seconds, "own": own}
             )
             print(
                 f"  {engine:<12} {result.mean:8.2f} {result.p50:8.2f} {result.p99:8.2f} {result.max:8.2f}"
-                f" {result.results_per_second:10.0f} {result.commits:8d} {peak:8.0f}",
+                f" {result.results_per_second:10.0f} {result.commits:8d} {peak:8.0f}"
+                + ("" if own is None else f"   {own[0]:.2f} to {own[1]:.2f}"),
                 flush=True,
             )
     if given.json:
