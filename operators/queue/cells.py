@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -99,28 +100,48 @@ class Cells:
         return cls(**{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in _FIELDS})
 
     def to_bytes(self) -> bytes:
-        """One binary value, the inverse of :meth:`from_bytes`. Little-endian columns, one after the other."""
-        return b"".join(
-            np.ascontiguousarray(getattr(self, field.name)).astype(_stored(field.name), copy=False).tobytes()
-            for field in _FIELDS
-        )
+        """One binary value, the inverse of :meth:`from_bytes`.
+
+        Each column is stored as its least value and the differences to it, in as few bytes as the largest needs: none for a column of
+        one value. What is read back each batch is a third of the numbers in memory.
+        """
+        heads, bodies = [struct.pack("<q", len(self))], []
+        for field in _FIELDS:
+            # A weight is stored by its bits: all are the same, or none can be spared.
+            column = getattr(self, field.name)
+            column = column.view(np.int64) if field.name == "weight" else column.astype(np.int64, copy=False)
+            low, high = (int(column.min()), int(column.max())) if len(column) else (0, 0)
+            width = next(width for width in _WIDTHS if high - low < 1 << 8 * width)
+            low = 0 if width == 8 else low
+            heads.append(_COLUMN.pack(low, width))
+            if width:
+                bodies.append((column - low).astype(f"<{'i' if width == 8 else 'u'}{width}").tobytes())
+        return b"".join(heads + bodies)
 
     @classmethod
     def from_bytes(cls, value: bytes | bytearray) -> Cells:
         """The rows that :meth:`to_bytes` wrote."""
-        width = sum(_stored(field.name).itemsize for field in _FIELDS)
-        n, at = len(value) // width, 0
+        (n,) = struct.unpack_from("<q", value)
+        at = 8 + _COLUMN.size * len(_FIELDS)
         columns: dict[str, npt.NDArray[np.generic]] = {}
-        for field in _FIELDS:
-            dtype = _stored(field.name)
-            columns[field.name] = np.frombuffer(value, dtype, n, at).astype(_DTYPES.get(field.name, np.int64))
-            at += n * dtype.itemsize
+        for place, field in enumerate(_FIELDS):
+            low, width = _COLUMN.unpack_from(value, 8 + _COLUMN.size * place)
+            if width:
+                column = np.frombuffer(value, f"<{'i' if width == 8 else 'u'}{width}", n, at).astype(np.int64)
+                column += low
+            else:
+                column = np.full(n, low, dtype=np.int64)
+            columns[field.name] = (
+                column.view(np.float64)
+                if field.name == "weight"
+                else column.astype(_DTYPES.get(field.name, np.int64), copy=False)
+            )
+            at += n * width
         return cls(**columns)  # pyright: ignore[reportArgumentType]
 
 
 _DTYPES: dict[str, type] = {"weight": np.float64, "state": np.int8}
 _FIELDS = dataclasses.fields(Cells)
 
-
-def _stored(name: str) -> np.dtype[np.generic]:
-    return np.dtype(_DTYPES.get(name, np.int64)).newbyteorder("<")
+_COLUMN = struct.Struct("<qB")
+_WIDTHS = (0, 1, 2, 4, 8)

@@ -1,7 +1,7 @@
 """Which pending row belongs to a key.
 
 A queue asks an index for the places of a batch's keys. Two kinds: keys that are numbered already (simulations), and
-keys of any type found by their hash and told apart by comparing them.
+keys of any type found by a number of them, and told apart by comparing them where two may have one number.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...frames.buckets import spark_hash
 from ...frames.newest import key_codes
 
-__all__ = ["Found", "HashedKeys", "KeyIndex", "NumberedKeys", "ties_within"]
+__all__ = ["Found", "HashedKeys", "KeyIndex", "NumberedKeys", "key_numbers", "numbers_tell", "ties_within"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -94,58 +95,59 @@ class NumberedKeys:
 
 
 class HashedKeys:
-    """Keys of any type that Arrow can compare.
-
-    Two keys with the same hash are told apart by their columns, which are fetched only for pending rows whose hash occurs in the
-    batch. So what a batch costs beyond its own rows is two binary searches per row.
+    """Keys of any type that Arrow can compare, found by a number of each.
 
     Parameters
     ----------
-    fetch : callable
-        Of locations, the key columns of the rows that lie there.
+    fetch : callable or None
+        Of locations, the key columns of the rows that lie there, to tell keys of one number apart; only rows whose number occurs in a
+        batch are asked for. None if no two keys have the same number (see :func:`key_numbers`): then no row is ever looked at.
+
+    Notes
+    -----
+    A batch costs one look at each number held, into a table that fits into the processor's cache, and a search for those that may
+    occur in the batch. The numbers held are in no order, so that coming and going keys move nothing.
     """
 
-    def __init__(self, fetch: Callable[[Int64s], Sequence[pa.ChunkedArray]]) -> None:
+    def __init__(self, fetch: Callable[[Int64s], Sequence[pa.ChunkedArray]] | None) -> None:
         self._fetch = fetch
-        self._hash: Int64s = np.empty(0, dtype=np.int64)
+        self._number: Int64s = np.empty(0, dtype=np.int64)
         self._location: Int64s = np.empty(0, dtype=np.int64)
 
     def find(self, keys: tuple[Sequence[pa.ChunkedArray], Int64s]) -> Found:
-        """See :class:`KeyIndex`; `keys` are the key's columns, and a hash of each row's key."""
-        columns, hashes = keys
-        rows = len(hashes)
-        candidates = self._with_hash(np.unique(hashes))
-        fetched = self._fetch(candidates) if len(candidates) else None
-        both = (
-            columns if fetched is None else [_together(one, more) for one, more in zip(columns, fetched, strict=True)]
-        )
-        codes, size = key_codes(both)
-        codes, number_of = _compact(codes[:rows], size, codes[rows:])
-        distinct = int(codes.max()) + 1 if rows else 0
-        number = np.zeros(distinct, dtype=np.int64)
-        number[codes] = hashes
-        location = np.full(distinct, NOWHERE, dtype=np.int64)
-        mine = number_of >= 0
-        location[number_of[mine]] = candidates[mine]
+        """See :class:`KeyIndex`; `keys` are the key's columns, and a number of each row's key."""
+        columns, numbers = keys
+        rows = len(numbers)
+        held = self._held(numbers)
+        candidates = self._location[held]
+        if self._fetch is not None and len(candidates):
+            columns = [_together(one, more) for one, more in zip(columns, self._fetch(candidates), strict=True)]
+        codes, size = key_codes(columns)
+        codes, code_of = _compact(codes[:rows], size, codes[rows:])
+        number = np.zeros(int(codes.max()) + 1 if rows else 0, dtype=np.int64)
+        number[codes] = numbers
+        if self._fetch is None and len(candidates):
+            order = np.argsort(number)
+            code_of = order[np.searchsorted(number, self._number[held], sorter=order)]
+        location = np.full(len(number), NOWHERE, dtype=np.int64)
+        mine = code_of >= 0
+        location[code_of[mine]] = candidates[mine]
         return Found(codes, number, location)
 
     def among(self, number: Int64s, locations: Int64s) -> Found:
         """See :class:`KeyIndex`."""
         if len(locations) == 0:
             return Found(locations, locations, locations)
-        codes, size = key_codes(self._fetch(locations))
+        codes, size = key_codes([pa.array(number)] if self._fetch is None else self._fetch(locations))
         codes, _ = _compact(codes, size, codes[:0])
         numbers = np.zeros(int(codes.max()) + 1, dtype=np.int64)
         numbers[codes] = number
         return Found(codes, numbers, np.full(len(numbers), NOWHERE, dtype=np.int64))
 
     def put(self, number: Int64s, locations: Int64s) -> None:
-        """See :class:`KeyIndex`; `number` are the keys' hashes."""
-        order = np.argsort(number, kind="stable")
-        number, locations = number[order], locations[order]
-        place = np.searchsorted(self._hash, number)
-        self._hash = np.insert(self._hash, place, number)
-        self._location = np.insert(self._location, place, locations)
+        """See :class:`KeyIndex`."""
+        self._number = np.concatenate([self._number, number])
+        self._location = np.concatenate([self._location, locations])
 
     def drop(self, number: Int64s, locations: Int64s) -> None:
         """See :class:`KeyIndex`."""
@@ -155,14 +157,38 @@ class HashedKeys:
         leaving = np.zeros(int(max(self._location.max(initial=0), locations.max())) + 1, dtype=np.bool_)
         leaving[locations] = True
         stays = ~leaving[self._location]
-        self._hash, self._location = self._hash[stays], self._location[stays]
+        self._number, self._location = self._number[stays], self._location[stays]
 
-    def _with_hash(self, hashes: Int64s) -> Int64s:
-        low, high = np.searchsorted(self._hash, hashes, "left"), np.searchsorted(self._hash, hashes, "right")
-        count = high - low
-        total = int(count.sum())
-        starts = np.repeat(low - (np.cumsum(count) - count), count)
-        return self._location[starts + np.arange(total)]
+    def _held(self, numbers: Int64s) -> Int64s:
+        """Which of the keys held have one of `numbers`."""
+        if len(self._number) == 0 or len(numbers) == 0:
+            return np.empty(0, dtype=np.int64)
+        size = 1 << max(10, (8 * len(numbers) - 1).bit_length())
+        seen = np.zeros(size, dtype=np.bool_)
+        seen[numbers & (size - 1)] = True
+        maybe = np.flatnonzero(seen[self._number & (size - 1)])
+        wanted = np.sort(numbers)
+        place = np.minimum(np.searchsorted(wanted, self._number[maybe]), len(wanted) - 1)
+        return maybe[wanted[place] == self._number[maybe]]
+
+
+def key_numbers(columns: Sequence[pa.ChunkedArray]) -> Int64s:
+    """A number of each row's key, evenly spread: Spark's hash, or what :func:`numbers_tell` says is as good as the key."""
+    if not numbers_tell([column.type for column in columns]):
+        return spark_hash(columns).astype(np.int64)
+    values = columns[0].cast(pa.int32()) if pa.types.is_date32(columns[0].type) else columns[0]
+    mixed = values.cast(pa.int64()).to_numpy().view(np.uint64)
+    # The finaliser of splitmix64: no two inputs have one output, and near ones have far ones.
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
+
+
+def numbers_tell(types: Sequence[pa.DataType]) -> bool:
+    """Whether no two keys of these types have one :func:`key_numbers`: one column of whole numbers, dates or timestamps."""
+    kind = types[0]
+    whole = pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
+    return len(types) == 1 and whole
 
 
 def _together(one: pa.ChunkedArray | pa.Array, more: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:

@@ -1,7 +1,9 @@
 """On-demand paging of a queue's cells (tr620 §7.1): where a pending update lies.
 
-Locations are numbered ``page * slots + slot``. A freed location is used again before a page is added, the fullest pages first,
-so that pages that few cells are left in run empty; an empty page is given back at once.
+Locations are numbered ``page * slots + slot``; an empty page is given back at once. In memory, a freed location is used again before a
+page is added, the fullest pages first, so that pages that few cells are left in run empty. Where a page is read and written as a whole
+it is the other way round: what a page costs is what lies in it already, so the emptiest pages take what comes, and those more than
+half full stay as they are.
 """
 
 from __future__ import annotations
@@ -69,6 +71,8 @@ class OnDemandPages:
     ----------
     slots : int
         Locations in a page.
+    stored : bool
+        Whether pages are read and written as a whole.
 
     Attributes
     ----------
@@ -76,10 +80,11 @@ class OnDemandPages:
         Which locations hold a row. A page number whose page was given back is used again by the next new page.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, *, stored: bool = False) -> None:
         if slots < 1:
             raise OptionError(f"a page of {slots} slots", expected="at least 1 slot in a page")
         self.slots = slots
+        self.stored = stored
         self.held: npt.NDArray[np.bool_] = np.zeros((0, slots), dtype=np.bool_)
         self._count: Int64s = np.zeros(0, dtype=np.int64)
 
@@ -98,7 +103,7 @@ class OnDemandPages:
         return np.flatnonzero(self._count)
 
     def allocate(self, n: int) -> Int64s:
-        """Find room for `n` rows: freed locations first, those of the fullest pages before others, then new pages.
+        """Find room for `n` rows: freed locations first, in the order of pages that suits where they lie, then new pages.
 
         Returns
         -------
@@ -107,8 +112,9 @@ class OnDemandPages:
         """
         if n == 0:
             return np.empty(0, dtype=np.int64)
-        partly = np.flatnonzero((self._count > 0) & (self._count < self.slots))
-        partly = partly[np.argsort(-self._count[partly], kind="stable")]
+        most = self.slots // 2 if self.stored else self.slots - 1
+        partly = np.flatnonzero((self._count > 0) & (self._count <= most))
+        partly = partly[np.argsort(self._count[partly] if self.stored else -self._count[partly], kind="stable")]
         room = np.cumsum(self.slots - self._count[partly])
         chosen = partly[: int(np.searchsorted(room, n)) + 1]
         missing = n - (int(room[len(chosen) - 1]) if len(chosen) else 0)

@@ -63,6 +63,9 @@ class UpdateQueue:
         Locations in a page.
     seed : int
         Of the random shedding.
+    stored : bool
+        Whether pages are kept outside, read and written as a whole: then a newer row is put beside others that come, and not where the
+        older row of its key lay, so that a batch writes as many pages as its own rows fill.
 
     Raises
     ------
@@ -82,11 +85,12 @@ class UpdateQueue:
         monitor: StatisticsMonitor | None = None,
         page_slots: int = 1024,
         seed: int = 0,
+        stored: bool = False,
     ) -> None:
         check_policy(policy)
         self.policy: Policy = policy
         self.monitor = monitor or StatisticsMonitor()
-        self.pages = OnDemandPages(page_slots)
+        self.pages = OnDemandPages(page_slots, stored=stored)
         self._index = index
         self._cells = Cells.empty()
         self._seed = seed
@@ -94,6 +98,7 @@ class UpdateQueue:
         self._serial = 0
         self._waiting = 0
         self._overloaded = False
+        self._touched: list[Int64s] = []
 
     def __len__(self) -> int:
         """Rows that wait to be served."""
@@ -103,11 +108,20 @@ class UpdateQueue:
     def locations(self) -> Int64s:
         """Where rows wait, increasing."""
         held = np.flatnonzero(self.pages.held)
-        return held[self._cells.state[held] == PENDING]
+        return held if len(held) == self._waiting else held[self._cells.state[held] == PENDING]
 
     def cells(self, locations: Int64s) -> Cells:
         """What is known of the rows at some locations."""
         return self._cells.take(locations)
+
+    def column(self, name: str, locations: Int64s) -> Int64s:
+        """One column of what is known of them."""
+        return getattr(self._cells, name)[locations]
+
+    def changed(self) -> Int64s:
+        """Numbers of the pages, increasing, in which a cell is no longer what it was when this was made or restored."""
+        touched = np.concatenate(self._touched) if self._touched else np.empty(0, dtype=np.int64)
+        return np.unique(touched[self.pages.held.reshape(-1)[touched]] // self.pages.slots)
 
     def read(self, n: int, now_us: int) -> Dequeued:
         """Look at the `n` rows that a dequeue would serve, and leave them where they are."""
@@ -162,6 +176,7 @@ class UpdateQueue:
             rest = chosen[resting]
             self._cells.state[rest] = RESTING
             self._cells.ready_at_us[rest] = now_us + cells.interval_us[resting]
+            self._touch(rest)
             self._release(chosen[~resting])
         else:
             self._release(chosen)
@@ -313,11 +328,14 @@ class UpdateQueue:
         if self.policy != "fifo":
             self._cells.place[kept], self._cells.turn[kept] = cells.place[stays], cells.turn[stays]
         self._cells.first_arrival[kept], self._cells.covered[kept] = cells.first_arrival[stays], cells.covered[stays]
+        self._touch(kept)
         written = ~older
-        fresh = written & ~there
+        fresh = written if self.pages.stored else written & ~there
         locations = old.copy()
         locations[fresh] = self._allocate(int(fresh.sum()))
-        self._cells.put(locations[written], cells.take(np.flatnonzero(written)))
+        self._put(locations[written], cells.take(np.flatnonzero(written)))
+        moved = fresh & there
+        self._release(old[moved])
         self._index.put(cells.number[fresh], locations[fresh])
         self._waiting += int((written & ~pending).sum())
         arrived = n if batch.covered is None else int(batch.covered.sum())
@@ -395,6 +413,8 @@ class UpdateQueue:
 
     def _wake(self, now_us: int) -> None:
         """Forget served keys whose access interval has passed."""
+        if self.pages.used == self._waiting:
+            return
         held = np.flatnonzero(self.pages.held)
         awake = held[(self._cells.state[held] == RESTING) & (self._cells.ready_at_us[held] <= now_us)]
         self._release(awake)
@@ -420,6 +440,7 @@ class UpdateQueue:
             place[found.codes[newest.rows]],
             turn[found.codes[newest.rows]],
         )
+        self._touch(kept)
         self._cells.first_arrival[kept], self._cells.covered[kept] = newest.first_arrival_us, newest.covered
         gone = np.setdiff1d(np.flatnonzero(self.pages.held), kept)
         self.pages.free(gone)
@@ -432,9 +453,17 @@ class UpdateQueue:
 
     def _store(self, cells: Cells) -> Int64s:
         locations = self._allocate(len(cells))
-        self._cells.put(locations, cells)
+        self._put(locations, cells)
         self._waiting += int((cells.state == PENDING).sum())
         return locations
+
+    def _put(self, locations: Int64s, cells: Cells) -> None:
+        self._cells.put(locations, cells)
+        self._touch(locations)
+
+    def _touch(self, locations: Int64s) -> None:
+        if self.pages.stored:
+            self._touched.append(locations)
 
     def _allocate(self, n: int) -> Int64s:
         locations = self.pages.allocate(n)

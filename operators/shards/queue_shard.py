@@ -6,9 +6,7 @@ Pure logic over a :class:`~upstream.operators.shards.store.Store`. Spark's state
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +15,11 @@ import pyarrow.compute as pc
 
 from ...conf.errors import CheckpointError
 from ...frames.ages import Ages
-from ...frames.buckets import spark_hash
 from ...frames.order import in_order, ordered
 from ...frames.reports import ShardReport
 from ...frames.system import SYSTEM, TIMESTAMP, punctuation_mask, standing_for, system_array, system_field
-from ..queue.cells import Cells, Updates
-from ..queue.keys import HashedKeys
+from ..queue.cells import Updates
+from ..queue.keys import HashedKeys, key_numbers, numbers_tell
 from ..queue.monitor import StatisticsMonitor
 from ..queue.queue import UpdateQueue
 from ..queue.results import Enqueued
@@ -30,6 +27,7 @@ from .frames import from_frame
 from .messages import Control, ShardPlan
 from .most_stale import most_stale_here
 from .rows import RowPages
+from .state import ShardState
 from .store import Store
 
 __all__ = ["INTERVAL", "WEIGHT", "QueueShard"]
@@ -39,7 +37,6 @@ Int64s = npt.NDArray[np.int64]
 WEIGHT, INTERVAL = "__upstream_weight", "__upstream_interval_us"
 """Columns that `pack` adds for a key's weight and access interval."""
 
-_VERSION = 1
 _SAMPLE = 64
 _ENDED = int(np.iinfo(np.int64).max)
 """The bound of a feed that has ended."""
@@ -66,16 +63,11 @@ class QueueShard:
         self._number = number
         self._plan = plan
         self._store = _Counting(store)
-        head = self._store.get("head", 0)
-        self._head: dict[str, Any] = json.loads(head) if head else {}
-        slots = self._head.get("slots", plan.page_slots)
-        if self._head:
-            _check(self._head, plan)
-        self._slots: int = slots
+        self._state = ShardState(plan, self._store)
+        self._head = self._state.head
         # What punctuation has promised for each feed, and what this shard has passed on of it.
         self._bounds: dict[str, int] = dict(self._head.get("bounds", {}))
         self._told: dict[str, int] = dict(self._head.get("told", {}))
-        self._before: dict[int, bytes] = {}
         self._queue: UpdateQueue | None = None
         self._rows: RowPages | None = None
 
@@ -89,7 +81,7 @@ class QueueShard:
         ShardReport
         """
         tables = [from_frame(frame) for frame in frames]
-        schema = tables[0].schema if tables else self._schema()
+        schema = tables[0].schema if tables else self._state.schema
         if schema is None:  # a tick for a shard that has never seen a row
             return None, self._report(control.now_us if control else 0, Enqueued.nothing(), 0, Ages(), 0)
         arrived = pa.concat_tables(tables) if tables else schema.empty_table()
@@ -122,41 +114,35 @@ class QueueShard:
             return int(self._head["budget"])
         return None if self._plan.budget is None else max(1, -(-self._plan.budget // self._plan.shards))
 
-    def _schema(self) -> pa.Schema | None:
-        held = self._store.get("schema", 0)
-        return pa.ipc.read_schema(pa.py_buffer(held)) if held else None
-
     def _open(self, schema: pa.Schema) -> tuple[UpdateQueue, RowPages]:
         plan = self._plan
-        rows = self._rows = RowPages(self._store, self._slots, schema)
-        keys = list(plan.key)
-        index = HashedKeys(lambda locations: rows.take(locations, keys).columns)
+        slots, keys = self._state.slots, list(plan.key)
+        rows = self._rows = RowPages(self._store, slots, schema)
+        exact = numbers_tell([schema.field(name).type for name in keys])
+        index = HashedKeys(None if exact else lambda locations: rows.take(locations, keys).columns)
         monitor = StatisticsMonitor(half_life_s=plan.half_life_s, cost_s=plan.cost_s, cells=1 << 12)
-        queue = UpdateQueue(plan.policy, index, monitor=monitor, page_slots=self._slots, seed=plan.seed + self._number)
+        seed = plan.seed + self._number
+        queue = UpdateQueue(plan.policy, index, monitor=monitor, page_slots=slots, seed=seed, stored=True)
         self._queue = queue
         if self._head:
             self._fit(schema)
-            queue.restore(self._stored())
+            queue.restore(self._state.queue())
         return queue, rows
 
     def _fit(self, schema: pa.Schema) -> None:
-        stored = self._schema()
-        assert stored is not None
-        if stored.equals(schema):
-            return
-        if self._head["pages"]:
+        stored = self._state.schema
+        if self._state.waiting and stored is not None and not stored.equals(schema):
             raise CheckpointError(
                 f"rows with other columns wait in this checkpoint's queue: {', '.join(stored.names)}",
                 expected=", ".join(f"{field.name} {field.type}" for field in schema),
                 hint="let the query as it was run until its queue is empty, or start with a new checkpointLocation",
             )
-        self._store.put("schema", 0, schema.serialize().to_pybytes())
 
     def _updates(self, rows: pa.Table, arrival: Int64s) -> Updates:
         keys = [rows.column(name) for name in self._plan.key]
         names = rows.column_names
         return Updates(
-            (keys, spark_hash(keys).astype(np.int64)),
+            (keys, key_numbers(keys)),
             None if self._plan.time is None else ordered(rows.column(self._plan.time)),
             arrival,
             _micros(rows, "first_arrival", arrival),
@@ -178,7 +164,7 @@ class QueueShard:
             for source, bound in zip(system_field(rows, "source").to_pylist(), at.tolist(), strict=True):
                 bounds[source] = max(bounds.get(source, bound), bound)
         waiting = queue.locations
-        oldest = int(queue.cells(waiting).time.min()) if len(waiting) else _ENDED
+        oldest = int(queue.column("time", waiting).min()) if len(waiting) else _ENDED
         due = [(source, min(bound, oldest)) for source, bound in bounds.items()]
         due = [(source, bound) for source, bound in due if bound > told.get(source, bound - 1)]
         told.update(due)
@@ -200,65 +186,12 @@ class QueueShard:
         columns[SYSTEM] = pa.StructArray.from_arrays(fields, fields=list(system.type)).cast(schema.field(SYSTEM).type)
         return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
 
-    # --- state: a head, the schema, pages of cells, pages of rows
-
-    def _stored(self) -> dict[str, Any]:
-        held, cells = [], []
-        for number in self._head["pages"]:
-            value = self._store.get("cells", number)
-            assert value is not None, f"page {number} of cells is not in the state store"
-            self._before[number] = value
-            mask = np.unpackbits(np.frombuffer(value, np.uint8, -(-self._slots // 8)), count=self._slots)
-            held.append(np.flatnonzero(mask) + number * self._slots)
-            cells.append(Cells.from_bytes(value[-(-self._slots // 8) :]))
-        monitor = dict(self._head["queue"]["monitor"])
-        rates = self._store.get("rates", 0)
-        monitor["count"] = np.frombuffer(rates, "<f8") if rates else np.empty(0)
-        return {
-            **self._head["queue"],
-            "monitor": monitor,
-            "held": np.concatenate(held) if held else np.empty(0, dtype=np.int64),
-            "cells": Cells.concat(cells),
-        }
-
     def _save(self, schema: pa.Schema, now_us: int, budget: int | None) -> None:
         assert self._queue is not None
         assert self._rows is not None
-        queue = self._queue
-        held = np.flatnonzero(queue.pages.held)
-        pages = queue.pages.pages()
-        gone = np.setdiff1d(np.fromiter(self._before, np.int64, len(self._before)), pages)
-        self._rows.save(held, gone)
-        page_of = held // self._slots
-        for number in pages.tolist():
-            low, high = np.searchsorted(page_of, [number, number + 1])
-            mask = np.packbits(queue.pages.held[number]).tobytes()
-            value = mask + queue.cells(held[low:high]).to_bytes()
-            if self._before.get(number) != value:
-                self._store.put("cells", number, value)
-        for number in gone.tolist():
-            self._store.remove("cells", number)
-        counters = queue.counters()
-        monitor = counters["monitor"]
-        rates = monitor.pop("count")
-        if self._plan.policy in ("linecutting", "auto"):
-            self._store.put("rates", 0, rates.astype("<f8").tobytes())
-        if not self._head:
-            self._store.put("schema", 0, schema.serialize().to_pybytes())
-        head = {
-            "layout": _VERSION,
-            "key": list(self._plan.key),
-            "time": self._plan.time,
-            "shards": self._plan.shards,
-            "slots": self._slots,
-            "now_us": now_us,
-            "budget": budget or 1,
-            "bounds": self._bounds,
-            "told": self._told,
-            "pages": pages.tolist(),
-            "queue": counters,
-        }
-        self._store.put("head", 0, json.dumps(head).encode())
+        more = {"now_us": now_us, "budget": budget or 1, "bounds": self._bounds, "told": self._told}
+        gone = self._state.save(self._queue, schema, self._plan, more)
+        self._rows.save(np.flatnonzero(self._queue.pages.held), gone)
 
     def _report(self, now_us: int, took: Enqueued, arrived: int, served: Ages, conflicts: int) -> ShardReport:
         queue, rows = self._queue, self._rows
@@ -266,9 +199,8 @@ class QueueShard:
         places: list[list[int]] = []
         oldest = most_stale = None
         if queue is not None and len(waiting):
-            cells = queue.cells(waiting)
-            oldest = int(cells.first_arrival.min())
-            place = np.sort(cells.place)
+            oldest = int(queue.column("first_arrival", waiting).min())
+            place = np.sort(queue.column("place", waiting))
             # Dense where the next budgets end: half of the samples within each halving of the queue.
             at = np.unique(np.geomspace(1, len(place), _SAMPLE).astype(np.int64)) - 1
             places = [[int(place[i]), int(i) + 1] for i in at]
@@ -288,7 +220,7 @@ class QueueShard:
             oldest_us=oldest,
             places=places,
             used=0 if queue is None else queue.pages.used,
-            allocated=0 if queue is None else len(queue.pages.pages()) * self._slots,
+            allocated=0 if queue is None else len(queue.pages.pages()) * self._state.slots,
             pages_read=0 if rows is None else rows.pages_read,
             pages_written=0 if rows is None else rows.pages_written,
             state_bytes=self._store.written,
@@ -313,25 +245,6 @@ class _Counting:
 
     def remove(self, kind: str, page: int) -> None:
         self._store.remove(kind, page)
-
-
-def _check(head: Mapping[str, Any], plan: ShardPlan) -> None:
-    problems = [
-        f"{name} {head[name]!r}, now {now!r}"
-        for name, now in (
-            ("layout", _VERSION),
-            ("key", list(plan.key)),
-            ("time", plan.time),
-            ("shards", plan.shards),
-        )
-        if head[name] != now
-    ]
-    if problems:
-        raise CheckpointError(
-            "the queue's state in this checkpoint was written with another " + "; ".join(problems),
-            expected="the same key, time and number of shards for the life of a checkpoint",
-            hint="put them back, or start with a new checkpointLocation: the table keeps what is newer",
-        )
 
 
 def _in_order(rows: pa.Table) -> pa.Table:

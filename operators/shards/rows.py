@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -81,14 +83,14 @@ class RowPages:
             place[old] = indices
         return pa.concat_tables(parts).take(pa.array(place)) if len(parts) > 1 else parts[0].take(pa.array(place))
 
-    def save(self, held: Int64s, empty: Int64s) -> None:
+    def save(self, held: Int64s, empty: Sequence[int]) -> None:
         """Write the pages that got rows.
 
         Parameters
         ----------
         held : int64 array
             Locations in use.
-        empty : int64 array
+        empty : sequence of int
             Pages that are given back.
         """
         self._reach(int(held.max()) + 1 if len(held) else 0)
@@ -101,7 +103,7 @@ class RowPages:
             slot = pa.array((mine % self._slots).astype(np.int32))
             self._store.put(_KIND, number, to_frame(table.append_column(_SLOT, slot)))
             self.pages_written += 1
-        for number in empty.tolist():
+        for number in empty:
             self._store.remove(_KIND, number)
 
     def _page(self, number: int) -> tuple[pa.Table, Int64s]:
