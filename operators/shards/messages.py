@@ -46,7 +46,7 @@ class ShardPlan:
     policy: Policy
     budget: int | None = None
     auto: bool = False
-    page_slots: int = 1024
+    page_slots: int = 4096
     half_life_s: float = 60.0
     cost_s: float | None = None
     seed: int = 0
