@@ -99,10 +99,12 @@ class StatisticsMonitor:
         if cost is None:
             return np.zeros(len(keys), dtype=np.bool_)
         rate = self.rate_per_s(keys)
-        cells = np.arange(len(self._count)) if self._pinned_rate is None else np.arange(len(self._pinned_rate))
-        every = np.sort(self.rate_per_s(cells))
-        up_to = np.cumsum(every)[np.searchsorted(every, rate, side="right") - 1]
-        return rate * cost * residents < 1.0 - cost * up_to
+        # Searched once for each cell of the table, not for each row.
+        cells = np.arange(len(self._count if self._pinned_rate is None else self._pinned_rate))
+        each = self.rate_per_s(cells)
+        every = np.sort(each)
+        up_to = np.cumsum(every)[np.searchsorted(every, each, side="right") - 1]
+        return rate * cost * residents < 1.0 - cost * up_to[keys % len(cells)]
 
     def snapshot(self) -> dict[str, Any]:
         """What must survive a restart."""

@@ -164,10 +164,10 @@ class UpdateQueue:
         now_us : int
             The clock: keys whose access interval has not passed stay.
         """
-        superseded = 0
+        superseded, ties = 0, pairs()
         self._wake(now_us)
         if self.policy == "auto" and budget is not None and not self._overloaded and self._waiting > budget:
-            superseded = self._collapse()
+            superseded, ties = self._collapse()
         chosen = self._next(self._ready(now_us), self._waiting if budget is None else budget, now_us)
         cells = self._cells.take(chosen)
         self._waiting -= len(chosen)
@@ -182,7 +182,7 @@ class UpdateQueue:
             self._release(chosen)
         if self._overloaded and self.pages.used == 0:
             self._overloaded = False
-        return Dequeued(chosen, cells, superseded)
+        return Dequeued(chosen, cells, superseded, ties)
 
     def next_ready_us(self) -> int | None:
         """When the first waiting row may be served; None if none waits."""
@@ -419,8 +419,8 @@ class UpdateQueue:
         awake = held[(self._cells.state[held] == RESTING) & (self._cells.ready_at_us[held] <= now_us)]
         self._release(awake)
 
-    def _collapse(self) -> int:
-        """Keep the newest waiting row of each key, in the place of its oldest; from here on one per key. Returns how many went."""
+    def _collapse(self) -> tuple[int, Int64s]:
+        """Keep the newest waiting row of each key, in the place of its oldest; from here on one per key. How many went, and ties."""
         waiting = self.locations
         waiting = waiting[np.argsort(self._cells.serial[waiting])]  # ties on time go to the later arrival
         found = self._index.among(self._cells.number[waiting], waiting)
@@ -442,12 +442,13 @@ class UpdateQueue:
         )
         self._touch(kept)
         self._cells.first_arrival[kept], self._cells.covered[kept] = newest.first_arrival_us, newest.covered
+        ties = waiting[ties_within(found.codes, len(place), self._cells.time[waiting], newest.rows)]
         gone = np.setdiff1d(np.flatnonzero(self.pages.held), kept)
         self.pages.free(gone)
         self._waiting = len(kept)
         self._index.put(self._cells.number[kept], kept)
         self._overloaded = self.policy == "auto"
-        return len(waiting) - len(kept)
+        return len(waiting) - len(kept), ties
 
     # --- locations
 

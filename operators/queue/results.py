@@ -60,11 +60,14 @@ class Dequeued:
         What is known of each.
     superseded : int
         Updates given up in this dequeue, when `auto` found more than the budget.
+    ties : int64 array of shape (pairs, 2)
+        Locations of two of these with one key and time: the one that stays, the one that goes. Where no time was given, all have one.
     """
 
     locations: Int64s
     cells: Cells
     superseded: int = 0
+    ties: Int64s = dataclasses.field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
 
 def none() -> Int64s:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["from_frame", "to_frame"]
+__all__ = ["conflicts_in", "from_frame", "to_frame"]
+
+_CONFLICTS = b"upstream.conflicts"
 
 
-def to_frame(table: pa.Table) -> bytes:
-    """The table as an Arrow IPC stream, uncompressed: Spark compresses what it shuffles."""
+def to_frame(table: pa.Table, *, conflicts: int = 0) -> bytes:
+    """The table as an Arrow IPC stream, uncompressed: Spark compresses what it shuffles.
+
+    `conflicts` says how many rows went when these were coalesced that had the key and the time of one that stayed, but another payload.
+    """
+    if conflicts:
+        table = table.replace_schema_metadata({_CONFLICTS: str(conflicts)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -18,3 +25,8 @@ def to_frame(table: pa.Table) -> bytes:
 def from_frame(frame: bytes | bytearray | memoryview) -> pa.Table:
     """The table that :func:`to_frame` wrote, without copying it."""
     return pa.ipc.open_stream(pa.py_buffer(frame)).read_all()
+
+
+def conflicts_in(table: pa.Table) -> int:
+    """What :func:`to_frame` was told of conflicts."""
+    return int((table.schema.metadata or {}).get(_CONFLICTS, 0))

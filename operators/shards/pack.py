@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -15,7 +16,9 @@ from ...frames.buckets import bucket_of
 from ...frames.newest import NewestPerKey, key_codes
 from ...frames.order import ordered
 from ...frames.reports import Served, write_served
-from ...frames.system import SYSTEM, TIMESTAMP, punctuation_mask, standing_for
+from ...frames.system import SYSTEM, punctuation_mask, standing_for, system_field
+from ..queue.keys import ties_within
+from .arrivals import by_arrival, differing, micros
 from .frames import from_frame, to_frame
 
 __all__ = ["PACKED_DDL", "pack", "unpack"]
@@ -100,18 +103,19 @@ def _frames(
                 expected="a value in every row: a row without a key updates nothing",
                 hint=f'leave such rows out before the queue, for example where("{name} IS NOT NULL OR {SYSTEM}.punctuation")',
             )
-    if coalesce:
-        rows = _newest(rows, key, newest_by)
+    rows, conflicting = _newest(rows, key, newest_by) if coalesce else (rows, rows.slice(0, 0))
     found: list[tuple[int, bytes]] = []
     if rows.num_rows:
-        shard = bucket_of([rows.column(name) for name in key], shards)
+        shard = _shards(rows, key, shards)
+        conflicts = np.bincount(_shards(conflicting, key, shards), minlength=shards)
         order = np.argsort(shard, kind="stable")
         rows = rows.take(pa.array(order)).combine_chunks()
         ends = np.searchsorted(shard[order], np.arange(shards + 1))
         for number in range(shards):
             if ends[number + 1] > ends[number]:
                 part = rows.slice(ends[number], ends[number + 1] - ends[number])
-                found.append((number, to_frame(pa.concat_tables([part, punctuation]))))
+                frame = to_frame(pa.concat_tables([part, punctuation]), conflicts=int(conflicts[number]))
+                found.append((number, frame))
     if punctuation.num_rows:
         # Each shard hears of the progress of every feed, whether it has rows or not.
         alone = to_frame(punctuation)
@@ -122,19 +126,29 @@ def _frames(
     yield pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
 
 
-def _newest(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> pa.Table:
+def _shards(rows: pa.Table, key: Sequence[str], shards: int) -> npt.NDArray[np.int16] | npt.NDArray[np.int32]:
+    shard = bucket_of([rows.column(name) for name in key], shards)
+    return shard.astype(np.int16) if shards < 1 << 15 else shard  # two bytes are sorted without comparing
+
+
+def _newest(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> tuple[pa.Table, pa.Table]:
+    """The newest row of each key, standing for the others; and of the others, those that conflict with it."""
+    none = rows.slice(0, 0)
     if rows.num_rows < 2:
-        return rows
+        return rows, none
+    rows = by_arrival(rows)
     codes, size = key_codes([rows.column(name) for name in key])
-    system = rows.column(SYSTEM)
-    first = pc.struct_field(system, ["first_arrival"])
-    arrival = pc.struct_field(system, ["arrival"])
-    first_us = pc.coalesce(first, arrival).cast(TIMESTAMP).cast(pa.int64()).to_numpy()
-    covered = pc.fill_null(pc.struct_field(system, ["covered"]), 1).to_numpy()
-    time = None if newest_by is None else ordered(rows.column(newest_by))
+    first_us = micros(rows, "first_arrival", micros(rows, "arrival"))
+    covered = pc.fill_null(system_field(rows, "covered"), 1).to_numpy()
     if newest_by is None:
-        time = pc.struct_field(system, ["seq"]).fill_null(0).to_numpy()
+        time = pc.fill_null(system_field(rows, "seq"), 0).to_numpy()
+    else:
+        time = ordered(rows.column(newest_by))
     newest = NewestPerKey(codes, size, time, first_us, covered)
     if len(newest.rows) == rows.num_rows:
-        return rows
-    return standing_for(rows.take(pa.array(newest.rows)), newest.first_arrival_us, newest.covered)
+        return rows, none
+    pairs = ties_within(codes, size, None if newest_by is None else time, newest.rows)
+    other = pairs[differing(rows, pairs[:, 0], rows, pairs[:, 1]), 1]
+    return standing_for(rows.take(pa.array(newest.rows)), newest.first_arrival_us, newest.covered), rows.take(
+        pa.array(other)
+    )

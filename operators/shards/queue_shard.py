@@ -17,13 +17,14 @@ from ...conf.errors import CheckpointError
 from ...frames.ages import Ages
 from ...frames.order import in_order, ordered
 from ...frames.reports import ShardReport
-from ...frames.system import SYSTEM, TIMESTAMP, punctuation_mask, standing_for, system_array, system_field
+from ...frames.system import SYSTEM, punctuation_mask, standing_for, system_array, system_field
 from ..queue.cells import Updates
 from ..queue.keys import HashedKeys, key_numbers, numbers_tell
 from ..queue.monitor import StatisticsMonitor
 from ..queue.queue import UpdateQueue
 from ..queue.results import Enqueued
-from .frames import from_frame
+from .arrivals import INTERVAL, WEIGHT, by_arrival, differing, micros
+from .frames import conflicts_in, from_frame
 from .messages import Control, ShardPlan
 from .most_stale import most_stale_here
 from .rows import RowPages
@@ -33,9 +34,6 @@ from .store import Store
 __all__ = ["INTERVAL", "WEIGHT", "QueueShard"]
 
 Int64s = npt.NDArray[np.int64]
-
-WEIGHT, INTERVAL = "__upstream_weight", "__upstream_interval_us"
-"""Columns that `pack` adds for a key's weight and access interval."""
 
 _SAMPLE = 64
 _ENDED = int(np.iinfo(np.int64).max)
@@ -84,21 +82,26 @@ class QueueShard:
         schema = tables[0].schema if tables else self._state.schema
         if schema is None:  # a tick for a shard that has never seen a row
             return None, self._report(control.now_us if control else 0, Enqueued.nothing(), 0, Ages(), 0)
-        arrived = pa.concat_tables(tables) if tables else schema.empty_table()
+        schema = schema.remove_metadata()
+        arrived = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
         mark = punctuation_mask(arrived)
         punctuation = arrived.filter(mark)
-        rows = _in_order(arrived.filter(pc.invert(mark))) if punctuation.num_rows else _in_order(arrived)
+        rows = by_arrival(arrived.filter(pc.invert(mark))) if punctuation.num_rows else by_arrival(arrived)
         queue, pages = self._open(schema)
-        arrival = _micros(rows, "arrival")
-        now_us = control.now_us if control else int(arrival.max(initial=self._head.get("now_us", 0)))
+        arrival = micros(rows, "arrival")
+        # A clock that jumps back stands still.
+        now_us = max(control.now_us if control else int(arrival.max(initial=0)), self._head.get("now_us", 0))
         if control and control.cost_s is not None and self._plan.cost_s is None:
             queue.monitor.served(1000, control.cost_s * 1000)
         took = queue.enqueue(self._updates(rows, arrival), now_us, drop=control.drop if control else 0.0)
-        conflicts = _differing(rows, took.batch_ties[:, 0], rows, took.batch_ties[:, 1])
-        conflicts += _differing(rows, took.ties[:, 0], pages.take(took.ties[:, 1]), np.arange(len(took.ties)))
+        conflicts = sum(map(conflicts_in, tables))
+        conflicts += int(differing(rows, took.batch_ties[:, 0], rows, took.batch_ties[:, 1]).sum())
+        conflicts += _conflicts(rows.take(pa.array(took.ties[:, 0])), pages.take(took.ties[:, 1]))
         pages.put(took.locations, rows.take(pa.array(took.rows)))
         budget = control.budget if control else self._share()
         out = queue.dequeue(budget, now_us)
+        if self._plan.time is not None:
+            conflicts += _conflicts(pages.take(out.ties[:, 0]), pages.take(out.ties[:, 1]))
         served = standing_for(pages.take(out.locations), out.cells.first_arrival, out.cells.covered)
         told = self._punctuation(punctuation, queue, schema, now_us)
         result = served if told.num_rows == 0 else pa.concat_tables([served, told], promote_options="default")
@@ -145,7 +148,7 @@ class QueueShard:
             (keys, key_numbers(keys)),
             None if self._plan.time is None else ordered(rows.column(self._plan.time)),
             arrival,
-            _micros(rows, "first_arrival", arrival),
+            micros(rows, "first_arrival", arrival),
             _field(rows, "covered", np.int64(1)),
             rows.column(WEIGHT).to_numpy().astype(np.float64) if WEIGHT in names else None,
             rows.column(INTERVAL).to_numpy().astype(np.int64) if INTERVAL in names else None,
@@ -247,45 +250,14 @@ class _Counting:
         self._store.remove(kind, page)
 
 
-def _in_order(rows: pa.Table) -> pa.Table:
-    """By arrival, so that a batch does not depend on the order in which a shuffle brings its frames."""
-    if rows.num_rows < 2:
-        return rows
-    system = rows.column(SYSTEM)
-    keys = pa.table({name: pc.struct_field(system, [name]) for name in ("arrival", "seq", "source")})
-    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    return rows.take(order)
-
-
 def _field(rows: pa.Table, name: str, default: np.int64) -> Int64s:
     return pc.fill_null(system_field(rows, name), int(default)).to_numpy().astype(np.int64, copy=False)
-
-
-def _micros(rows: pa.Table, name: str, default: Int64s | None = None) -> Int64s:
-    column = system_field(rows, name).cast(TIMESTAMP).cast(pa.int64())
-    if column.null_count == 0:
-        return column.to_numpy().astype(np.int64, copy=False)
-    filled = pc.fill_null(column, 0).to_numpy().astype(np.int64)
-    return filled if default is None else np.where(pc.is_valid(column).to_numpy(), filled, default)
 
 
 def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.fill_null(column, in_order(0, column.type))
 
 
-def _differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s) -> int:
-    """How many pairs of rows differ in anything but the system column: one key, one time, two payloads."""
-    if len(at) == 0:
-        return 0
-    names = [name for name in left.column_names if name not in (SYSTEM, WEIGHT, INTERVAL)]
-    one, two = left.select(names).take(pa.array(at)), right.select(names).take(pa.array(other))
-    differ = np.zeros(len(at), dtype=np.bool_)
-    for name in names:
-        a, b = one.column(name).combine_chunks(), two.column(name).combine_chunks()
-        try:
-            unequal = pc.fill_null(pc.not_equal(a, b), False)
-            nulls = pc.xor(pc.is_null(a), pc.is_null(b))
-            differ |= np.asarray(pc.or_(unequal, nulls).to_numpy(zero_copy_only=False), dtype=np.bool_)
-        except pa.ArrowNotImplementedError:  # nested types have no vectorised comparison
-            differ |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=np.bool_)
-    return int(differ.sum())
+def _conflicts(rows: pa.Table, others: pa.Table) -> int:
+    every = np.arange(len(rows))
+    return int(differing(rows, every, others, every).sum())

@@ -188,3 +188,32 @@ def test_a_hundred_thousand_updates_of_one_key_leave_one_row():
     result, _ = QueueShard(0, plan(), DictStore()).run([to_frame(table)], Control(0, 5))
     assert result.column("t").to_pylist() == [99_999]
     assert result.column(SYSTEM).to_pylist()[0]["covered"] == 100_000
+
+
+@pytest.mark.parametrize("policy", ["fifo", "in-place", "linecutting", "auto"])
+@pytest.mark.parametrize("cut", [1, 3, 5])
+def test_conflicts_are_counted_wherever_they_meet(policy, cut):
+    """In one task (there `pack` coalesces for fifo and in-place), in one shard, or in the queue: the same count."""
+    table = rows([1, 2, 1, 3, 2, 1], [5, 5, 5, 5, 5, 5], payload=["a", "b", "c", "d", "b", "c"])
+    store, conflicts = DictStore(), 0
+    coalesce = policy in ("fifo", "in-place")
+    for number, part in enumerate([table.slice(0, cut), table.slice(cut)]):
+        packed = list(pack(["k"], 1, "t", coalesce)(iter(part.combine_chunks().to_batches())))
+        frames = [frame.as_py() for batch in packed for frame in batch.column("frame")]
+        # The first batch takes all, the second meets what waits.
+        _, report = QueueShard(0, plan(policy=policy), store).run(frames, Control(number, 0, 1e-6))
+        conflicts += report.conflicts
+    assert conflicts == 1  # of key 1: a, then c; c again is the same row once more
+
+
+@pytest.mark.parametrize("coalesce", [False, True])
+def test_shards_get_their_own_conflicts(coalesce):
+    keys = list(range(20)) * 2
+    table = rows(keys, [1] * 40)  # each key comes twice, with two payloads
+    found = {}
+    for batch in pack(["k"], 4, "t", coalesce)(iter(table.to_batches())):
+        for shard, frame in zip(batch.column("shard").to_pylist(), batch.column("frame").to_pylist(), strict=True):
+            _, report = QueueShard(shard, plan(shards=4), DictStore()).run([frame], Control(0, None))
+            found[shard] = (report.conflicts, report.delivered)
+    assert sum(conflicts for conflicts, _ in found.values()) == 20
+    assert all(conflicts == delivered for conflicts, delivered in found.values())
