@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...frames.buckets import spark_hash
 from ...frames.newest import key_codes
@@ -118,7 +119,7 @@ class HashedKeys:
         """See :class:`KeyIndex`; `keys` are the key's columns, and a number of each row's key."""
         columns, numbers = keys
         rows = len(numbers)
-        held = self._held(numbers)
+        held, row = self._held(numbers)
         candidates = self._location[held]
         if self._fetch is not None and len(candidates):
             columns = [_together(one, more) for one, more in zip(columns, self._fetch(candidates), strict=True)]
@@ -126,9 +127,8 @@ class HashedKeys:
         codes, code_of = _compact(codes[:rows], size, codes[rows:])
         number = np.zeros(int(codes.max()) + 1 if rows else 0, dtype=np.int64)
         number[codes] = numbers
-        if self._fetch is None and len(candidates):
-            order = np.argsort(number)
-            code_of = order[np.searchsorted(number, self._number[held], sorter=order)]
+        if self._fetch is None:
+            code_of = codes[row]
         location = np.full(len(number), NOWHERE, dtype=np.int64)
         mine = code_of >= 0
         location[code_of[mine]] = candidates[mine]
@@ -159,17 +159,15 @@ class HashedKeys:
         stays = ~leaving[self._location]
         self._number, self._location = self._number[stays], self._location[stays]
 
-    def _held(self, numbers: Int64s) -> Int64s:
-        """Which of the keys held have one of `numbers`."""
-        if len(self._number) == 0 or len(numbers) == 0:
-            return np.empty(0, dtype=np.int64)
+    def _held(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
+        """Which of the keys held have one of `numbers`, and the row of one that has it."""
         size = 1 << max(10, (8 * len(numbers) - 1).bit_length())
         seen = np.zeros(size, dtype=np.bool_)
         seen[numbers & (size - 1)] = True
         maybe = np.flatnonzero(seen[self._number & (size - 1)])
-        wanted = np.sort(numbers)
-        place = np.minimum(np.searchsorted(wanted, self._number[maybe]), len(wanted) - 1)
-        return maybe[wanted[place] == self._number[maybe]]
+        row = pc.index_in(pa.array(self._number[maybe]), value_set=pa.array(numbers))
+        found = pc.is_valid(row).to_numpy(zero_copy_only=False)
+        return maybe[found], row.drop_null().to_numpy().astype(np.int64)
 
 
 def key_numbers(columns: Sequence[pa.ChunkedArray]) -> Int64s:

@@ -102,6 +102,10 @@ class OnDemandPages:
         """Numbers of the pages that are held, increasing."""
         return np.flatnonzero(self._count)
 
+    def of(self, locations: Int64s) -> Int64s:
+        """Numbers of the pages in which some locations are, increasing."""
+        return np.flatnonzero(np.bincount(locations // self.slots))
+
     def allocate(self, n: int) -> Int64s:
         """Find room for `n` rows: freed locations first, in the order of pages that suits where they lie, then new pages.
 
@@ -137,7 +141,7 @@ class OnDemandPages:
         page = locations // self.slots
         self.held.reshape(-1)[locations] = False
         np.subtract.at(self._count, page, 1)
-        touched = np.unique(page)
+        touched = self.of(locations)
         return touched[self._count[touched] == 0]
 
     def restore(self, held: Int64s) -> None:

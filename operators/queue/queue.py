@@ -121,7 +121,7 @@ class UpdateQueue:
     def changed(self) -> Int64s:
         """Numbers of the pages, increasing, in which a cell is no longer what it was when this was made or restored."""
         touched = np.concatenate(self._touched) if self._touched else np.empty(0, dtype=np.int64)
-        return np.unique(touched[self.pages.held.reshape(-1)[touched]] // self.pages.slots)
+        return self.pages.of(touched[self.pages.held.reshape(-1)[touched]])
 
     def read(self, n: int, now_us: int) -> Dequeued:
         """Look at the `n` rows that a dequeue would serve, and leave them where they are."""
@@ -222,7 +222,8 @@ class UpdateQueue:
             )
         held: Int64s = state["held"]
         self.pages.restore(held)
-        self._cells = Cells.empty(self.pages.capacity)
+        # With room for what comes: to make room later would copy all.
+        self._cells = Cells.empty(2 * self.pages.capacity)
         self._cells.put(held, state["cells"])
         self._drawn, self._serial = state["drawn"], state["serial"]
         self._overloaded = self.policy == "auto" and state["overloaded"]
@@ -236,7 +237,7 @@ class UpdateQueue:
         else:
             shed = held[(kinds == SHED) & (self.policy == "shed")]
             self._index.put(self._cells.number[shed], shed)
-            self.pages.free(np.setdiff1d(held[kinds != PENDING], shed))
+            self.pages.free(held[(kinds != PENDING) & ((kinds != SHED) | (self.policy != "shed"))])
 
     @property
     def _one_per_key(self) -> bool:
@@ -443,8 +444,9 @@ class UpdateQueue:
         self._touch(kept)
         self._cells.first_arrival[kept], self._cells.covered[kept] = newest.first_arrival_us, newest.covered
         ties = waiting[ties_within(found.codes, len(place), self._cells.time[waiting], newest.rows)]
-        gone = np.setdiff1d(np.flatnonzero(self.pages.held), kept)
-        self.pages.free(gone)
+        gone = self.pages.held.reshape(-1).copy()
+        gone[kept] = False
+        self.pages.free(np.flatnonzero(gone))
         self._waiting = len(kept)
         self._index.put(self._cells.number[kept], kept)
         self._overloaded = self.policy == "auto"

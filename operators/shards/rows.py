@@ -71,8 +71,8 @@ class RowPages:
         if len(old):
             base, indices = self._new_rows, np.empty(len(old), dtype=np.int64)
             page = locations[old] // self._slots
-            for number in np.unique(page):
-                table, slots = self._page(int(number))
+            for number in np.flatnonzero(np.bincount(page)).tolist():
+                table, slots = self._page(number)
                 mine = np.flatnonzero(page == number)
                 row_of = np.full(self._slots, -1, dtype=np.int64)
                 row_of[slots] = np.arange(len(slots))
@@ -94,7 +94,7 @@ class RowPages:
             Pages that are given back.
         """
         self._reach(int(held.max()) + 1 if len(held) else 0)
-        changed = np.unique(held[self._new_at[held] >= 0] // self._slots)
+        changed = np.flatnonzero(np.bincount(held[self._new_at[held] >= 0] // self._slots))
         page_of = held // self._slots
         for number in changed.tolist():
             low, high = np.searchsorted(page_of, [number, number + 1])
