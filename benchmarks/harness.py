@@ -196,7 +196,9 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: st
     logs = CACHE / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     path = logs / f"{log}.log"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(env or {})}
+    # What the caller's path names stays: the package may be there, and not installed.
+    path_given = os.environ.get("PYTHONPATH")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), path_given))), **(env or {})}
     with path.open("w") as errors:
         began = time.perf_counter()
         process = subprocess.Popen(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -94,7 +93,9 @@ class Shards:
         coalesce = self.plan.policy in ("fifo", "in-place")
         frames: dict[int, list[bytes]] = {}
         for packed in pack(["key"], SHARDS, "ms", coalesce)(iter(rows.to_batches(max_chunksize=10_000))):
-            for shard, frame in zip(packed.column("shard").to_pylist(), packed.column("frame").to_pylist(), strict=True):
+            for shard, frame in zip(
+                packed.column("shard").to_pylist(), packed.column("frame").to_pylist(), strict=True
+            ):
                 frames.setdefault(shard, []).append(frame)
         places = [report.places for report in self.reports] or [[]] * SHARDS
         self.ran = [QueueShard(number, self.plan, store) for number, store in enumerate(self.stores)]
@@ -183,7 +184,10 @@ def order(skew: float, keys: int, rows: int, budget: int, batches: int) -> Order
         drawn = generator.choice(keys, rows, p=weight / weight.sum())
         now = (number + 1) * 1_000_000
         table = _rows(drawn, number * rows, np.sort(generator.integers(now - 1_000_000, now, rows)))
-        given = [system_field(table, "first_arrival").cast(pa.int64()).to_numpy() for table in shards.batch(table, now, budget)]
+        given = [
+            system_field(table, "first_arrival").cast(pa.int64()).to_numpy()
+            for table in shards.batch(table, now, budget)
+        ]
         served = np.concatenate(given)
         queues: list[Any] = [shard._queue for shard in shards.ran]
         left = np.concatenate([queue.column("place", queue.locations) for queue in queues])
@@ -195,7 +199,11 @@ def order(skew: float, keys: int, rows: int, budget: int, batches: int) -> Order
             spans.append((every[-1] - every[0]) / 1e3)
     late = np.concatenate(newer) / 1e3
     return Order(
-        total, len(late) / total, float(late.mean()) if len(late) else 0.0, float(late.max(initial=0)), float(np.mean(spans))
+        total,
+        len(late) / total,
+        float(late.mean()) if len(late) else 0.0,
+        float(late.max(initial=0)),
+        float(np.mean(spans)),
     )
 
 
@@ -213,5 +221,3 @@ def _rows(keys: Int64s, first: int, arrival_us: Int64s | None = None) -> pa.Tabl
     seq = first + np.arange(len(keys))
     system = system_array(source="feed", seq=seq, arrival_us=seq if arrival_us is None else arrival_us)
     return pa.table({"key": keys, "ms": seq, "value": seq / 3, SYSTEM: system})
-
-

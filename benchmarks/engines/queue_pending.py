@@ -5,7 +5,6 @@ Two jobs: `fill` puts the keys there; `serve` runs batches on what is there, in 
 
 from __future__ import annotations
 
-import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.harness import say, told
+from benchmarks.memory import peak_mb
 from upstream.frames.system import SYSTEM, system_array
 from upstream.operators.shards.frames import to_frame
 from upstream.operators.shards.messages import Control, ShardPlan
@@ -59,7 +59,7 @@ class FileStore:
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Fill or serve the shard."""
-    began_mb = _peak_mb()
+    began_mb = peak_mb()
     plan = ShardPlan(key=("key",), time="ms", shards=1, policy=job["policy"], cost_s=1e-4)
     keys, generator = job["keys"], np.random.default_rng(job["shard"])
     batches: list[dict[str, float]] = []
@@ -86,17 +86,13 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
                 "calls": store.calls,
             }
         )
-    return {"batches": batches, "peak_mb": _peak_mb() - began_mb}
+    return {"batches": batches, "peak_mb": peak_mb() - began_mb}
 
 
 def _rows(keys: Any, first: int) -> pa.Table:
     seq = first + np.arange(len(keys))
     system = system_array(source="feed", seq=seq, arrival_us=seq)
     return pa.table({"key": keys, "ms": seq, "value": seq / 3, SYSTEM: system})
-
-
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -76,11 +75,11 @@ class Cells:
     def __len__(self) -> int:
         return len(self.number)
 
-    def take(self, locations: Int64s) -> Cells:
-        """Copies of some rows."""
+    def take(self, locations: Int64s | npt.NDArray[np.bool_]) -> Cells:
+        """Copies of some rows, by their locations or by a mask."""
         return Cells(**{field.name: getattr(self, field.name)[locations] for field in _FIELDS})
 
-    def put(self, locations: Int64s, rows: Cells) -> None:
+    def put(self, locations: Int64s | slice, rows: Cells) -> None:
         """Write rows to their locations."""
         for field in _FIELDS:
             getattr(self, field.name)[locations] = getattr(rows, field.name)
@@ -93,13 +92,6 @@ class Cells:
         for field in _FIELDS:
             getattr(more, field.name)[: len(self)] = getattr(self, field.name)
         return more
-
-    @classmethod
-    def concat(cls, parts: Sequence[Cells]) -> Cells:
-        """All rows of several, one after the other."""
-        if not parts:
-            return cls.empty()
-        return cls(**{field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in _FIELDS})
 
     def to_bytes(self) -> bytes:
         """One binary value, the inverse of :meth:`from_bytes`.

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError
@@ -72,21 +71,21 @@ class ShardState:
         """The snapshot to restore the queue from."""
         pages = self.head["pages"]
         bits = np.unpackbits(np.frombuffer(self._held, np.uint8), count=len(pages) * self.slots).reshape(-1, self.slots)
-        held: list[npt.NDArray[np.int64]] = []
-        cells: list[Cells] = []
+        cells, at = Cells.empty(int(bits.sum())), 0
         for number, mine in zip(pages, bits.view(np.bool_), strict=True):
             value = self._store.get("cells", number)
             assert value is not None, f"page {number} of cells is not in the state store"
             size = -(-self.slots // 8)
             slot = np.flatnonzero(np.unpackbits(np.frombuffer(value, np.uint8, size), count=self.slots))
-            page, stays = Cells.from_bytes(value[size:]), mine[slot]
-            held.append(slot[stays] + number * self.slots)
-            cells.append(page if stays.all() else page.take(np.flatnonzero(stays)))
+            waiting = Cells.from_bytes(value[size:]).take(mine[slot])
+            cells.put(slice(at, at + len(waiting)), waiting)
+            at += len(waiting)
+        page, slot = np.nonzero(bits)
         return {
             **self.head["queue"],
             "monitor": {**self.head["queue"]["monitor"], "count": np.frombuffer(self._rates, "<f4")},
-            "held": np.concatenate(held) if held else np.empty(0, dtype=np.int64),
-            "cells": Cells.concat(cells),
+            "held": np.array(pages, dtype=np.int64)[page] * self.slots + slot,
+            "cells": cells,
         }
 
     def save(self, queue: UpdateQueue, schema: pa.Schema, plan: ShardPlan, more: Mapping[str, Any]) -> list[int]:
