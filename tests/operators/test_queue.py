@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from upstream.conf.errors import OptionError
 from upstream.frames.buckets import spark_hash
 from upstream.operators.queue.cells import Updates
-from upstream.operators.queue.keys import HashedKeys, NumberedKeys
+from upstream.operators.queue.keys import HashedKeys, NumberedKeys, key_numbers, numbers_tell
 from upstream.operators.queue.monitor import StatisticsMonitor
 from upstream.operators.queue.queue import POLICIES, UpdateQueue
 
@@ -220,6 +220,39 @@ def test_large_batch_over_many_pending_keys():
     assert len(queue) == 1_000_000
     assert took.superseded == 100_000
     assert queue.dequeue(10, 0).cells.number.tolist() == list(range(10))
+
+
+@given(keys=st.lists(st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 3)), min_size=1, unique=True))
+def test_numbers_of_whole_keys_tell_them_apart(keys):
+    for kind in (pa.int64(), pa.timestamp("us")):
+        column = pa.chunked_array([pa.array(keys, pa.int64()).cast(kind)])
+        assert numbers_tell([kind])
+        assert len(set(key_numbers([column]).tolist())) == len(keys)
+    assert not numbers_tell([pa.string()])
+    assert not numbers_tell([pa.int64(), pa.int64()])
+    assert not numbers_tell([pa.float64()])  # 0.0 and -0.0 are one key
+
+
+@given(batches=batches)
+def test_stored_queue_serves_as_one_in_memory(batches):
+    """Where rows lie differs; which are served, and when, does not. Numbers of the keys alone, no look at rows."""
+
+    def run(stored):
+        index = HashedKeys(None) if stored else NumberedKeys(6)
+        queue, served, now = UpdateQueue("in-place", index, page_slots=2, stored=stored), [], 0
+        for arriving, budget in batches:
+            keys = np.array([key for key, _ in arriving], dtype=np.int64)
+            time = np.array([time for _, time in arriving], dtype=np.int64)
+            now += 10
+            both = ([pa.chunked_array([keys])], keys) if stored else keys
+            took = queue.enqueue(Updates(both, time, np.full(len(keys), now)), now)
+            assert len(set(took.locations.tolist())) == len(took.locations)
+            cells = queue.dequeue(budget, now).cells
+            served.append([cells.number.tolist(), cells.time.tolist(), cells.covered.tolist()])
+            assert set(queue.changed().tolist()) <= set(queue.pages.pages().tolist())
+        return served, len(queue)
+
+    assert run(True) == run(False)
 
 
 def test_hashes_spread_as_in_spark():

@@ -198,3 +198,20 @@ def test_sparks_own_vacuum_leaves_what_is_remembered(spark, tmp_path):
     assert len(before) >= 2
     assert sorted(file for file in (path / "_upstream_tombstones").rglob("*") if file.is_file()) == before
     assert spark.read.format("delta").load(str(path)).where("value % 3 = 0").count() == 0
+
+
+def test_keys_of_a_megabyte_wait_and_arrive(spark, tmp_path):
+    folder = tmp_path / "feed"
+    folder.mkdir()
+    keys = [letter * 1_000_000 for letter in "abc"]
+    for number in range(2):
+        lines = [f"{key},{number * 10 + place},{number}\n" for place, key in enumerate(keys)]
+        (folder / f"part-{number}.csv").write_text("key,ms,value\n" + "".join(lines))
+    checkpoint = tmp_path / "checkpoint"
+    stream = upstream.UpdateStream(feed(spark, folder), key="key", time="ms").queue(
+        checkpoint_location=checkpoint, policy="in-place", budget=1, shards=2
+    )
+    run(stream, tmp_path / "table", checkpoint)
+    assert table_of(tmp_path / "table") == dict.fromkeys(keys, 1)
+    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    assert len([each for each in summaries if each.delivered]) >= 2  # not all at once

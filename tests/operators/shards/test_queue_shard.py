@@ -1,5 +1,7 @@
 """A shard over its pages of state against the queue in memory; state that does not fit is refused."""
 
+import dataclasses
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,6 +10,8 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError
 from upstream.frames.system import SYSTEM, system_array
+from upstream.operators.queue.cells import Cells
+from upstream.operators.shards.arrivals import INTERVAL, WEIGHT
 from upstream.operators.shards.frames import from_frame, to_frame
 from upstream.operators.shards.messages import Control, ShardPlan
 from upstream.operators.shards.pack import pack
@@ -170,9 +174,38 @@ def test_batch_touches_only_the_pages_of_its_keys():
     big = plan(page_slots=256)
     everything = [to_frame(rows(range(4096), [1] * 4096))]
     QueueShard(0, big, store).run(everything, Control(0, 0))
-    _, report = QueueShard(0, big, store).run([to_frame(rows([5, 6, 7], [2, 2, 2], 4096, 1))], Control(1, 0))
+    before = dict(store.values)
+    _, report = QueueShard(0, big, store).run([to_frame(rows([5, 600, 7], [2, 2, 2], 4096, 1))], Control(1, 0))
     assert report.waiting == 4096
-    assert (report.pages_read, report.pages_written) == (1, 1)
+    # Text has to be compared, so the two pages are read; what is newer goes to a page of its own.
+    assert (report.pages_read, report.pages_written) == (2, 1)
+    changed = {place for place, value in store.values.items() if before.get(place) != value}
+    assert changed == {("head", 0), ("cells", 16), ("rows", 16)}
+
+
+def test_whole_numbers_are_keys_that_need_no_rows():
+    store = DictStore()
+    numbered = rows(range(4096), [1] * 4096).set_column(0, "k", pa.array(range(4096)))
+    QueueShard(0, plan(page_slots=256), store).run([to_frame(numbered)], Control(0, 0))
+    again = rows([5, 600, 7], [2, 2, 2], 4096, 1).set_column(0, "k", pa.array([5, 600, 7]))
+    result, report = QueueShard(0, plan(page_slots=256), store).run([to_frame(again)], Control(1, 1))
+    assert report.waiting == 4095
+    assert (report.pages_read, report.pages_written) == (1, 1)  # only that of the row served
+    assert result.column("k").to_pylist() == [0]
+
+
+def test_emptied_pages_are_filled_before_new_ones_are_made():
+    """However long rows come and go, state holds few more pages than its rows would fill: they are more than half full, or take what comes."""
+    store, seq, generator = DictStore(), 0, np.random.default_rng(1)
+    for number in range(60):
+        keys = generator.integers(0, 400, 50)
+        frame = to_frame(rows(keys, [number] * 50, seq, number))
+        _, report = QueueShard(0, plan(page_slots=32), store).run([frame], Control(number, 20))
+        seq += 50
+    pages = len([kind for kind, _ in store.values if kind == "cells"])
+    assert pages == len([kind for kind, _ in store.values if kind == "rows"])
+    assert report.waiting > 200
+    assert pages <= 2 * report.waiting / 32 + 4
 
 
 def test_keys_of_a_megabyte():
@@ -217,3 +250,42 @@ def test_shards_get_their_own_conflicts(coalesce):
             found[shard] = (report.conflicts, report.delivered)
     assert sum(conflicts for conflicts, _ in found.values()) == 20
     assert all(conflicts == delivered for conflicts, delivered in found.values())
+
+
+@pytest.mark.parametrize("policy", ["append", "fifo", "in-place", "linecutting", "auto", "shed"])
+def test_clock_that_jumps_back_stands_still(policy):
+    store, hour = DictStore(), 3_600_000_000
+    first = [to_frame(rows([1, 2], [1, 1], 0, 2 * hour))]
+    QueueShard(0, plan(policy=policy), store).run(first, Control(2 * hour, 0, 1e-6))
+    back = [to_frame(rows([2, 3], [2, 1], 2, hour))]
+    result, report = QueueShard(0, plan(policy=policy), store).run(back, Control(hour, None, 1e-6))
+    assert report.now_us == 2 * hour
+    assert report.waiting == 0
+    delivered = result.column("v").to_pylist()
+    assert set(delivered) - {"2@0"} == {"1@0", "2@2", "3@3"} or policy in ("append", "shed", "auto")
+    assert {"1@0", "2@2", "3@3"} <= set(delivered)
+
+
+def test_weights_and_intervals_come_back_with_the_cells():
+    store = DictStore()
+    extra = rows([1, 2], [1, 1]).append_column(WEIGHT, pa.array([1.0, 2.5]))
+    extra = extra.append_column(INTERVAL, pa.array([7, 7]))
+    QueueShard(0, plan(), store).run([to_frame(extra)], Control(0, 0))
+    result, report = QueueShard(0, plan(), store).run([], Control(10, 1))
+    assert result.column("k").to_pylist() == ["k2"]
+    assert (report.waiting, report.used) == (1, 2)  # the one served rests until its interval has passed
+
+
+finite = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(numbers=st.lists(finite, max_size=20), near=st.lists(st.integers(0, 300), min_size=20, max_size=20), low=finite)
+def test_cells_come_back_as_they_were(numbers, near, low):
+    cells = Cells.empty(len(numbers))
+    cells.number[:], cells.weight[:] = numbers, [value / 7 for value in near[: len(numbers)]]
+    cells.time[:] = [min(low + value, 2**63 - 1) for value in near[: len(numbers)]]
+    cells.state[:] = [value % 3 for value in near[: len(numbers)]]
+    again = Cells.from_bytes(cells.to_bytes())
+    for field in dataclasses.fields(Cells):
+        assert getattr(again, field.name).dtype == getattr(cells, field.name).dtype
+        assert getattr(again, field.name).tolist() == getattr(cells, field.name).tolist()
