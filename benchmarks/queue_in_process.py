@@ -92,10 +92,8 @@ class Shards:
         """One batch of all shards, one after the other, with a budget as the planner divides it; what they gave."""
         coalesce = self.plan.policy in ("fifo", "in-place")
         frames: dict[int, list[bytes]] = {}
-        for packed in pack(["key"], SHARDS, "ms", coalesce)(iter(rows.to_batches(max_chunksize=10_000))):
-            for shard, frame in zip(
-                packed.column("shard").to_pylist(), packed.column("frame").to_pylist(), strict=True
-            ):
+        for packed in pack(["key"], range(SHARDS), "ms", coalesce)(iter(rows.to_batches(max_chunksize=10_000))):
+            for shard, frame in zip(packed.column("slot").to_pylist(), packed.column("frame").to_pylist(), strict=True):
                 frames.setdefault(shard, []).append(frame)
         places = [report.places for report in self.reports] or [[]] * SHARDS
         self.ran = [QueueShard(number, self.plan, store) for number, store in enumerate(self.stores)]

@@ -231,7 +231,7 @@ def test_conflicts_are_counted_wherever_they_meet(policy, cut):
     store, conflicts = DictStore(), 0
     coalesce = policy in ("fifo", "in-place")
     for number, part in enumerate([table.slice(0, cut), table.slice(cut)]):
-        packed = list(pack(["k"], 1, "t", coalesce)(iter(part.combine_chunks().to_batches())))
+        packed = list(pack(["k"], [0], "t", coalesce)(iter(part.combine_chunks().to_batches())))
         frames = [frame.as_py() for batch in packed for frame in batch.column("frame")]
         # The first batch takes all, the second meets what waits.
         _, report = QueueShard(0, plan(policy=policy), store).run(frames, Control(number, 0, 1e-6))
@@ -244,8 +244,8 @@ def test_shards_get_their_own_conflicts(coalesce):
     keys = list(range(20)) * 2
     table = rows(keys, [1] * 40)  # each key comes twice, with two payloads
     found = {}
-    for batch in pack(["k"], 4, "t", coalesce)(iter(table.to_batches())):
-        for shard, frame in zip(batch.column("shard").to_pylist(), batch.column("frame").to_pylist(), strict=True):
+    for batch in pack(["k"], range(4), "t", coalesce)(iter(table.to_batches())):
+        for shard, frame in zip(batch.column("slot").to_pylist(), batch.column("frame").to_pylist(), strict=True):
             _, report = QueueShard(shard, plan(shards=4), DictStore()).run([frame], Control(0, None))
             found[shard] = (report.conflicts, report.delivered)
     assert sum(conflicts for conflicts, _ in found.values()) == 20
