@@ -70,7 +70,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
         work = [(generator.integers(0, keys, rows), keys + rows * n, job["budget"]) for n in range(job["batches"])]
     for drawn, first, budget in work:
         store = FileStore(Path(job["out"]))
-        frame = to_frame(_rows(drawn, first))
+        frame = to_frame(_rows(drawn, first, text=job["text"]))
         began, cpu = time.perf_counter(), time.process_time()
         _, report = QueueShard(0, plan, store).run([frame], Control(first + len(drawn), budget))
         batches.append(
@@ -89,8 +89,10 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     return {"batches": batches, "peak_mb": peak_mb() - began_mb}
 
 
-def _rows(keys: Any, first: int) -> pa.Table:
+def _rows(keys: Any, first: int, *, text: bool) -> pa.Table:
     seq = first + np.arange(len(keys))
+    if text:
+        keys = pa.array([f"key-{key:010d}" for key in keys.tolist()])
     system = system_array(source="feed", seq=seq, arrival_us=seq)
     return pa.table({"key": keys, "ms": seq, "value": seq / 3, SYSTEM: system})
 

@@ -1,0 +1,42 @@
+"""The benchmark of the queue runs as its documentation says: equal answers, then a table and JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("part", "works"),
+    [
+        ("pure", 6),  # one for each policy
+        ("shard", 5),
+        ("pending", 4),
+        ("order", 0),
+    ],
+)
+def test_quick_part(part, works, tmp_path):
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "benchmarks.queue", "--quick", "--part", part, "--json", str(out)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    written = json.loads(out.read_text())
+    assert len({row["work"] for row in written["rows"]}) == works
+    assert all(row["seconds"] > 0 for row in written["rows"])
+    more = written["more"][part]
+    if part == "order":
+        for each in more.values():
+            assert each["served"] > 0
+            assert each["wrong_share"] < 0.05
+            assert each["late_ms_max"] < each["queue_ms"] / 10
+    if part == "pending":
+        numbers, text = more.values()
+        # Whole numbers are found without looking at rows: only what is served is read. Text has to be compared.
+        assert numbers["row_pages_read"] <= text["row_pages_read"]
+        assert numbers["bytes_written"] < numbers["stored_bytes"] / 16
