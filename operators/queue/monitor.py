@@ -63,12 +63,12 @@ class StatisticsMonitor:
         """Seconds to process one row: pinned, or measured; None as long as nothing is known."""
         return self._cost_s if self._pinned_cost is None else self._pinned_cost
 
-    def arrived(self, keys: Int64s, now_us: int) -> None:
-        """Count one update of each of `keys` (a key may occur more than once)."""
+    def arrived(self, keys: Int64s, now_us: int, covered: Int64s | None = None) -> None:
+        """Count the updates of `keys` (a key may occur more than once): one each, or as many as a coalesced row stands for."""
         if self._pinned_rate is not None:
             return
         self._fade(now_us)
-        np.add.at(self._count, keys % len(self._count), 1.0)
+        self._count += np.bincount(keys % len(self._count), covered, len(self._count))
 
     def served(self, rows: int, seconds: float) -> None:
         """Note that processing `rows` took `seconds`. Half of the estimate is the newest figure."""

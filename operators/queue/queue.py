@@ -249,7 +249,7 @@ class UpdateQueue:
         # Appended rows need no look-up; auto counts rates so that it knows the slow updaters when load rises.
         number = batch.keys[1] if isinstance(batch.keys, tuple) else batch.keys
         if self.policy == "auto":
-            self.monitor.arrived(cast("Int64s", number), now_us)
+            self.monitor.arrived(cast("Int64s", number), now_us, batch.covered)
         return cast("Int64s", number)
 
     def _append(self, batch: Updates, number: Int64s) -> Enqueued:
@@ -297,7 +297,7 @@ class UpdateQueue:
     def _update(self, batch: Updates, found: Found, now_us: int) -> Enqueued:
         n, keys = len(batch.arrival), len(found.location)
         codes = found.codes
-        self.monitor.arrived(found.number[codes], now_us)
+        self.monitor.arrived(found.number[codes], now_us, batch.covered)
         time = batch.time
         newest = NewestPerKey(
             codes,

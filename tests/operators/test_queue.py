@@ -267,3 +267,12 @@ def test_slow_updaters_that_are_too_many_do_not_cut():
     few = StatisticsMonitor(cost_s=1.0, rate_per_s=rate[5:])
     assert few.slow(np.arange(5), np.full(5, 2)).tolist() == [True] * 3 + [False] * 2
     assert not few.slow(np.arange(5), np.full(5, 3)).any()  # 0.18 * 3 > 1 - 3 * 0.18
+
+
+def test_rates_count_what_a_coalesced_row_stands_for():
+    one_by_one, coalesced = StatisticsMonitor(), StatisticsMonitor()
+    one_by_one.arrived(np.array([3, 3, 3, 4]), 0)
+    coalesced.arrived(np.array([3, 4]), 0, np.array([3, 1]))
+    keys = np.array([3, 4, 5])
+    assert coalesced.rate_per_s(keys).tolist() == one_by_one.rate_per_s(keys).tolist()
+    assert coalesced.rate_per_s(keys)[0] > coalesced.rate_per_s(keys)[1] > 0
