@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from upstream.frames.reports import ShardReport
 from upstream.frames.system import SYSTEM, system_array, system_field
 from upstream.operators.budget import allot
 from upstream.operators.queue.cells import Updates
 from upstream.operators.queue.keys import HashedKeys, key_numbers
 from upstream.operators.queue.queue import Policy, UpdateQueue
-from upstream.operators.shards.messages import Control, ShardPlan, ShardReport
+from upstream.operators.shards.messages import Control, ShardPlan
 from upstream.operators.shards.pack import pack
 from upstream.operators.shards.queue_shard import QueueShard
 from upstream.operators.shards.store import DictStore
