@@ -290,7 +290,7 @@ class UpdateStream:
         session = df.sparkSession
         make_known(session)
         session.dataSource.register(TickSource)
-        coalesce = policy in ("fifo", "in-place") and not extra
+        coalesce = policy in ("fifo", "in-place", "linecutting") and not extra
         slots = integers_with_hash(range(shards))
         packed = df.mapInArrow(pack(self.key, slots, self.time, coalesce), PACKED_DDL)
         options = {
