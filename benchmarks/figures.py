@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .shapes import Figure
-from .tr620 import figure_5, figure_7, figure_9, figure_17
+from .tr620 import figure_5, figure_7, figure_9, figure_16, figure_17
 from .tr620_theory import theory
 
 __all__ = ["FIGURES", "main"]
@@ -20,6 +20,7 @@ FIGURES: dict[str, Callable[[bool], Figure]] = {
     "tr620-5": figure_5,
     "tr620-7": figure_7,
     "tr620-9": figure_9,
+    "tr620-16": figure_16,
     "tr620-17": figure_17,
     "tr620-theory": theory,
 }

@@ -75,6 +75,7 @@ def measure(
         "feed": feed,
         "cores": cores(),
         "cost": COST_S,
+        "capacity": capacity,
         "seconds": WARM_S + seconds + 5,
         "table": str(home / "table"),
         "checkpoint": str(home / "checkpoint"),

@@ -7,7 +7,9 @@ import numpy as np
 from .shapes import Curve, Figure, Panel
 from .simulator import COST_S, Estimate, Workload, estimate, run
 
-__all__ = ["figure_5", "figure_7", "figure_9", "figure_17"]
+__all__ = ["figure_5", "figure_7", "figure_9", "figure_16", "figure_17"]
+
+_SKEWS = (0.0, 0.3, 0.6, 0.9)
 
 LOADS = tuple(range(1, 11))
 
@@ -127,25 +129,40 @@ def figure_9(quick: bool) -> Figure:
     return Figure("Linecutting", [panel], differs, remarks)
 
 
+def figure_16(quick: bool) -> Figure:
+    """Figure 16: how often each of 100 keys updates, in the arrivals that figure 17 is simulated with."""
+    seeds, seconds = (3, 20) if quick else (10, 60)
+    curves: list[Curve] = []
+    differs: list[str] = []
+    for skew in _SKEWS:
+        came = [Workload(100, 1000, skew).arrivals(seed, seconds * 1_000_000).key for seed in range(seeds)]
+        counts = np.array([np.bincount(key, minlength=100) for key in came])
+        percent = 100 * counts / counts.sum(axis=1, keepdims=True)
+        y = [estimate(percent[:, key].tolist()) for key in range(100)]
+        curves.append(Curve(f"θ = {skew:g}", range(1, 101, 9), y[::9]))
+        # Zipf: of n updates a key with share p gets n p, give or take √(n p (1 - p)); five times that happens to none of 400 keys.
+        share = np.arange(1, 101) ** -skew
+        share /= share.sum()
+        n = int(counts.sum())
+        far = np.abs(counts.sum(axis=0) - n * share) > 5 * np.sqrt(n * share * (1 - share))
+        if far.any():
+            differs.append(f"θ = {skew:g}: the rates of keys {np.flatnonzero(far).tolist()} are not Zipf's")
+    return Figure("Update rates by key", [Panel("100 keys", "key", "% of updates", curves)], differs)
+
+
 def figure_17(quick: bool) -> Figure:
-    """Figures 16 and 17: memory of on-demand pages against a cell for every key ever seen; averages over the skews."""
+    """Figure 17: memory of on-demand pages against a cell for every key ever seen; averages over the skews of figure 16."""
     results, seeds = (200, 1) if quick else (1000, 1)
     rates = (20, 50, 100, 200, 500, 1000)
-    skews = (0.0, 0.3, 0.6, 0.9)
     names = ("on-demand", "naive")
     effective: dict[str, list[Estimate]] = {name: [] for name in names}
     usage: dict[str, list[Estimate]] = {name: [] for name in names}
     fill: list[Estimate] = []
     differs: list[str] = []
-    shares: list[Curve] = []
-    for skew in skews:
-        weights = np.arange(1, 101) ** -skew
-        y = [Estimate(float(share) * 100, 0.0) for share in weights / weights.sum()]
-        shares.append(Curve(f"θ = {skew:g}", range(1, 101, 9), y[::9]))
     for rate in rates:
         runs = [
             run(Workload(100, rate, skew), "in-place", seed, results, page_slots=10, looks=5)
-            for skew in skews
+            for skew in _SKEWS
             for seed in range(seeds)
         ]
         for name, sides in zip(names, ([r.on_demand for r in runs], [r.naive for r in runs]), strict=True):
@@ -157,7 +174,6 @@ def figure_17(quick: bool) -> Figure:
         if any(r.on_demand.average > r.naive.average for r in runs):
             differs.append(f"{rate} rows/s: on-demand uses more than naive")
     panels = [
-        Panel("Update rates (Fig. 16)", "key", "% of updates", shares),
         Panel("Effective usage (17a)", "rows per second", "share of allocated in use",
               [*(Curve(name, rates, effective[name]) for name in names), Curve("page fill", rates, fill)]),
         Panel("Usage (17b)", "rows per second", "locations", [Curve(name, rates, usage[name]) for name in names]),

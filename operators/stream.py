@@ -208,7 +208,7 @@ class UpdateStream:
         batch_duration: str | None = None,
         shards: int = 16,
         weight: str | Column | None = None,
-        access_interval: str | None = None,
+        access_interval: str | Column | None = None,
         cost: str | None = None,
         half_life: str = "60 seconds",
         seed: int = 0,
@@ -231,7 +231,7 @@ class UpdateStream:
         weight
             A column or SQL expression: how many times a key's staleness counts.
         access_interval
-            SQL expression or duration (``10 seconds``): no key gives two results within it.
+            A duration (``10 seconds``), or a column or SQL expression of seconds: no key gives two results within it.
         cost
             Seconds (``0.5 ms``) to process one row, pinned; measured unless given.
         half_life
@@ -256,7 +256,7 @@ class UpdateStream:
         from .shards.messages import ShardPlan
         from .shards.pack import PACKED_DDL, pack, unpack
         from .shards.processor import QueueProcessor
-        from .shards.queue_shard import INTERVAL, WEIGHT
+        from .shards.arrivals import INTERVAL, WEIGHT
         from .shards.ticks import TickSource
 
         check_policy(policy)
@@ -285,8 +285,7 @@ class UpdateStream:
             value = F.expr(weight) if isinstance(weight, str) else weight
             df, extra = df.withColumn(WEIGHT, F.coalesce(value.cast("double"), F.lit(1.0))), [WEIGHT]
         if access_interval is not None:
-            micros = F.lit(round(_seconds("access_interval", access_interval) * 1e6)).cast("bigint")
-            df, extra = df.withColumn(INTERVAL, micros), [*extra, INTERVAL]
+            df, extra = df.withColumn(INTERVAL, _interval_us(access_interval)), [*extra, INTERVAL]
         session = df.sparkSession
         make_known(session)
         session.dataSource.register(TickSource)
@@ -332,6 +331,19 @@ def _seconds(name: str, value: str) -> float:
         return parse_duration_us(value) / 1e6
     except ValueError:
         raise OptionError(f"{name}={value!r}", expected="a duration such as '10 seconds' or '0.5 ms'") from None
+
+
+def _interval_us(value: str | Column) -> Column:
+    """Microseconds, none where the expression is null or negative."""
+    from pyspark.sql import functions as F
+
+    if isinstance(value, str):
+        try:
+            return F.lit(parse_duration_us(value)).cast("bigint")
+        except ValueError:
+            value = F.expr(value)
+    micros = F.round(value.cast("double") * 1e6).cast("bigint")
+    return F.greatest(F.coalesce(micros, F.lit(0)), F.lit(0))
 
 
 def _chained(steps: Sequence[ArrowStep]) -> ArrowStep:

@@ -75,17 +75,20 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
     """The engine's query."""
     engine, checkpoint, table, cost = job["engine"], job["checkpoint"], job["table"], job["cost"]
     # Policies that keep the newest row per key may get it from the source already.
-    coalesce = "true" if engine in ("fifo", "in-place", "linecutting") else "false"
+    how = {"coalesce": "true" if engine in ("fifo", "in-place", "linecutting") else "false"}
+    if engine == "append":  # two seconds' work a batch: without a limit each would take as many times longer as the load says
+        how["maxRowsPerTrigger"] = str(round(2 * job["capacity"]))
     feed = (
         spark.readStream.format("upstream")
         .schema(upstream.with_system_ddl(DDL))
-        .options(connector="synthetic", key="key", time="time", coalesce=coalesce, **job["feed"])
+        .options(connector="synthetic", key="key", time="time", **how, **job["feed"])
         .load()
     )
     if engine == "deduplicate":
         return deduplicated(spark, feed, job)
     if engine == "append":
-        scored = feed.drop("_upstream").mapInArrow(whole(cost), DDL + ", score DOUBLE")
+        rows = feed.where("NOT _upstream.punctuation").drop("_upstream")
+        scored = rows.mapInArrow(whole(cost), DDL + ", score DOUBLE")
     else:
         stream = upstream.UpdateStream(feed, key="key", time="time")
         stream = stream.queue(policy=engine, checkpoint_location=checkpoint, shards=BUCKETS)

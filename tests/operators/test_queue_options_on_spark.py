@@ -1,0 +1,114 @@
+"""What the queue's options do in a running query: weights, access intervals by key, and a budget that is found."""
+
+import json
+import time
+
+import pyarrow as pa
+import pytest
+
+import upstream
+
+from .test_stream_on_spark import feed, run, table_of
+
+pytestmark = pytest.mark.spark
+
+HEAVY = 10
+
+
+def write(folder, number, keys, value):
+    folder.mkdir(exist_ok=True)
+    rows = "".join(f"k{key:03},{1_000_000 + number},{value}\n" for key in range(keys))
+    (folder / f"part-{number}.csv").write_text("key,ms,value\n" + rows)
+
+
+def offsets(checkpoint):
+    """What each tick journaled, in the order of the batches."""
+    for path in sorted((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name)):
+        for line in path.read_text().splitlines():
+            if '"tick"' in line:
+                yield json.loads(line)
+
+
+def test_heavier_keys_are_served_first(spark, tmp_path):
+    write(tmp_path / "feed", 0, 100, 1)
+    checkpoint = tmp_path / "checkpoint"
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms").queue(
+        checkpoint_location=checkpoint, policy="in-place", budget=HEAVY, shards=1, weight="IF(value = 1, 1000, 1)"
+    )
+    # Ten rows of value 1 are old and heavy; the others come later, and weigh little.
+    (tmp_path / "feed" / "part-0.csv").unlink()
+    light = "".join(f"k{key:03},1000000,2\n" for key in range(HEAVY, 100))
+    heavy = "".join(f"k{key:03},1000000,1\n" for key in range(HEAVY))
+    (tmp_path / "feed" / "part-0.csv").write_text("key,ms,value\n" + light + heavy)
+    run(stream, tmp_path / "table", checkpoint)
+    assert len(table_of(tmp_path / "table")) == 100
+    log = upstream.read_summaries(str(tmp_path / "table"))
+    first = next(version for version, summary in log if summary.delivered)
+    import deltalake
+
+    shown = deltalake.DeltaTable(str(tmp_path / "table"), version=first).to_pyarrow_table().column("key").to_pylist()
+    assert sorted(shown) == [f"k{key:03}" for key in range(HEAVY)]
+
+
+def test_a_key_rests_as_long_as_its_expression_says(spark, tmp_path):
+    write(tmp_path / "feed", 0, 40, 1)
+    checkpoint = tmp_path / "checkpoint"
+
+    def once():
+        stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms").queue(
+            checkpoint_location=checkpoint,
+            policy="in-place",
+            budget=None,
+            shards=4,
+            access_interval="IF(key < 'k010', 3600, NULL)",
+        )
+        run(stream, tmp_path / "table", checkpoint)
+
+    once()
+    assert set(table_of(tmp_path / "table").values()) == {1}
+    write(tmp_path / "feed", 1, 40, 2)
+    once()
+    table = table_of(tmp_path / "table")
+    assert {key for key, value in table.items() if value == 1} == {f"k{key:03}" for key in range(10)}
+    stale = upstream.most_stale(str(checkpoint), 5)  # nobody asked for them
+    assert stale.num_rows == 0
+
+
+def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
+    write(tmp_path / "feed", 0, 3000, 1)
+    checkpoint = tmp_path / "checkpoint"
+    cost_s = 0.004
+
+    def slow(batch):
+        time.sleep(cost_s * batch.num_rows)
+        return pa.table({"twice": pa.compute.multiply(batch.column("value"), 2)})
+
+    stream = (
+        upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+        .queue(checkpoint_location=checkpoint, policy="in-place", budget="auto", batch_duration="1 second", shards=4)
+        .map(slow, "twice BIGINT", batch_rows=50)
+    )
+    query = upstream.write_latest(stream, str(tmp_path / "table"), checkpointLocation=str(checkpoint)).start()
+    until = time.monotonic() + 120
+    while time.monotonic() < until and len(table_of_or_none(tmp_path / "table")) < 3000:
+        time.sleep(0.5)
+        assert query.exception() is None
+    query.stop()
+    assert len(table_of_or_none(tmp_path / "table")) == 3000
+    ticks = list(offsets(checkpoint))
+    costs = [tick["cost"] for tick in ticks if tick["cost"]["batches"]]
+    assert costs
+    # Two tasks share the rows, so a row takes half as long; what the machine does besides only adds.
+    assert costs[-1]["rows_s"] / costs[-1]["rows"] >= 0.8 * cost_s / 2
+    budgets = [tick["budget"] for tick in ticks if tick["tick"]]
+    assert min(budgets) >= 1
+    assert budgets[-1] < 2000  # the first guess would take four seconds a batch
+
+
+def table_of_or_none(path):
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return table_of(path)
+    except TableNotFoundError:
+        return {}
