@@ -253,10 +253,10 @@ class UpdateStream:
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from .shards.arrivals import INTERVAL, WEIGHT
         from .shards.messages import ShardPlan
         from .shards.pack import PACKED_DDL, pack, unpack
         from .shards.processor import QueueProcessor
-        from .shards.arrivals import INTERVAL, WEIGHT
         from .shards.ticks import TickSource
 
         check_policy(policy)

@@ -76,7 +76,9 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
     engine, checkpoint, table, cost = job["engine"], job["checkpoint"], job["table"], job["cost"]
     # Policies that keep the newest row per key may get it from the source already.
     how = {"coalesce": "true" if engine in ("fifo", "in-place", "linecutting") else "false"}
-    if engine == "append":  # two seconds' work a batch: without a limit each would take as many times longer as the load says
+    if (
+        engine == "append"
+    ):  # two seconds' work a batch: without a limit each would take as many times longer as the load says
         how["maxRowsPerTrigger"] = str(round(2 * job["capacity"]))
     feed = (
         spark.readStream.format("upstream")

@@ -96,7 +96,7 @@ class Planner:
             "budget": budget,
             "cost": cost.to_json(),
             "shares": allot(budget, places, self.shards),
-            "drop": max(0.0, 1.0 - budget / arrived) if budget is not None and arrived else 0.0,
+            "drop": _drop(budget, waiting, arrived),
         }
 
     def _flowing(self, began_us: int, now_us: int) -> float | None:
@@ -115,3 +115,11 @@ class Planner:
         cost = self.cost_s if self.cost_s is not None else cost
         per_shard = None if cost is None else cost * self.shards
         return [Control(offset["now_us"], share, per_shard, offset["drop"]) for share in offset["shares"]]
+
+
+def _drop(budget: int | None, waiting: int, arrived: int) -> float:
+    """The share of arrivals to shed, so that after this batch no more wait than the next one can take."""
+    if budget is None or not arrived:
+        return 0.0
+    room = max(budget - max(waiting - budget, 0), 0)
+    return max(0.0, 1.0 - room / arrived)

@@ -125,3 +125,18 @@ def test_keys_that_rest_cost_no_batches():
 def test_a_budget_that_would_process_nothing_is_refused(budget):
     with pytest.raises(OptionError, match="at least 1"):
         check_budget(budget)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "arrived", "drop"),
+    [
+        (10, 40, 0.75),
+        (10, 5, 0.0),
+        (15, 40, 0.875),
+        (25, 40, 1.0),
+    ],  # a budget of 10: what waits beyond it leaves less room
+)
+def test_shedding_admits_what_the_next_batch_can_take(waiting, arrived, drop):
+    reports = [report(0, waiting, 5_000_000, arrived=arrived)]
+    planner = Planner((0,), lambda: reports, list, 10)
+    assert planner.plan(planner.initial(), 6_000_000)["drop"] == pytest.approx(drop)
