@@ -1,6 +1,7 @@
 """What `upstream plan` foretells is what a query does, within a quarter."""
 
 import importlib.util
+import itertools
 import statistics
 import sys
 import time
@@ -57,7 +58,7 @@ def test_staleness_is_as_planned(spark, tmp_path):
     looked_at = [each for each in commits if warm_s <= (each.committed_at_us - origin) / 1e6 < warm_s + LOOK_S]
     assert all(each.delivered <= BUDGET for each in looked_at)
     times = [each.committed_at_us / 1e6 for each in looked_at]
-    batch_s = statistics.mean(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+    batch_s = statistics.mean(later - earlier for earlier, later in itertools.pairwise(times))
     question = Question(
         rate=float(FEED["rowsPerSecond"]),
         keys=int(FEED["keys"]),
