@@ -31,6 +31,7 @@ class PeakMemory:
         self._session = session
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._recent_mb = 0.0
         self.peak_mb = 0.0
 
     def __enter__(self) -> Self:
@@ -41,11 +42,17 @@ class PeakMemory:
         self._stop.set()
         self._thread.join()
 
+    def since_asked_mb(self) -> float:
+        """The high-water mark since this was asked before."""
+        recent, self._recent_mb = self._recent_mb, 0.0
+        return recent
+
     def _poll(self) -> None:
         while not self._stop.is_set():
             began = time.perf_counter()
             total = sum(_share_kb(pid) for pid in _members(self._session))
             self.peak_mb = max(self.peak_mb, total / 1024)
+            self._recent_mb = max(self._recent_mb, total / 1024)
             took = time.perf_counter() - began
             self._stop.wait(max(_EVERY_SECONDS - took, took / _MOST_OF_THE_TIME - took))
 

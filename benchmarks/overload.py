@@ -44,6 +44,17 @@ def job_command(job: dict[str, Any]) -> list[str]:
     return [sys.executable, "-m", "benchmarks.engines.overload_spark", json.dumps(job)]
 
 
+def feed_of(setting: Setting, capacity: float) -> dict[str, str]:
+    """The source's options: the same rows for every engine."""
+    return {
+        "seed": "1",
+        "rowsPerSecond": f"{setting.load * capacity:.0f}",
+        "keys": str(KEYS),
+        "skew": str(setting.skew),
+        "arrivals": "poisson",
+    }
+
+
 def own_bounds(table: Path, checkpoint: Path, seconds: float) -> tuple[float, float] | None:
     """Between what the table's own commits say that the mean was; None if they say nothing."""
     from upstream.sink.run import run_figures
@@ -63,13 +74,7 @@ def measure(
     home = CACHE / "overload" / f"{engine}-{setting.load:g}-{setting.skew:g}"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    feed = {
-        "seed": "1",
-        "rowsPerSecond": f"{setting.load * capacity:.0f}",
-        "keys": str(KEYS),
-        "skew": str(setting.skew),
-        "arrivals": "poisson",
-    }
+    feed = feed_of(setting, capacity)
     job = {
         "engine": engine,
         "feed": feed,
