@@ -56,10 +56,9 @@ def arrivals(options: dict[str, Any], checkpoint: Path, until_us: int) -> tuple[
 
 
 def began_us(checkpoint: Path) -> int:
-    """When the feed began, as the query's offsets say."""
-    for number in range(20):
-        offset = (checkpoint / "offsets" / str(number)).read_text()
-        if found := re.search(r'"origin_us": ?(\d+)', offset):
+    """When the feed began, as the query's offsets say: each does, and Spark keeps the last hundred."""
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        if found := re.search(r'"origin_us": ?(\d+)', path.read_text()):
             return int(found.group(1))
     raise SystemExit(f"no offset in {checkpoint} says when the feed began")
 
