@@ -1,0 +1,1 @@
+"""Which rows belong to which window: extents, window-ids and panes, as pure functions of numbers."""

@@ -1,0 +1,70 @@
+"""Arrow columns as the numbers that windows are over, and back."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import MalformedRowError, SchemaError
+from ...frames.system import TIMESTAMP
+from ...frames.times import event_time_us
+from .exact import HIGHEST, LOWEST, Int64s
+
+__all__ = ["ends_column", "windowing_values"]
+
+
+def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: str = "UTC") -> Int64s:
+    """The windowing attribute of each row as an int64.
+
+    Parameters
+    ----------
+    name
+        Of the column, for messages.
+    column
+        Timestamps or dates, which become microseconds since the epoch (a part of a microsecond is cut off, towards the past); or
+        whole numbers, which stay.
+    time_zone
+        The zone of timestamps and dates that do not name theirs.
+
+    Raises
+    ------
+    SchemaError
+        The column is of another type.
+    MalformedRowError
+        A value is missing or does not fit.
+    """
+    array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+    if array.null_count:
+        raise MalformedRowError(
+            f"{array.null_count} of {len(array)} rows have no value in {name!r}, so they are in no window",
+            expected="a value in each row",
+            hint="take such rows out before the window, and count them",
+        )
+    dtype = array.type
+    try:
+        if pa.types.is_integer(dtype):
+            return pc.cast(array, pa.int64()).to_numpy()
+        if pa.types.is_timestamp(dtype) and dtype.unit == "ns":
+            array = pc.cast(pc.floor_temporal(array, unit="microsecond"), pa.timestamp("us", dtype.tz))
+        if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):
+            return event_time_us(array, None, time_zone)
+    except pa.ArrowInvalid as error:
+        raise MalformedRowError(
+            f"a value of {name!r} ({dtype}) does not fit: {error}", expected=f"values from {LOWEST} to {HIGHEST}"
+        ) from error
+    raise SchemaError(
+        f"windows over the column {name!r} of type {dtype}",
+        expected="timestamps, dates or whole numbers",
+        hint="cast it; a float has no exact window ends",
+    )
+
+
+def ends_column(ends: Int64s, dtype: pa.DataType) -> pa.Array:
+    """Window ends as a column: timestamps for windows over timestamps or dates, else int64.
+
+    The end that a landmark window does not have is null.
+    """
+    values = pa.array(ends, pa.int64(), mask=(ends == LOWEST) | (ends == HIGHEST))
+    if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):
+        return values.cast(TIMESTAMP)
+    return values

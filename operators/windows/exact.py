@@ -1,0 +1,127 @@
+"""Whole numbers that are right or refused: int64 arrays whose results never wrap.
+
+Every function here is monotone, so whether all results fit is known from the least and the greatest value, computed with Python's
+unlimited integers. When they fit, arithmetic modulo 2⁶⁴ gives them, whatever its intermediate values do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...conf.errors import OptionError, SchemaError
+
+__all__ = ["HIGHEST", "LOWEST", "Int64s", "Whole", "affine", "as_int64", "fits", "floor_div"]
+
+Int64s = npt.NDArray[np.int64]
+Whole = int | np.integer[Any] | npt.NDArray[np.integer[Any]]
+"""One whole number, or an array of them; results have its shape."""
+
+LOWEST = int(np.iinfo(np.int64).min)
+HIGHEST = int(np.iinfo(np.int64).max)
+_WRAP = 1 << 64
+
+
+def fits(value: int) -> bool:
+    """Whether a number is an int64."""
+    return LOWEST <= value <= HIGHEST
+
+
+def as_int64(values: Whole) -> Int64s:
+    """An int64 array (of no dimensions for a single number).
+
+    Raises
+    ------
+    SchemaError
+        The values are not whole numbers.
+    OptionError
+        They do not fit 64 bits.
+    """
+    array = np.asarray(values)
+    if array.dtype == np.int64:
+        return array
+    if array.dtype == np.object_ and isinstance(values, int):  # NumPy holds what does not fit as an object
+        raise _too_far(values)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise SchemaError(
+            f"windows over values of type {array.dtype}",
+            expected="whole numbers: microseconds, row numbers, any int64 that grows with the stream",
+            hint="turn a column into them with operators.windows.columns.windowing_values",
+        )
+    if array.dtype == np.uint64 and int(array.max()) > HIGHEST:
+        raise _too_far(int(array.max()))
+    return array.astype(np.int64)
+
+
+def affine(values: Whole, factor: int, add: int) -> Int64s:
+    """``values * factor + add``, exactly.
+
+    Parameters
+    ----------
+    values
+        Int64.
+    factor
+        Positive.
+    add
+        Any.
+    """
+    array = as_int64(values)
+    for end in _ends(array):
+        if not fits(end * factor + add):
+            raise _too_far(end * factor + add)
+    return _wrapping(array, factor, add)
+
+
+def floor_div(values: Whole, divisor: int, *, shift: int = 0, add: int = 0, saturate: bool = False) -> Int64s:
+    """``⌊(values + shift) / divisor⌋ + add``, exactly.
+
+    Parameters
+    ----------
+    values
+        Int64.
+    divisor
+        Positive int64.
+    shift, add
+        Any.
+    saturate
+        Results that do not fit become LOWEST or ``HIGHEST - 1`` instead of an error. For bounds, which may be as low as "nothing is
+        known" and as high as "everything has come", and of which only the order to window-ids counts.
+    """
+    array = as_int64(values)
+    if saturate:
+        least, greatest = (LOWEST - add) * divisor - shift, (HIGHEST - add) * divisor - shift - 1
+        array = np.clip(array, max(least, LOWEST), min(greatest, HIGHEST))
+    for end in _ends(array):
+        found = (end + shift) // divisor + add
+        if not fits(found):
+            raise _too_far(found)
+    # values + shift may not fit, so quotients and remainders are subtracted, not numbers.
+    quotients = np.atleast_1d(array) // divisor
+    shift_quotient, shift_remainder = divmod(-shift, divisor)
+    floors = _wrapping(quotients, 1, add - shift_quotient)
+    if shift_remainder:
+        remainders = np.atleast_1d(array) - _wrapping(quotients, divisor, 0)
+        floors -= remainders < shift_remainder
+    return floors.reshape(array.shape)
+
+
+def _ends(array: Int64s) -> tuple[int, ...]:
+    return (int(array.min()), int(array.max())) if array.size else ()
+
+
+def _wrapping(array: Int64s, factor: int, add: int) -> Int64s:
+    unsigned = np.ascontiguousarray(np.atleast_1d(array)).view(np.uint64)
+    product = unsigned * np.uint64(factor % _WRAP) if factor != 1 else unsigned
+    return (product + np.uint64(add % _WRAP)).view(np.int64).reshape(array.shape)
+
+
+def _too_far(value: int) -> OptionError:
+    return OptionError(
+        f"a window reaches {value}, which 64 bits do not hold",
+        expected=f"times, row numbers, window-ids and ends of windows from {LOWEST} to {HIGHEST}",
+        hint="times that far out are mostly placeholders: filter them out before the window; or choose an origin nearer to the rows",
+    )

@@ -1,0 +1,209 @@
+"""Window specifications as people write them: ``"10 minutes"``, ``"1 month"`` in a zone, ``"100 rows"``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Literal, NoReturn
+
+from ...conf.errors import OptionError
+from ...conf.units import parse_duration_us
+from .calendars import Calendar, CalendarWindows
+from .kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
+
+__all__ = ["landmark_by_rows", "landmark_by_time", "slide_by_tuple", "window_by_rows", "window_by_time"]
+
+_PERIOD = re.compile(r"\s*([0-9]+)\s*(d|day|w|week|month|quarter|y|year)s?\s*", re.IGNORECASE)
+_PERIODS: dict[str, tuple[Literal["day", "month"], int]] = {
+    "d": ("day", 1), "day": ("day", 1), "w": ("day", 7), "week": ("day", 7),
+    "month": ("month", 1), "quarter": ("month", 3), "y": ("month", 12), "year": ("month", 12),
+}  # fmt: skip
+_MONDAY = -3  # 1969-12-29, in days since the epoch
+_ROWS = re.compile(r"\s*([0-9]+)\s*(?:rows?)?\s*")
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+def window_by_time(
+    range_: str, slide: str | None = None, *, origin: str | dt.datetime | dt.date | None = None, zone: str | None = None
+) -> SlidingWindows | CalendarWindows:
+    """Sliding or tumbling windows by time.
+
+    Without a zone all durations are fixed: a day is 24 hours, and windows are aligned to the origin. With one they are the calendar's:
+    days from midnight to midnight, weeks from Monday, months, quarters and years, however long they are there.
+
+    Parameters
+    ----------
+    range_
+        RANGE, such as ``"10 minutes"``, or with a zone ``"1 day"``, ``"2 weeks"``, ``"1 month"``.
+    slide
+        SLIDE [default: RANGE, tumbling windows]. With a zone both are days or weeks, or both months, quarters or years.
+    origin
+        The instant (with its offset from UTC) at which window 0 begins if it tumbles, else from which SLIDEs are counted [default:
+        1970-01-01T00:00Z]. With a zone a date, the first of a month for months and longer [default: 1970-01-01; for weeks the
+        Monday of that week].
+    zone
+        An IANA name, such as ``"Europe/Paris"``.
+
+    Raises
+    ------
+    OptionError
+        Saying which of them is wrong, and what to write.
+
+    Examples
+    --------
+    >>> window_by_time("10 minutes", "1 minute").wids(5_000_000)[1]
+    array(9)
+    """
+    if zone is None:
+        length = _duration("RANGE", range_)
+        return SlidingWindows(length, length if slide is None else _duration("SLIDE", slide), _instant(origin))
+    unit, length, _ = _periods("RANGE", range_)
+    slide_unit, step, weeks = _periods("SLIDE", range_ if slide is None else slide)
+    if slide_unit != unit:
+        raise OptionError(
+            f"RANGE is {range_!r} and SLIDE is {slide!r}: a month is no whole number of days",
+            expected="both in days or weeks, or both in months, quarters or years",
+        )
+    return CalendarWindows(Calendar(zone, unit), SlidingWindows(length, step, _first_period(origin, unit, weeks=weeks)))
+
+
+def landmark_by_time(
+    slide: str, *, origin: str | dt.datetime | dt.date | None = None, zone: str | None = None
+) -> LandmarkWindows | CalendarWindows:
+    """Windows from the beginning of the stream to every SLIDE; the rest is as for :func:`window_by_time`."""
+    if zone is None:
+        return LandmarkWindows(_duration("SLIDE", slide), _instant(origin))
+    unit, step, weeks = _periods("SLIDE", slide)
+    return CalendarWindows(Calendar(zone, unit), LandmarkWindows(step, _first_period(origin, unit, weeks=weeks)))
+
+
+def window_by_rows(range_: str | int, slide: str | int | None = None, *, partitioned: bool = False) -> SlidingWindows:
+    """Sliding or tumbling windows of so many rows, such as ``"100 rows"`` or ``100``.
+
+    Parameters
+    ----------
+    range_, slide
+        RANGE and SLIDE [default: RANGE].
+    partitioned
+        Whether rows are counted in each partition by itself: "the last 100 rows of each sensor", not "of the last 100 rows those of
+        each sensor".
+    """
+    length = _rows("RANGE", range_)
+    step = length if slide is None else _rows("SLIDE", slide)
+    return SlidingWindows(length, step, attribute="rank" if partitioned else "row number")
+
+
+def landmark_by_rows(slide: str | int, *, partitioned: bool = False) -> LandmarkWindows:
+    """Windows of all rows so far, one every so many rows."""
+    return LandmarkWindows(_rows("SLIDE", slide), attribute="rank" if partitioned else "row number")
+
+
+def slide_by_tuple(
+    range_: str, every: str | int = 1, *, order: Literal["arrival", "time"] = "arrival"
+) -> SlideByTupleWindows:
+    """The last RANGE before every row, or every n-th.
+
+    Parameters
+    ----------
+    range_
+        RANGE, such as ``"5 minutes"``.
+    every
+        SLIDE in rows.
+    order
+        Whether rows are counted as they arrive, or in the order of their times.
+    """
+    if order not in ("arrival", "time"):
+        raise OptionError(f"order is {order!r}", expected="'arrival' or 'time'")
+    return SlideByTupleWindows(_duration("RANGE", range_), _rows("SLIDE", every), order)
+
+
+def _duration(name: str, text: object) -> int:
+    if not isinstance(text, str):
+        _not_a_duration(name, text)
+    period = _PERIOD.fullmatch(text)
+    if period is not None and period.group(2).lower() not in ("d", "day"):
+        raise OptionError(
+            f"{name} is {text!r}, and no zone is given",
+            expected="a fixed duration such as '10 minutes' or '7 days'",
+            hint="give zone, for example zone='UTC' or zone='Europe/Paris', for the calendar's weeks, months and years",
+        )
+    try:
+        duration_us = parse_duration_us(text)
+    except (ValueError, OverflowError) as error:
+        _not_a_duration(name, text, error)
+    if duration_us <= 0:
+        raise OptionError(f"{name} is {text!r}", expected="at least 1 microsecond")
+    return duration_us
+
+
+def _not_a_duration(name: str, got: object, cause: Exception | None = None) -> NoReturn:
+    raise OptionError(
+        f"{name} is {got!r}, which is not a duration",
+        expected="a positive number and a unit, such as '10 minutes', '1h 30m' or '250 ms'",
+        hint="windows of rows are made by window_by_rows",
+    ) from cause
+
+
+def _periods(name: str, text: object) -> tuple[Literal["day", "month"], int, bool]:
+    """The calendar's unit, how many of it, and whether weeks were asked for."""
+    match = _PERIOD.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise OptionError(
+            f"{name} is {text!r}, and a zone is given",
+            expected="a whole number of days, weeks, months, quarters or years, such as '1 day' or '3 months'",
+            hint="leave out zone for windows of a fixed duration; origin aligns them",
+        )
+    unit, of_unit = _PERIODS[match.group(2).lower()]
+    count = int(match.group(1)) * of_unit
+    if count == 0:
+        raise OptionError(f"{name} is {text!r}", expected=f"at least 1 {unit}")
+    return unit, count, of_unit == 7
+
+
+def _rows(name: str, value: object) -> int:
+    match = _ROWS.fullmatch(value) if isinstance(value, str) else None
+    count = int(match.group(1)) if match is not None else value
+    if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
+        raise OptionError(
+            f"{name} is {value!r}", expected="a positive number of rows, such as 100 or '100 rows'",
+            hint="windows of time are made by window_by_time",
+        )  # fmt: skip
+    return count
+
+
+def _instant(origin: object) -> int:
+    found = origin
+    if origin is None:
+        return 0
+    if isinstance(origin, str):
+        try:
+            found = dt.datetime.fromisoformat(re.sub("[zZ]$", "+00:00", origin.strip()))
+        except ValueError:
+            found = None
+    if not isinstance(found, dt.datetime) or found.tzinfo is None:
+        raise OptionError(
+            f"origin is {origin!r}, which is not one instant",
+            expected="an instant with its offset, such as '2024-01-01T00:00:00Z' or '2024-01-01T06:00:00+02:00'",
+            hint="a date is an origin where a zone is given",
+        )
+    return (found - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+def _first_period(origin: object, unit: Literal["day", "month"], *, weeks: bool) -> int:
+    found = origin
+    if origin is None:
+        return _MONDAY if weeks else 0
+    if isinstance(origin, str):
+        try:
+            found = dt.date.fromisoformat(origin.strip())
+        except ValueError:
+            found = None
+    if isinstance(found, dt.datetime) or not isinstance(found, dt.date) or (unit == "month" and found.day != 1):
+        raise OptionError(
+            f"origin is {origin!r}",
+            expected="a date such as '2024-01-01'" + (", the first of a month" if unit == "month" else ""),
+            hint="with a zone, windows begin at midnight there",
+        )
+    if unit == "month":
+        return (found.year - 1970) * 12 + found.month - 1
+    return found.toordinal() - dt.date(1970, 1, 1).toordinal()
