@@ -21,7 +21,7 @@ def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: s
     name
         Of the column, for messages.
     column
-        Timestamps or dates, which become microseconds since the epoch (a part of a microsecond is cut off, towards the past); or
+        Timestamps or dates, which become microseconds since the epoch (what is finer is cut off, towards the past); or
         whole numbers, which stay.
     time_zone
         The zone of timestamps and dates that do not name theirs.
@@ -45,9 +45,12 @@ def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: s
         if pa.types.is_integer(dtype):
             return pc.cast(array, pa.int64()).to_numpy()
         if pa.types.is_timestamp(dtype) and dtype.unit == "ns":
-            array = pc.cast(pc.floor_temporal(array, unit="microsecond"), pa.timestamp("us", dtype.tz))
+            array = pc.floor_temporal(array, unit="microsecond")
         if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):
-            return event_time_us(array, None, time_zone)
+            zone = dtype.tz if pa.types.is_timestamp(dtype) else None
+            return event_time_us(
+                pc.cast(array, pa.timestamp("us", zone)), None, time_zone
+            )  # a cast that refuses what overflows
     except pa.ArrowInvalid as error:
         raise MalformedRowError(
             f"a value of {name!r} ({dtype}) does not fit: {error}", expected=f"values from {LOWEST} to {HIGHEST}"
