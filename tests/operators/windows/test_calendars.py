@@ -37,7 +37,7 @@ def length_in_hours(zone, unit, number):
     return (high - low) / HOUR
 
 
-anywhen = st.integers(us(dt.datetime(1, 1, 3, tzinfo=UTC)), us(dt.datetime(9999, 12, 29, tzinfo=UTC)))
+anywhen = st.integers(us(dt.datetime(1, 2, 3, tzinfo=UTC)), us(dt.datetime(9999, 12, 29, tzinfo=UTC)))
 lately = st.integers(us(dt.datetime(1965, 1, 1, tzinfo=UTC)), us(dt.datetime(2060, 1, 1, tzinfo=UTC)))
 units = st.sampled_from(["day", "month"])
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from upstream.conf.errors import MalformedRowError, SchemaError
+from upstream.frames.times import event_time_us
 from upstream.operators.windows.columns import ends_column, windowing_values
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 from upstream.operators.windows.parse import window_by_time
@@ -78,7 +79,9 @@ def test_a_landmark_window_begins_with_null():
 
 
 def test_no_leap_seconds():
-    """POSIX time has none: the second after 2016-12-31T23:59:59Z is that of midnight."""
+    """POSIX time has none: the second after 2016-12-31T23:59:59Z is that of midnight, whatever it is called."""
+    called = event_time_us(pa.array(["2016-12-31T23:59:60Z", "2017-01-01T00:00:00Z"]), None, "UTC")
+    assert called[0] == called[1]
     column = pa.array([dt.datetime(2016, 12, 31, 23, 59, 59, tzinfo=UTC), dt.datetime(2017, 1, 1, tzinfo=UTC)])
     low, high = windowing_values("at", column)
     assert high - low == 1_000_000
