@@ -14,6 +14,8 @@ _DURATION_US = {
     "h": 3_600_000_000, "hour": 3_600_000_000, "hours": 3_600_000_000,
     "d": 86_400_000_000, "day": 86_400_000_000, "days": 86_400_000_000,
 }  # fmt: skip
+# What int64 holds; 292,000 years.
+_MOST_US = 2.0**63
 _BYTES = {"b": 1, "": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     for _suffix in ("", "b", "ib"):
@@ -38,7 +40,7 @@ def parse_duration_us(text: str) -> int:
             break
         total += float(match.group(1)) * unit
         end, pairs = match.end(), pairs + 1
-    if not pairs or end != len(body):
+    if not pairs or end != len(body) or not total < _MOST_US:
         raise ValueError(f"{text!r} is not a duration such as '10 minutes' or '250 ms'")
     return round(total)
 

@@ -24,6 +24,9 @@ NO_TIME = int(np.iinfo(np.int64).min)
 EPOCH_UNITS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
 
 
+_DAY_US = 86_400_000_000
+
+
 def is_pattern(time_format: str | None) -> bool:
     """Whether the format is a strptime pattern, so that the column holds text to be parsed."""
     return time_format is not None and "%" in time_format
@@ -81,8 +84,10 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
         return _from_floats(array.to_numpy(), time_format)
     if pa.types.is_integer(dtype):
         return _from_integers(array, time_format)
+    if pa.types.is_date32(dtype):
+        return _multiplied(_numbers(pc.cast(array, pa.int32())), _DAY_US)
     if pa.types.is_date(dtype):
-        return _filled(pc.cast(array, pa.timestamp("us")))
+        return _from_integers(array, "epoch_ms")
     if pa.types.is_timestamp(dtype):
         return _filled(_in_utc(array, time_zone))
     return _filled(_parse_text(array, time_format, time_zone))
@@ -100,8 +105,7 @@ def time_scalar(bound_us: int, dtype: pa.DataType, time_format: str | None) -> p
 
 
 def _filled(array: pa.ChunkedArray) -> Int64s:
-    micros = pc.cast(pc.cast(array, pa.timestamp("us", tz=array.type.tz), safe=False), pa.int64())
-    return pc.fill_null(micros, NO_TIME).to_numpy()
+    return _from_integers(array, f"epoch_{array.type.unit}")
 
 
 def _in_utc(array: pa.ChunkedArray, time_zone: str) -> pa.ChunkedArray:
@@ -121,12 +125,20 @@ def _from_floats(values: npt.NDArray[np.float64], time_format: str | None) -> In
 
 def _from_integers(array: pa.ChunkedArray, time_format: str | None) -> Int64s:
     per_second = EPOCH_UNITS[time_format or "epoch_us"]
-    values = pc.fill_null(pc.cast(array, pa.int64()), NO_TIME).to_numpy()
+    values = _numbers(array)
     if per_second == 1_000_000:
         return values
     if per_second > 1_000_000:
         return np.where(values == NO_TIME, NO_TIME, values // (per_second // 1_000_000))
-    factor = 1_000_000 // per_second
+    return _multiplied(values, 1_000_000 // per_second)
+
+
+def _numbers(array: pa.ChunkedArray) -> Int64s:
+    return pc.fill_null(pc.cast(array, pa.int64()), NO_TIME).to_numpy()
+
+
+def _multiplied(values: Int64s, factor: int) -> Int64s:
+    """Microseconds; what has none is no time, not another one."""
     limit = np.iinfo(np.int64).max // factor
     return np.where((values > limit) | (values < -limit), NO_TIME, values * factor)
 

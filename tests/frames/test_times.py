@@ -47,10 +47,18 @@ def test_the_same_instant_in_every_form(column: pa.Array, time_format: str | Non
         (pa.array([None, 2**62], pa.int64()), "epoch_s"),
         (pa.array([None], pa.timestamp("us")), None),
         (pa.array([None], pa.date32()), None),
+        (pa.array([2**62, -(2**62)], pa.timestamp("s", tz="UTC")), None),
+        (pa.array([2**31 - 1], pa.date32()), None),
     ],
 )
 def test_what_is_no_time_is_marked(column: pa.Array, time_format: str | None) -> None:
     assert set(event_time_us(column, time_format, "UTC").tolist()) == {NO_TIME}
+
+
+def test_before_the_epoch_a_part_of_a_microsecond_belongs_to_the_earlier_one() -> None:
+    for column, time_format in ((pa.array([-1], pa.timestamp("ns", tz="UTC")), None), (pa.array([-1]), "epoch_ns")):
+        assert event_time_us(column, time_format, "UTC").tolist() == [-1]
+    assert event_time_us(pa.array([-1], pa.date32()), None, "UTC").tolist() == [-86_400_000_000]
 
 
 @given(st.integers(-(9 * 10**15), 9 * 10**15), st.sampled_from(["epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]))
