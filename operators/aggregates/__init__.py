@@ -1,0 +1,1 @@
+"""Aggregates as a small columnar algebra: lift rows, combine states, retract them where that is possible, lower to results."""

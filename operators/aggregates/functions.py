@@ -1,0 +1,214 @@
+"""The exact aggregates that there are. Each takes the names of columns and says what it computes; types come with the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ...conf.errors import OptionError
+from . import results
+from .checks import check_order, check_ordered, names_of, number_type, type_of
+from .numbers import Count, ExactSum, FloatSum, Squares
+from .parts import Aggregate, Part, Plan
+from .selections import Collected, Extreme, Outermost
+
+__all__ = [
+    "any_value",
+    "avg",
+    "collect",
+    "count",
+    "first",
+    "last",
+    "max_",
+    "min_",
+    "stddev_pop",
+    "stddev_samp",
+    "sum_",
+    "var_pop",
+    "var_samp",
+]
+
+
+def count(column: str | None = None) -> Aggregate:
+    """How many rows; with a column, how many of its values are not null. BIGINT; 0 for a group without rows."""
+
+    def plan(schema: pa.Schema) -> Plan:
+        if column is not None:
+            type_of(schema, column, text)
+        part = Count(column)
+        return Plan((part,), pa.int64(), lambda state: state[part.key][0])
+
+    text = f"count({column or '*'})"
+    return Aggregate(text, plan)
+
+
+def sum_(column: str) -> Aggregate:
+    """The sum. BIGINT of integers, DECIMAL(p + 10, s) of DECIMAL(p, s), DOUBLE of floats; null for a group without values.
+
+    Integers and decimals are added exactly, and a sum that its type cannot hold is an error, whatever the order of the rows. Sums of
+    doubles are right to the last bit unless they cancel to less than some 2^-45 of their largest summand, and stay so when rows are retracted.
+    """
+    text = f"sum({column})"
+
+    def plan(schema: pa.Schema) -> Plan:
+        kind = number_type(schema, column, text)
+        rows = Count(column)
+        if pa.types.is_floating(kind):
+            doubles = FloatSum(column)
+            return Plan(
+                (rows, doubles), pa.float64(), lambda state: results.float_sum(state[rows.key], state[doubles.key])
+            )
+        total = ExactSum(column, kind)
+        result = pa.int64() if pa.types.is_integer(kind) else pa.decimal128(min(38, kind.precision + 10), kind.scale)
+        return Plan(
+            (rows, total), result, lambda state: results.exact_sum(state[rows.key], state[total.key], result, text)
+        )
+
+    return Aggregate(text, plan)
+
+
+def avg(column: str) -> Aggregate:
+    """The mean. DOUBLE of integers and floats, DECIMAL(p + 4, s + 4) of DECIMAL(p, s); null for a group without values."""
+    text = f"avg({column})"
+
+    def plan(schema: pa.Schema) -> Plan:
+        kind = number_type(schema, column, text)
+        rows = Count(column)
+        if pa.types.is_floating(kind):
+            doubles = FloatSum(column)
+            return Plan(
+                (rows, doubles), pa.float64(), lambda state: results.average(state[rows.key], state[doubles.key])
+            )
+        total = ExactSum(column, kind)
+        if pa.types.is_integer(kind):
+            return Plan(
+                (rows, total), pa.float64(), lambda state: results.exact_average(state[rows.key], state[total.key])
+            )
+        result = pa.decimal128(min(38, kind.precision + 4), min(38, kind.scale + 4))
+        return Plan(
+            (rows, total),
+            result,
+            lambda state: results.decimal_average(state[rows.key], state[total.key], result, text),
+        )
+
+    return Aggregate(text, plan)
+
+
+def var_pop(column: str) -> Aggregate:
+    """The variance of these values. DOUBLE; null for a group without values."""
+    return _spread(f"var_pop({column})", column, sample=False, root=False)
+
+
+def var_samp(column: str) -> Aggregate:
+    """The variance of what these values are a sample of. DOUBLE; null for a group of fewer than two values."""
+    return _spread(f"var_samp({column})", column, sample=True, root=False)
+
+
+def stddev_pop(column: str) -> Aggregate:
+    """The square root of :func:`var_pop`."""
+    return _spread(f"stddev_pop({column})", column, sample=False, root=True)
+
+
+def stddev_samp(column: str) -> Aggregate:
+    """The square root of :func:`var_samp`."""
+    return _spread(f"stddev_samp({column})", column, sample=True, root=True)
+
+
+def min_(column: str) -> Aggregate:
+    """The least value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes."""
+    return _extreme(f"min({column})", column, greatest=False)
+
+
+def max_(column: str) -> Aggregate:
+    """The greatest value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes."""
+    return _extreme(f"max({column})", column, greatest=True)
+
+
+def any_value(column: str) -> Aggregate:
+    """Some value of the column, null only if there is none. It is the greatest, so that it does not depend on the order of rows."""
+    return _extreme(f"any_value({column})", column, greatest=True)
+
+
+def first(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -> Aggregate:
+    """The value of the first row.
+
+    Parameters
+    ----------
+    column : str
+        Of any type.
+    by : str or sequence of str
+        What comes first: usually the time and the arrival sequence. Which of two rows is taken that are equal in all of these columns
+        is not defined.
+    ignore_nulls : bool
+        Take the first value that is not null; else the result is null if the first row's value is.
+    """
+    return _outermost("first", column, by, last=False, ignore_nulls=ignore_nulls)
+
+
+def last(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -> Aggregate:
+    """The value of the last row: as :func:`first`, from the other end."""
+    return _outermost("last", column, by, last=True, ignore_nulls=ignore_nulls)
+
+
+def collect(column: str, by: str | Sequence[str], *, limit: int) -> Aggregate:
+    """The first values that are not null, as an array in their order; empty for a group without values.
+
+    Parameters
+    ----------
+    column : str
+        Of any type.
+    by : str or sequence of str
+        The order, as for :func:`first`.
+    limit : int
+        How many are kept. ``count(column)`` beside it tells whether there were more.
+    """
+    order = names_of(by)
+    text = f"collect({column}; by {', '.join(order)}; limit {limit})"
+    if limit < 1:
+        raise OptionError(f"limit of {text} is {limit}", expected="a whole number from 1 on")
+
+    def plan(schema: pa.Schema) -> Plan:
+        kind = type_of(schema, column, text)
+        check_order(schema, order, text)
+        part = Collected(column, order, schema, limit)
+        return Plan((part,), pa.list_(kind), lambda state: state[part.key][0])
+
+    return Aggregate(text, plan)
+
+
+def _spread(text: str, column: str, *, sample: bool, root: bool) -> Aggregate:
+    def plan(schema: pa.Schema) -> Plan:
+        number_type(schema, column, text)
+        rows, total, squares = Count(column), FloatSum(column), Squares(column)
+        parts: tuple[Part, ...] = (rows, total, squares)
+        return Plan(
+            parts,
+            pa.float64(),
+            lambda state: results.spread(*(state[part.key] for part in parts), sample=sample, root=root),
+        )
+
+    return Aggregate(text, plan)
+
+
+def _extreme(text: str, column: str, *, greatest: bool) -> Aggregate:
+    def plan(schema: pa.Schema) -> Plan:
+        kind = type_of(schema, column, text)
+        check_ordered(kind, column, text)
+        part = Extreme(column, kind, greatest)
+        return Plan((part,), kind, lambda state: state[part.key][0])
+
+    return Aggregate(text, plan)
+
+
+def _outermost(function: str, column: str, by: str | Sequence[str], *, last: bool, ignore_nulls: bool) -> Aggregate:
+    order = names_of(by)
+    text = f"{function}({column}; by {', '.join(order)})"
+
+    def plan(schema: pa.Schema) -> Plan:
+        kind = type_of(schema, column, text)
+        check_order(schema, order, text)
+        part = Outermost(column, order, schema, last, ignore_nulls)
+        return Plan((part,), kind, lambda state: state[part.key][0])
+
+    return Aggregate(text, plan)

@@ -1,0 +1,111 @@
+"""Rows and states by group: what every part of an aggregate's state is computed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...conf.errors import SchemaError
+
+__all__ = ["Groups", "Rows", "as_array", "valid_mask"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class Groups:
+    """Which group each row (or each state) belongs to.
+
+    Parameters
+    ----------
+    codes : int array of length rows
+        Each row's group, from 0 to `size` - 1.
+    size : int
+        How many groups there are; some may have no rows.
+    """
+
+    def __init__(self, codes: npt.NDArray[np.integer], size: int) -> None:
+        # np.bincount and fancy indexing want machine integers; a cast here saves one in each part.
+        self.codes: Int64s = np.ascontiguousarray(codes, dtype=np.int64)
+        self.size = size
+
+    @cached_property
+    def counts(self) -> Int64s:
+        """Rows of each group."""
+        return np.bincount(self.codes, minlength=self.size).astype(np.int64, copy=False)
+
+    def at(self, which: Mask | Int64s) -> Groups:
+        """The same groups, of some of the rows only."""
+        return Groups(self.codes[which], self.size)
+
+    def check(self, rows: int) -> None:
+        """Raise unless there is a code for each of `rows` rows, and each is a group's."""
+        if len(self.codes) != rows:
+            raise ValueError(f"{len(self.codes)} codes for {rows} rows")
+        if rows and not 0 <= int(self.codes.min()) <= int(self.codes.max()) < self.size:
+            raise ValueError(f"codes from {self.codes.min()} to {self.codes.max()}, but there are {self.size} groups")
+
+
+class Rows:
+    """Rows to be lifted, by group. What several parts need of a column is computed once.
+
+    Parameters
+    ----------
+    columns : mapping of str to pyarrow.Array
+        The columns that the aggregates ask for.
+    groups : Groups
+        Of the rows.
+    """
+
+    def __init__(self, columns: Mapping[str, pa.Array], groups: Groups) -> None:
+        self._columns = columns
+        self._valid: dict[str, tuple[pa.Array, Groups]] = {}
+        self.groups = groups
+
+    def column(self, name: str) -> pa.Array:
+        """A column as it is, nulls included."""
+        return self._columns[name]
+
+    def valid(self, name: str) -> tuple[pa.Array, Groups]:
+        """A column's values without its nulls, and their groups."""
+        if name not in self._valid:
+            array, groups = self._columns[name], self.groups
+            if array.null_count:
+                array, groups = array.drop_null(), groups.at(valid_mask(array))
+            self._valid[name] = array, groups
+        return self._valid[name]
+
+    def complete(self, name: str, role: str) -> pa.Array:
+        """A column that must not have nulls.
+
+        Raises
+        ------
+        SchemaError
+            It has.
+        """
+        array = self._columns[name]
+        if array.null_count:
+            raise SchemaError(
+                f"{array.null_count} rows have no {name}, which is {role}",
+                expected=f"a {name} in every row",
+                hint=f'leave such rows out, for example where("{name} IS NOT NULL")',
+            )
+        return array
+
+
+def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def valid_mask(array: pa.Array) -> Mask:
+    """Which values are not null."""
+    return array.is_valid().to_numpy(zero_copy_only=False)

@@ -1,0 +1,99 @@
+"""Values of any ordered type as int64 in Spark's order, so that the least and the greatest are found by comparing numbers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...frames.order import ordered
+from .exact import packed, unscaled
+from .groups import Groups
+
+__all__ = ["from_keys", "has_keys", "is_ordered", "outermost", "sort_keys", "taken"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+def has_keys(kind: pa.DataType) -> bool:
+    """Whether values of this type are turned into int64 one by one, so that :func:`from_keys` leads back."""
+    types = pa.types
+    return (
+        types.is_signed_integer(kind)
+        or types.is_float32(kind)
+        or types.is_float64(kind)
+        or types.is_boolean(kind)
+        or types.is_date32(kind)
+        or (types.is_timestamp(kind) and kind.unit == "us")
+        or (types.is_decimal128(kind) and kind.precision <= 18)
+    )
+
+
+def is_ordered(kind: pa.DataType) -> bool:
+    """Whether :func:`sort_keys` can compare values of this type."""
+    types = pa.types
+    return (
+        has_keys(kind)
+        or types.is_decimal128(kind)
+        or types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+    )
+
+
+def sort_keys(array: pa.Array) -> Int64s:
+    """Numbers in the order of the values, which are not null.
+
+    As in Spark NaN is greater than any number and all NaNs are equal, -0.0 equals 0.0, and strings are compared by their bytes. Keys
+    of strings, binaries and long decimals are their ranks, and mean nothing beside those of another array.
+    """
+    kind = array.type
+    if not has_keys(kind):
+        return pc.rank(array, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    if pa.types.is_decimal(kind):
+        short = unscaled(array)
+        assert short is not None
+        return short
+    if pa.types.is_floating(kind):
+        values = array.to_numpy(zero_copy_only=False).astype(np.float64)
+        array = pa.array(np.where(np.isnan(values), np.nan, values))  # a NaN may have a sign
+    return ordered(pa.chunked_array([array]))
+
+
+def from_keys(keys: Int64s, kind: pa.DataType) -> pa.Array:
+    """The values of which :func:`sort_keys` made `keys`; -0.0 comes back as 0.0."""
+    if pa.types.is_decimal(kind):
+        return packed([keys & 0xFFFFFFFF, keys >> 32], kind)
+    if pa.types.is_floating(kind):
+        bits = np.where(keys < 0, np.int64(-(2**63)) - keys - 1, keys)
+        return pa.array(bits.view(np.float64)).cast(kind)
+    if pa.types.is_date(kind):
+        return pa.array(keys.astype(np.int32)).view(kind)
+    return pa.array(keys).cast(kind)
+
+
+def outermost(groups: Groups, keys: Sequence[Int64s], last: bool) -> Int64s:
+    """The position of each group's first (or last) row by `keys`, the most important first; -1 for a group without rows.
+
+    Of rows that are equal in all keys the first one (or the last one) as they come.
+    """
+    rows, codes = np.arange(len(groups.codes)), groups.codes
+    for key in keys:
+        mine = key[rows]
+        best = np.full(groups.size, np.iinfo(np.int64).min if last else np.iinfo(np.int64).max)
+        (np.maximum if last else np.minimum).at(best, codes, mine)
+        equal = np.flatnonzero(mine == best[codes])
+        rows, codes = rows[equal], codes[equal]
+    place = np.full(groups.size, -1, dtype=np.int64)
+    step = 1 if last else -1
+    place[codes[::step]] = rows[::step]  # the last of equal indices is the one that stays
+    return place
+
+
+def taken(array: pa.Array, positions: Int64s) -> pa.Array:
+    """Values by position; null at -1."""
+    return array.take(pa.array(positions, mask=positions < 0))

@@ -1,0 +1,187 @@
+"""Parts for counts, sums and squares. All of them are differential."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from . import exact, floats
+from .groups import Groups, Rows
+from .parts import Part, State
+
+__all__ = ["SCALE", "Count", "ExactSum", "FloatSum", "Squares", "as_doubles", "float_pair"]
+
+Doubles = npt.NDArray[np.float64]
+
+SCALE = 2.0**-64
+"""Sums of doubles are kept this much smaller, so that they only overflow when they are lowered, and retraction brings them back."""
+
+_HUGE = 2.0**450  # beyond it a square, or what is computed with it, might overflow
+
+_DOUBLE, _LONG = pa.float64(), pa.int64()
+
+
+class Count(Part):
+    """How many rows, or how many values of a column that are not null.
+
+    Parameters
+    ----------
+    column : str, optional
+        None counts rows.
+    """
+
+    differential = True
+
+    def __init__(self, column: str | None) -> None:
+        self.key = "rows@1()" if column is None else f"count@1({column})"
+        self.inputs = () if column is None else (column,)
+        self.fields = (pa.field("rows", _LONG),)
+
+    def lift(self, rows: Rows) -> State:
+        groups = rows.valid(self.inputs[0])[1] if self.inputs else rows.groups
+        return [pa.array(groups.counts)]
+
+    def combine(self, state: State, groups: Groups) -> State:
+        return [_added(state[0], groups)]
+
+    def retract(self, state: State, other: State) -> State:
+        return [_less(state[0], other[0])]
+
+
+class ExactSum(Part):
+    """The sum of integers or decimals, to the last digit, in more digits than any sum needs.
+
+    Parameters
+    ----------
+    column : str
+        What is added.
+    kind : pyarrow.DataType
+        Its type: integers are kept as DECIMAL(38, 0), DECIMAL(p, s) as DECIMAL(76, s).
+    """
+
+    differential = True
+
+    def __init__(self, column: str, kind: pa.DataType) -> None:
+        self.key = f"sum@1({column})"
+        self.inputs = (column,)
+        self.type = pa.decimal128(38, 0) if pa.types.is_integer(kind) else pa.decimal256(76, kind.scale)
+        self.fields = (pa.field("sum", self.type),)
+
+    def lift(self, rows: Rows) -> State:
+        values, groups = rows.valid(self.inputs[0])
+        return [exact.packed(exact.summed(values, groups), self.type)]
+
+    def combine(self, state: State, groups: Groups) -> State:
+        return [exact.packed(exact.summed(state[0], groups), self.type)]
+
+    def retract(self, state: State, other: State) -> State:
+        return [exact.packed(exact.minus(exact.limbs_of(state[0]), exact.limbs_of(other[0])), self.type)]
+
+
+class FloatSum(Part):
+    """The sum of doubles to about 100 bits, and apart from it how many infinities of each sign there were.
+
+    A NaN counts as one infinity of each sign, which add up to NaN: so two counts say what a sum that is not finite is, and what it is again
+    when some rows are retracted.
+
+    Parameters
+    ----------
+    column : str
+        What is added; integers and decimals as doubles.
+    """
+
+    differential = True
+
+    def __init__(self, column: str) -> None:
+        self.key = f"float_sum@1({column})"
+        self.inputs = (column,)
+        names = {"high": _DOUBLE, "low": _DOUBLE, "positive": _LONG, "negative": _LONG}
+        self.fields = tuple(pa.field(name, kind) for name, kind in names.items())
+
+    def lift(self, rows: Rows) -> State:
+        array, groups = rows.valid(self.inputs[0])
+        values = as_doubles(array)
+        finite = np.isfinite(values)
+        if finite.all():
+            none = pa.array(np.zeros(groups.size, dtype=np.int64))
+            return [*_pair(floats.summed(values * SCALE, groups)), none, none]
+        nan = np.isnan(values)
+        signs = [groups.at(nan | (values == infinite)).counts for infinite in (np.inf, -np.inf)]
+        return [
+            *_pair(floats.summed(values[finite] * SCALE, groups.at(finite))),
+            *(pa.array(count) for count in signs),
+        ]
+
+    def combine(self, state: State, groups: Groups) -> State:
+        return [*_pair(_pairs_added(state, groups)), _added(state[2], groups), _added(state[3], groups)]
+
+    def retract(self, state: State, other: State) -> State:
+        pair = floats.minus(float_pair(state), float_pair(other))
+        return [*_pair(pair), _less(state[2], other[2]), _less(state[3], other[3])]
+
+
+class Squares(Part):
+    """The sum of squares of doubles to about 100 bits. It stands beside a FloatSum, which knows of NaN and infinities.
+
+    Parameters
+    ----------
+    column : str
+        What is squared; integers and decimals as doubles. Values beyond 2^450 are only counted, because their squares
+        may not be finite.
+    """
+
+    differential = True
+
+    def __init__(self, column: str) -> None:
+        self.key = f"squares@1({column})"
+        self.inputs = (column,)
+        self.fields = (pa.field("high", _DOUBLE), pa.field("low", _DOUBLE), pa.field("huge", _LONG))
+
+    def lift(self, rows: Rows) -> State:
+        array, groups = rows.valid(self.inputs[0])
+        values = as_doubles(array)
+        usual = np.abs(values) <= _HUGE
+        huge = groups.at(np.isfinite(values) & ~usual).counts
+        if not usual.all():
+            values, groups = values[usual], groups.at(usual)
+        high, low = floats.squares(values)
+        pair = floats.plus(floats.summed(high, groups), floats.summed(low, groups))
+        return [*_pair(pair), pa.array(huge)]
+
+    def combine(self, state: State, groups: Groups) -> State:
+        return [*_pair(_pairs_added(state, groups)), _added(state[2], groups)]
+
+    def retract(self, state: State, other: State) -> State:
+        return [*_pair(floats.minus(float_pair(state), float_pair(other))), _less(state[2], other[2])]
+
+
+def as_doubles(array: pa.Array) -> Doubles:
+    """Numbers without nulls as doubles."""
+    if pa.types.is_decimal(array.type):
+        array = array.cast(_DOUBLE)
+    return array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+
+
+def float_pair(state: State) -> floats.Pair:
+    """The first two columns of a FloatSum's or Squares' state."""
+    return state[0].to_numpy(), state[1].to_numpy()
+
+
+def _pair(pair: floats.Pair) -> list[pa.Array]:
+    return [pa.array(pair[0]), pa.array(pair[1])]
+
+
+def _pairs_added(state: State, groups: Groups) -> floats.Pair:
+    high, low = float_pair(state)
+    return floats.plus(floats.summed(high, groups), floats.summed(low, groups))
+
+
+def _added(counts: pa.Array, groups: Groups) -> pa.Array:
+    total = np.zeros(groups.size, dtype=np.int64)
+    np.add.at(total, groups.codes, counts.to_numpy())
+    return pa.array(total)
+
+
+def _less(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pa.array(left.to_numpy() - right.to_numpy())

@@ -1,0 +1,88 @@
+"""What an aggregate is made of: parts of state that aggregates share, and a plan that lowers them to a result."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from .groups import Groups, Rows
+
+__all__ = ["Aggregate", "Part", "Plan", "State"]
+
+State = Sequence[pa.Array]
+"""A part's columns, in the order of its `fields`; each has one value per group."""
+
+
+class Part(ABC):
+    """A piece of state over some columns. Aggregates that need the same piece share it.
+
+    Attributes
+    ----------
+    key : str
+        Says what is kept, of which columns, and in which version of the layout: ``sum@1(v)``. Two parts with one key are the same part,
+        and stored columns are named by it; so it changes when what is stored changes.
+    inputs : tuple of str
+        Columns that are read.
+    fields : tuple of pyarrow.Field
+        Columns of the state.
+    differential : bool
+        Whether :meth:`retract` exists.
+    """
+
+    key: str
+    inputs: tuple[str, ...]
+    fields: tuple[pa.Field, ...]
+    differential: bool = False
+
+    @abstractmethod
+    def lift(self, rows: Rows) -> State:
+        """The state of each group of some rows."""
+
+    @abstractmethod
+    def combine(self, state: State, groups: Groups) -> State:
+        """The state of each group of some states."""
+
+    def retract(self, state: State, other: State) -> State:
+        """What `state` would be without the rows of `other`, which are among its own; one group beside the other."""
+        raise NotImplementedError(f"{self.key} cannot be retracted")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How an aggregate of given types is computed.
+
+    Parameters
+    ----------
+    parts : tuple of Part
+        The state it needs.
+    type : pyarrow.DataType
+        Of the result, as Spark has it.
+    lower : callable
+        From the state of each part, by its key, to one result per group.
+    """
+
+    parts: tuple[Part, ...]
+    type: pa.DataType
+    lower: Callable[[Mapping[str, State]], pa.Array]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate that has not seen types yet, as made by `sum_`, `count` and the others.
+
+    Parameters
+    ----------
+    text : str
+        As the user wrote it, for messages.
+    plan : callable
+        From the schema of the rows to its plan; raises SchemaError if the types do not fit.
+    """
+
+    text: str
+    plan: Callable[[pa.Schema], Plan]
+
+    def __repr__(self) -> str:
+        return self.text

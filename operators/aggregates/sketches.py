@@ -1,0 +1,201 @@
+"""Parts that are sketches of Apache DataSketches, serialised: approximate distinct count and heavy hitters.
+
+The library takes one value at a time, so a batch's values are first reduced to the distinct ones of each group, with their counts, as array
+operations. What is left is a call into the library for each of them, and a few for each group: some 0.1 µs and 5 µs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import starmap
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import EnvironmentMissingError
+from ...frames.newest import key_codes
+from .groups import Groups, Rows, valid_mask
+from .keys import from_keys, has_keys, outermost, sort_keys
+from .parts import Part, State
+
+__all__ = ["DistinctSketch", "FrequentItems", "distinct_counts", "heavy", "heavy_type", "library", "sketchable"]
+
+Int64s = npt.NDArray[np.int64]
+
+# The library ignores empty strings; this one, of no language, stands for them.
+_EMPTY = "\ue000\uf8ff\ue000"
+
+
+def library() -> Any:
+    """Apache DataSketches.
+
+    Raises
+    ------
+    EnvironmentMissingError
+        It is not installed.
+    """
+    try:
+        import datasketches
+    except ImportError as problem:
+        raise EnvironmentMissingError(
+            "the package datasketches is not installed, and approx_count_distinct and heavy_hitters stand on it",
+            hint="pip install 'pyspark-upstream[sketches]', for Spark's workers too",
+        ) from problem
+    return datasketches
+
+
+def sketchable(kind: pa.DataType) -> bool:
+    """Whether values of this type can be given to the library: as int64, or as text."""
+    return has_keys(kind) or pa.types.is_decimal128(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+class DistinctSketch(Part):
+    """The HyperLogLog sketch of a column's values, null for a group without any.
+
+    Sketches of integers and strings are those of Spark's ``hll_sketch_agg`` (except for the empty string, which Spark leaves out): Spark can read and unite them.
+
+    Parameters
+    ----------
+    column : str
+        Of a type that :func:`sketchable` knows.
+    lg_k : int
+        2^lg_k registers of a byte; fewer while a group has few values.
+    """
+
+    def __init__(self, column: str, lg_k: int) -> None:
+        self.key = f"hll@1({column}; lg_k {lg_k})"
+        self.inputs = (column,)
+        self.fields = (pa.field("sketch", pa.binary()),)
+        self._lg_k = lg_k
+
+    def lift(self, rows: Rows) -> State:
+        sketches, out = library(), _nothing(rows.groups)
+        for group, values, _ in _distinct(rows, self.inputs[0]):
+            sketch = sketches.hll_sketch(self._lg_k, sketches.HLL_8)
+            deque(map(sketch.update, values), 0)
+            out[group] = sketch.serialize_compact()
+        return [pa.array(out, pa.binary())]
+
+    def combine(self, state: State, groups: Groups) -> State:
+        sketches, out = library(), _nothing(groups)
+        for group, parts in _by_group(state, groups):
+            union = sketches.hll_union(self._lg_k)
+            deque(map(union.update, map(sketches.hll_sketch.deserialize, parts)), 0)
+            out[group] = union.get_result(sketches.HLL_8).serialize_compact()
+        return [pa.array(out, pa.binary())]
+
+
+def distinct_counts(state: State, lg_k: int) -> pa.Array:
+    """How many distinct values each sketch stands for."""
+    sketches = library()
+    out = np.zeros(len(state[0]), dtype=np.int64)
+    for group, (part,) in _by_group(state, Groups(np.arange(len(out)), len(out))):
+        # A sketch that saw all values itself estimates by the order in which they came, a united one by its registers alone. Only
+        # the latter gives the same number whichever way the rows were divided, so each is united with itself.
+        sketch, union = sketches.hll_sketch.deserialize(part), sketches.hll_union(lg_k)
+        union.update(sketch)
+        union.update(sketch)
+        out[group] = round(union.get_estimate())
+    return pa.array(out)
+
+
+class FrequentItems(Part):
+    """The Misra-Gries sketch of a column's values (as text), null for a group without any.
+
+    Parameters
+    ----------
+    column : str
+        Of a type that :func:`sketchable` knows.
+    lg_size : int
+        The sketch counts up to 0.75 · 2^lg_size values; no count is wrong by more than 3.5 / 2^lg_size of the rows.
+    """
+
+    def __init__(self, column: str, lg_size: int) -> None:
+        self.key = f"frequent@1({column}; lg_size {lg_size})"
+        self.inputs = (column,)
+        self.fields = (pa.field("sketch", pa.binary()),)
+        self._lg_size = lg_size
+
+    def lift(self, rows: Rows) -> State:
+        sketches, out = library(), _nothing(rows.groups)
+        for group, values, counts in _distinct(rows, self.inputs[0]):
+            sketch = sketches.frequent_strings_sketch(self._lg_size)
+            # The order of updates decides what is forgotten: it must not be that of the rows.
+            deque(starmap(sketch.update, sorted(zip(map(str, values), counts, strict=True))), 0)
+            out[group] = sketch.serialize()
+        return [pa.array(out, pa.binary())]
+
+    def combine(self, state: State, groups: Groups) -> State:
+        sketches, out = library(), _nothing(groups)
+        for group, parts in _by_group(state, groups):
+            sketch = sketches.frequent_strings_sketch(self._lg_size)
+            deque(map(sketch.merge, map(sketches.frequent_strings_sketch.deserialize, sorted(parts))), 0)
+            out[group] = sketch.serialize()
+        return [pa.array(out, pa.binary())]
+
+
+def heavy_type(kind: pa.DataType) -> pa.DataType:
+    """What :func:`heavy` makes of values of this type."""
+    return pa.list_(pa.struct([("item", kind), ("count", pa.int64()), ("error", pa.int64())]))
+
+
+def heavy(state: State, limit: int, kind: pa.DataType) -> pa.Array:
+    """The values with the highest counts of each sketch, the highest first."""
+    sketches = library()
+    groups = len(state[0])
+    sizes, found = np.zeros(groups, dtype=np.int32), list[tuple[str, int, int]]()
+    for group, (part,) in _by_group(state, Groups(np.arange(groups), groups)):
+        sketch = sketches.frequent_strings_sketch.deserialize(part)
+        items = sketch.get_frequent_items(sketches.frequent_items_error_type.NO_FALSE_NEGATIVES)
+        items = sorted((-estimate, item, estimate - least) for item, estimate, least, _ in items)[:limit]
+        sizes[group] = len(items)
+        found += [(item, -count, error) for count, item, error in items]
+    text = pa.array([item for item, _, _ in found], pa.string())
+    values = from_keys(text.cast(pa.int64()).to_numpy(), kind) if has_keys(kind) else _emptied(text).cast(kind)
+    counts = [pa.array([row[place] for row in found], pa.int64()) for place in (1, 2)]
+    rows = pa.StructArray.from_arrays([values, *counts], names=["item", "count", "error"])
+    return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)), rows)
+
+
+def _distinct(rows: Rows, column: str) -> Iterator[tuple[int, list[Any], list[int]]]:
+    """Each group's distinct values, as the library takes them, and how often they occur."""
+    array, groups = rows.valid(column)
+    if len(array) == 0:
+        return
+    values = pa.array(sort_keys(array)) if has_keys(array.type) else array.cast(pa.string())
+    codes, size = key_codes([pa.array(groups.codes), values])
+    pairs = Groups(codes, size)
+    place = outermost(pairs, [], last=False)
+    place, counts = place[place >= 0], pairs.counts[pairs.counts > 0]
+    order = np.argsort(groups.codes[place], kind="stable")
+    place, counts = place[order], counts[order].tolist()
+    values = values.take(pa.array(place))
+    if pa.types.is_string(values.type):
+        values = pc.if_else(pc.equal(values, ""), _EMPTY, values)
+    listed, ends = values.to_pylist(), np.searchsorted(groups.codes[place], np.arange(groups.size + 1)).tolist()
+    for group in np.flatnonzero(np.diff(ends)).tolist():
+        mine = slice(ends[group], ends[group + 1])
+        yield group, listed[mine], counts[mine]
+
+
+def _by_group(state: State, groups: Groups) -> Iterator[tuple[int, list[bytes]]]:
+    """The sketches of each group that has any."""
+    array = state[0]
+    codes = groups.codes[valid_mask(array)]
+    order = np.argsort(codes, kind="stable")
+    parts = array.drop_null().take(pa.array(order)).to_pylist()
+    ends = np.searchsorted(codes[order], np.arange(groups.size + 1)).tolist()
+    for group in np.flatnonzero(np.diff(ends)).tolist():
+        yield group, parts[ends[group] : ends[group + 1]]
+
+
+def _nothing(groups: Groups) -> list[bytes | None]:
+    return [None] * groups.size
+
+
+def _emptied(text: pa.Array) -> pa.Array:
+    return pc.if_else(pc.equal(text, _EMPTY), "", text)
