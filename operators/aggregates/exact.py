@@ -40,12 +40,12 @@ class AggregateOverflowError(UpstreamError, OverflowError):
     """A result does not fit its type. As in Spark's ANSI mode it is an error, and never wraps."""
 
 
-def overflow(text: str, kind: pa.DataType, largest: str = "") -> NoReturn:
-    """Raise for a result that does not fit `kind`."""
+def overflow(text: str, kind: pa.DataType, largest: object) -> NoReturn:
+    """Raise for results of which the largest does not fit `kind`."""
     raise AggregateOverflowError(
-        f"{text} is {largest or 'a number'} that {kind} cannot hold",
+        f"{text} is {largest}, which {kind} cannot hold",
         expected=f"results within the range of {kind}",
-        hint="cast the column to a wider type first: DECIMAL(38, 0) for integers, DOUBLE if an approximate result will do",
+        hint="cast the column first: integers to DECIMAL(38, 0), decimals to fewer digits, or to DOUBLE if about will do",
     )
 
 

@@ -91,4 +91,4 @@ def _fitting(sums: pa.Array, kind: pa.DataType, text: str) -> pa.Array:
     try:
         return sums.cast(kind)
     except pa.ArrowInvalid:
-        exact.overflow(text, kind, str(max(sums.to_pylist(), key=abs)))
+        exact.overflow(text, kind, max(sums.to_pylist(), key=abs))
