@@ -52,7 +52,9 @@ _ROW = st.fixed_dictionaries(
         "x": _maybe(st.binary(max_size=3)),
         "b": _maybe(st.booleans()),
         "day": _maybe(st.dates()),
-        "at": _maybe(st.datetimes(datetime.datetime(1800, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(UTC))),
+        "at": _maybe(
+            st.datetimes(datetime.datetime(1800, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(UTC))
+        ),
         "time": st.integers(0, 4),
     }
 )

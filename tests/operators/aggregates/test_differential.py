@@ -60,10 +60,10 @@ def test_a_window_that_slides_a_thousand_panes_does_not_drift():
     data = generator.normal(1000.0, 0.001, (panes, per_pane))
     data[::2] *= 1e6  # what was in the window before is much larger than what is left
     data[-3 * width :] = generator.normal(1000.0, 0.001, (3 * width, per_pane))
-    aggregates = Aggregates.of({"sum": sum_("v"), "avg": avg("v"), "sd": stddev_samp("v")}, pa.schema({"v": pa.float64()}))
-    states = [
-        aggregates.lift(pa.table({"v": pane}), np.zeros(per_pane, dtype=np.int64), 1) for pane in data
-    ]
+    aggregates = Aggregates.of(
+        {"sum": sum_("v"), "avg": avg("v"), "sd": stddev_samp("v")}, pa.schema({"v": pa.float64()})
+    )
+    states = [aggregates.lift(pa.table({"v": pane}), np.zeros(per_pane, dtype=np.int64), 1) for pane in data]
     window = aggregates.empty(1)
     for number, state in enumerate(states):
         window = aggregates.combine(pa.concat_tables([window, state]), np.zeros(2, dtype=np.int64), 1)
@@ -81,7 +81,9 @@ def test_nan_and_infinities_leave_with_their_rows():
     aggregates = Aggregates.of({"sum": sum_("v"), "avg": avg("v"), "var": var_pop("v")}, pa.schema({"v": pa.float64()}))
 
     def state(*numbers):
-        return aggregates.lift(pa.table({"v": pa.array(numbers, pa.float64())}), np.zeros(len(numbers), dtype=np.int64), 1)
+        return aggregates.lift(
+            pa.table({"v": pa.array(numbers, pa.float64())}), np.zeros(len(numbers), dtype=np.int64), 1
+        )
 
     def together(*states):
         return aggregates.combine(pa.concat_tables(states), np.zeros(len(states), dtype=np.int64), 1)
@@ -96,7 +98,9 @@ def test_nan_and_infinities_leave_with_their_rows():
     assert math.isnan(sums(without_nan)[0])  # inf - inf
     without_minus = aggregates.retract(without_nan, minus)
     assert sums(without_minus) == [math.inf]
-    assert aggregates.lower(aggregates.retract(without_minus, plus)).to_pylist() == [{"sum": 3.0, "avg": 1.5, "var": 0.25}]
+    assert aggregates.lower(aggregates.retract(without_minus, plus)).to_pylist() == [
+        {"sum": 3.0, "avg": 1.5, "var": 0.25}
+    ]
     assert sums(aggregates.retract(without_nan, plus)) == [-math.inf]
 
 

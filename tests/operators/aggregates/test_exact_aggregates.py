@@ -154,7 +154,8 @@ def test_first_and_collect_take_nested_values(kind):
     value = [1, 2] if pa.types.is_list(kind) else {"a": "x"}
     rows = pa.table({"v": pa.array([None, value, value], kind), "time": [1, 2, 3]})
     aggregates = Aggregates.of(
-        {"f": first("v", "time", ignore_nulls=True), "l": last("v", "time"), "c": collect("v", "time", limit=9)}, rows.schema
+        {"f": first("v", "time", ignore_nulls=True), "l": last("v", "time"), "c": collect("v", "time", limit=9)},
+        rows.schema,
     )
     half = aggregates.lift(rows, np.array([0, 0, 0]), 1)
     both = aggregates.combine(pa.concat_tables([half, aggregates.empty(1)]), np.array([0, 0]), 1)

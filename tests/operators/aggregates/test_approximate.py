@@ -1,0 +1,233 @@
+"""Sketches are as accurate as they say, and the same rows give the same result."""
+
+import datetime
+import math
+from collections import Counter
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import EnvironmentMissingError, OptionError, SchemaError
+from upstream.operators.aggregates import sketches
+from upstream.operators.aggregates.algebra import Aggregates
+from upstream.operators.aggregates.approximate import approx_count_distinct, heavy_hitters, median, quantile
+
+from .oracle import SCHEMA, grouped_rows, in_pieces, spark_order, values
+
+GROUPS = 5
+PROBABILITIES = [0.0, 0.01, 0.25, 0.5, 0.9, 0.99, 1.0]
+
+
+def pieces_of(aggregates, column, codes, groups, pieces, generator):
+    """Rows shuffled and dealt out to pieces; the states combined in one step."""
+    order = generator.permutation(len(column))
+    parts = np.array_split(order, pieces)
+    states = [aggregates.lift(pa.table({"v": column.take(pa.array(part))}), codes[part], groups) for part in parts]
+    return aggregates.combine(pa.concat_tables(states), np.tile(np.arange(groups), pieces), groups)
+
+
+@given(grouped_rows(), st.data())
+def test_few_values_are_exact(grouped, data):
+    names = ["i", "small", "d", "wide", "f", "s", "b", "day", "at"]
+    ordered = [name for name in names if name not in ("wide", "s")]
+    asked = {f"distinct {name}": approx_count_distinct(name) for name in names}
+    asked |= {f"heavy {name}": heavy_hitters(name, limit=3) for name in names}
+    asked |= {f"{p} {name}": quantile(name, p) for name in ordered for p in PROBABILITIES}
+    aggregates = Aggregates.of(asked, SCHEMA)
+    pieces = data.draw(st.lists(st.integers(0, 3), min_size=len(grouped), max_size=len(grouped)))
+    state = in_pieces(aggregates, grouped, GROUPS, pieces, data.draw(st.randoms(use_true_random=False)))
+    result = aggregates.lower(state)
+    for group, found in enumerate(result.to_pylist()):
+        for name in names:
+            mine = [0.0 if value == 0 and name == "f" else value for value in values(grouped, group, name)]
+            counts = Counter("NaN" if value != value else value for value in mine)
+            assert found[f"distinct {name}"] == len(counts)
+            items = [
+                ("NaN" if row["item"] != row["item"] else row["item"], row["count"]) for row in found[f"heavy {name}"]
+            ]
+            assert len(items) == min(3, len(counts))
+            assert all(counts[item] == count for item, count in items)
+            assert sorted(count for _, count in items) == sorted(counts.values())[-3:]
+            assert all(row["error"] == 0 for row in found[f"heavy {name}"])
+        for name in ordered:
+            mine = sorted(values(grouped, group, name), key=spark_order)
+            for p in PROBABILITIES:
+                value = mine[max(1, math.ceil(p * len(mine))) - 1] if mine else None
+                assert found[f"{p} {name}"] == value or (value != value and math.isnan(found[f"{p} {name}"]))
+
+
+NUMBERS = {
+    "uniform": lambda generator, n: generator.random(n),
+    "sorted": lambda generator, n: np.sort(generator.random(n)),
+    "heavy tail": lambda generator, n: np.exp(8 * generator.normal(size=n)),
+    "few values": lambda generator, n: generator.integers(0, 5, n).astype(float),
+    "two far apart": lambda generator, n: np.where(generator.random(n) < 0.5, 0, 1e9) + generator.normal(size=n),
+}
+
+
+@pytest.mark.parametrize("shape", NUMBERS)
+@pytest.mark.parametrize(("error", "pieces"), [(0.01, 1), (0.01, 200), (0.05, 40)])
+def test_quantiles_are_within_their_error(shape, error, pieces):
+    generator = np.random.default_rng(11)
+    rows, groups = 100_000, 3
+    numbers = NUMBERS[shape](generator, rows)
+    codes = np.arange(rows) % 10 % groups
+    aggregates = Aggregates.of(
+        {str(p): quantile("v", p, error=error) for p in PROBABILITIES}, pa.schema({"v": pa.float64()})
+    )
+    state = pieces_of(aggregates, pa.array(numbers), codes, groups, pieces, generator)
+    found = aggregates.lower(state).to_pylist()
+    for group in range(groups):
+        mine = np.sort(numbers[codes == group])
+        for p in PROBABILITIES:
+            low, high = (np.searchsorted(mine, found[group][str(p)], side) / len(mine) for side in ("left", "right"))
+            assert low - error <= p <= high + error, f"{p} is between {low} and {high}"
+    kept = np.array([len(kept) for kept in state.column(0).to_pylist()])
+    assert kept.max() < 6 * 2.3 / error  # it is a sketch, and does not keep its rows
+
+
+def test_a_sketch_stands_for_each_of_its_rows():
+    generator = np.random.default_rng(2)
+    aggregates = Aggregates.of({"m": median("v", error=0.1)}, pa.schema({"v": pa.int64()}))
+    codes = generator.integers(0, 4, 20_001)
+    state = pieces_of(aggregates, pa.array(generator.integers(0, 10**6, 20_001)), codes, 4, 17, generator)
+    weights = [sum(2**level for level in levels) for levels in state.column(1).to_pylist()]
+    assert weights == np.bincount(codes).tolist()
+
+
+def test_the_same_pieces_give_the_same_states_in_whatever_order_they_come():
+    generator = np.random.default_rng(4)
+    numbers = generator.zipf(1.2, 60_000) % 10**9
+    asked = {"d": approx_count_distinct("v"), "q": median("v", error=0.05), "h": heavy_hitters("v", error=0.05)}
+    aggregates = Aggregates.of(asked, pa.schema({"v": pa.int64()}))
+    parts = np.array_split(numbers, 12)
+
+    def run(seed):
+        shuffled = np.random.default_rng(seed)
+        states = []
+        for part in parts:
+            mine = shuffled.permutation(part)
+            states.append(aggregates.lift(pa.table({"v": mine}), np.zeros(len(mine), dtype=np.int64), 1))
+        order = shuffled.permutation(len(states))
+        return aggregates.combine(
+            pa.concat_tables([states[place] for place in order]), np.zeros(len(parts), dtype=np.int64), 1
+        )
+
+    one, two = run(1), run(2)
+    assert aggregates.lower(one).equals(aggregates.lower(two))
+    for name in one.column_names:
+        if not name.startswith("hll"):  # a sketch holds what it has seen in some order of its own
+            assert one.column(name).equals(two.column(name)), name
+
+
+def test_distinct_counts_do_not_depend_on_how_rows_are_divided():
+    generator = np.random.default_rng(6)
+    codes = np.repeat(np.arange(4), [100, 2_000, 20_000, 100_000])
+    numbers = pa.array(generator.integers(0, 50_000, len(codes)))
+    aggregates = Aggregates.of({"n": approx_count_distinct("v", error=0.02)}, pa.schema({"v": pa.int64()}))
+    results = [
+        aggregates.lower(pieces_of(aggregates, numbers, codes, 4, pieces, generator)).column("n").to_pylist()
+        for pieces in (1, 3, 40)
+    ]
+    assert results[0] == results[1] == results[2]
+    for group, found in enumerate(results[0]):
+        true = len(set(numbers.filter(pa.array(codes == group)).to_pylist()))
+        assert abs(found - true) <= 3 * 0.02 * true
+
+
+def test_heavy_hitters_keep_their_promise():
+    generator = np.random.default_rng(8)
+    error, rows = 0.02, 100_000
+    # The frequent ones are spread among values that occur once, which is hardest.
+    numbers = np.where(
+        generator.random(rows) < 0.5, generator.integers(10, rows, rows) * 7, generator.zipf(1.5, rows) % 10
+    )
+    aggregates = Aggregates.of({"h": heavy_hitters("v", limit=1000, error=error)}, pa.schema({"v": pa.int64()}))
+    for pieces in (1, 25):
+        state = pieces_of(aggregates, pa.array(numbers), np.zeros(rows, dtype=np.int64), 1, pieces, generator)
+        found = aggregates.lower(state).column("h")[0].as_py()
+        true = Counter(numbers.tolist())
+        for row in found:
+            assert row["count"] - row["error"] <= true[row["item"]] <= row["count"]
+            assert row["error"] <= error * rows
+        missed = {value for value, count in true.items() if count > error * rows} - {row["item"] for row in found}
+        assert missed == set()
+        assert [row["count"] for row in found] == sorted((row["count"] for row in found), reverse=True)
+
+
+def test_types_survive_and_the_empty_string_counts():
+    day, at = datetime.date(2024, 2, 29), datetime.datetime(1969, 12, 31, 23, tzinfo=datetime.timezone.utc)
+    columns = {
+        "day": pa.array([day, day]),
+        "at": pa.array([at, at], pa.timestamp("us", "UTC")),
+        "d": pa.array([Decimal("-1.50")] * 2, pa.decimal128(10, 2)),
+        "wide": pa.array([Decimal("-1.5")] * 2, pa.decimal128(30, 1)),
+        "f": pa.array([-0.1, -0.1], pa.float32()),
+        "s": ["", ""],
+        "b": [True, True],
+    }
+    rows = pa.table(columns)
+    asked = {name: heavy_hitters(name) for name in columns} | {
+        f"n {name}": approx_count_distinct(name) for name in columns
+    }
+    asked |= {f"q {name}": median(name) for name in columns if name not in ("wide", "s")}
+    aggregates = Aggregates.of(asked, rows.schema)
+    result = aggregates.lower(aggregates.lift(rows, np.zeros(2, dtype=np.int64), 1))
+    assert result.schema == aggregates.result_schema
+    for name in columns:
+        value = rows.column(name)[0].as_py()
+        assert result.column(name)[0].as_py() == [{"item": value, "count": 2, "error": 0}]
+        assert result.column(f"n {name}")[0].as_py() == 1
+        if f"q {name}" in asked:
+            assert result.column(f"q {name}")[0].as_py() == value
+
+
+def test_groups_without_values():
+    schema = pa.schema({"v": pa.int64()})
+    aggregates = Aggregates.of({"d": approx_count_distinct("v"), "q": median("v"), "h": heavy_hitters("v")}, schema)
+    nothing = {"d": 0, "q": None, "h": []}
+    nulls = pa.table({"v": pa.nulls(3, pa.int64())})
+    assert aggregates.lower(aggregates.lift(nulls, np.array([0, 0, 2]), 3)).to_pylist() == [nothing] * 3
+    assert aggregates.lower(aggregates.empty(1)).to_pylist() == [nothing]
+    assert not aggregates.differential
+
+
+def test_quantiles_of_one_column_share_their_sketch():
+    aggregates = Aggregates.of(
+        {"a": median("v"), "b": quantile("v", 0.99), "c": quantile("v", 0.9, error=0.05)}, pa.schema({"v": pa.int64()})
+    )
+    assert len(aggregates.state_schema) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: approx_count_distinct("v", error=1e-6), "error of approx_count_distinct"),
+        (lambda: approx_count_distinct("v", error=0), "error of approx_count_distinct"),
+        (lambda: heavy_hitters("v", error=-1), "error of heavy_hitters"),
+        (lambda: heavy_hitters("v", limit=0), "limit of heavy_hitters"),
+        (lambda: quantile("v", 1.1), "no probability"),
+        (lambda: quantile("v", 0.5, error=0.5), "error of quantile"),
+    ],
+)
+def test_accuracies_that_do_not_exist_are_refused(make, message):
+    with pytest.raises(OptionError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("asked", [approx_count_distinct("v"), heavy_hitters("v"), median("v")])
+def test_types_that_do_not_fit_are_refused(asked):
+    with pytest.raises(SchemaError):
+        Aggregates.of({"a": asked}, pa.schema({"v": pa.binary()}))
+
+
+def test_without_the_library_it_is_said_at_once(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "datasketches", None)
+    with pytest.raises(EnvironmentMissingError, match=r"pyspark-upstream\[sketches\]"):
+        Aggregates.of({"a": approx_count_distinct("v")}, pa.schema({"v": pa.int64()}))
+    assert sketches.sketchable(pa.int64())
+    Aggregates.of({"a": median("v")}, pa.schema({"v": pa.int64()}))  # ours
