@@ -23,8 +23,8 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
     column : str
         Integers, decimals, floats, strings, booleans, dates or timestamps.
     error : float
-        The relative standard deviation: two of three results are within it, 95 % within twice as much. A group takes (1.04 / error)^2
-        bytes at most, rounded up to a power of two: 4 kB for 0.02. Groups of up to some 300 values are exact.
+        The relative standard deviation: two of three results are within it, 95 % within twice as much. A group takes up to (1.04 / error)^2
+        bytes, rounded up to a power of two: 4 kB for 0.02; and is exact while it has less than a tenth as many values.
     """
     text = f"approx_count_distinct({column})"
     lg_k = _power(1.04**2 / error**2 if error > 0 else math.inf, text, error, 7, 21, "0.001 to 0.09")
@@ -75,8 +75,9 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
     probability : float
         From 0 to 1.
     error : float
-        Of the rank: with 99 % probability the result is the quantile of a probability no further than this away. 0.01 takes about 1,100 values a group,
-        9 bytes each; groups of fewer values are exact. All quantiles of a column with one `error` share their state.
+        Of the rank: with 99 % probability the result is the quantile of a probability no further than this away. A group takes up to some
+        8 / `error` values of 9 bytes, 7 kB for 0.01, and is exact while it has no more than 2.6 / `error`. All quantiles of a column with one
+        `error` share their state.
     """
     text = f"quantile({column}, {probability:g})"
     if not 0 <= probability <= 1:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import EnvironmentMissingError, OptionError, SchemaError
-from upstream.operators.aggregates import sketches
+from upstream.operators.aggregates import quantiles, sketches
 from upstream.operators.aggregates.algebra import Aggregates
 from upstream.operators.aggregates.approximate import approx_count_distinct, heavy_hitters, median, quantile
 
@@ -97,6 +97,15 @@ def test_a_sketch_stands_for_each_of_its_rows():
     state = pieces_of(aggregates, pa.array(generator.integers(0, 10**6, 20_001)), codes, 4, 17, generator)
     weights = [sum(2**level for level in levels) for levels in state.column(1).to_pylist()]
     assert weights == np.bincount(codes).tolist()
+
+
+def test_coins_fall_both_ways_at_each_level_and_always_in_the_same_way():
+    values = np.random.default_rng(1).integers(0, 2**63, 10_000).view(np.uint64)
+    for level in range(20):
+        coins = quantiles._coins(values, np.full(len(values), level))
+        assert set(coins.tolist()) == {0, 1}
+        assert abs(coins.mean() - 0.5) < 0.02
+        assert np.array_equal(coins, quantiles._coins(values.copy(), np.full(len(values), level)))
 
 
 def test_the_same_pieces_give_the_same_states_in_whatever_order_they_come():

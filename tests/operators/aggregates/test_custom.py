@@ -74,13 +74,13 @@ def test_without_retract_it_is_not_differential():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lift": lambda arrays, groups: {"bit": pa.array([0] * groups.size)}}, r"lift of checksum.*\['bit'\]"),
+        ({"lift": lambda _, groups: {"bit": pa.array([0] * groups.size)}}, r"lift of checksum.*\['bit'\]"),
         (
-            {"lift": lambda arrays, groups: {"bits": pa.array([0])}},
+            {"lift": lambda *_: {"bits": pa.array([0])}},
             "bits, which lift .* has 1 values.*2, one per group",
         ),
-        ({"lift": lambda arrays, groups: {"bits": pa.array(["x"] * groups.size)}}, "is string.*int64"),
-        ({"lower": lambda state: pa.array([])}, "what lower of checksum"),
+        ({"lift": lambda _, groups: {"bits": pa.array(["x"] * groups.size)}}, "is string.*int64"),
+        ({"lower": lambda _: pa.array([])}, "what lower of checksum"),
     ],
 )
 def test_functions_that_return_something_else_are_told_so(changes, message):
