@@ -46,7 +46,10 @@ class Count(Part):
         return [_added(state[0], groups)]
 
     def retract(self, state: State, other: State) -> State:
-        return [_less(state[0], other[0])]
+        left = _less(state[0], other[0])
+        if (left.to_numpy() < 0).any():
+            raise ValueError(f"{self.key}: the state that is retracted has rows that the other has not")
+        return [left]
 
 
 class ExactSum(Part):

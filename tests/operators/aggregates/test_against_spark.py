@@ -33,7 +33,7 @@ ROWS = """
              WHEN id % 11 = 0 THEN NULL WHEN id % 13 = 0 THEN double('-0.0') ELSE sin(id) END AS f,
         IF(id % 9 = 0, NULL, substr('aZéb😀', CAST(id % 5 AS INT) + 1, 2)) AS s,
         id % 3 = 0 AS b, date_add(DATE'1969-12-01', CAST(id * 31 % 97 AS INT)) AS day,
-        timestamp_micros(id * 7919 % 10007 - 5000) AS at, CAST(IF(id % 4 = 0, NULL, id) AS BINARY) AS x
+        timestamp_micros(id * 7919 % 10007 - 5000) AS at, CAST(IF(id % 4 = 0, NULL, CAST(id AS STRING)) AS BINARY) AS x
     FROM range(400)
     WHERE id % 7 <> 6 OR id = 6
 """

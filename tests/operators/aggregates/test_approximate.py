@@ -8,7 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upstream.conf.errors import EnvironmentMissingError, OptionError, SchemaError
@@ -30,6 +30,7 @@ def pieces_of(aggregates, column, codes, groups, pieces, generator):
     return aggregates.combine(pa.concat_tables(states), np.tile(np.arange(groups), pieces), groups)
 
 
+@settings(max_examples=40)
 @given(grouped_rows(), st.data())
 def test_few_values_are_exact(grouped, data):
     names = ["i", "small", "d", "wide", "f", "s", "b", "day", "at"]

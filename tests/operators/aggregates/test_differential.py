@@ -162,3 +162,10 @@ def test_what_cannot_be_retracted_says_so(asked):
     state = aggregates.empty(1)
     with pytest.raises(OptionError, match=r"(max|first)@1.*cannot be retracted"):
         aggregates.retract(state, state)
+
+
+def test_more_than_there_is_cannot_be_retracted():
+    aggregates = Aggregates.of({"n": count()}, SCHEMA)
+    state = aggregates.lift(pa.Table.from_pylist([{"i": 1}], SCHEMA), np.zeros(1, dtype=np.int64), 2)
+    with pytest.raises(ValueError, match="has rows that the other has not"):
+        aggregates.retract(aggregates.empty(2), state)
