@@ -74,7 +74,12 @@ class Aggregates:
         parts: dict[str, Part] = {}
         for plan in plans.values():
             for part in plan.parts:
-                parts.setdefault(part.key, part)
+                kept = parts.setdefault(part.key, part)
+                if (kept.inputs, kept.fields) != (part.inputs, part.fields):
+                    raise OptionError(
+                        f"two aggregates keep different things as {part.key}",
+                        expected="names of columns and aggregates that tell them apart",
+                    )
         self._parts = tuple(parts.values())
         self.inputs = tuple(dict.fromkeys(name for part in self._parts for name in part.inputs))
         self.state_schema = pa.schema(
@@ -97,7 +102,7 @@ class Aggregates:
         Raises
         ------
         OptionError
-            There is none.
+            There is none, or two of the user's own have one name but different states.
         SchemaError
             A column does not exist, or has a type that an aggregate cannot take.
         """

@@ -123,7 +123,7 @@ class CustomPart(Part):
         combine: Combine,
         retract: Retract | None,
     ) -> None:
-        self.key = f"{name}@{version}({', '.join(columns)})"
+        self.key = f"custom {name}@{version}({', '.join(columns)})"
         self.inputs = columns
         self.fields = tuple(pa.field(field, kind) for field, kind in state.items())
         self.differential = retract is not None

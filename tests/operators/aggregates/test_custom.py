@@ -58,8 +58,8 @@ def test_it_is_lifted_combined_and_lowered(grouped, data):
 def test_its_state_is_named_by_its_name_and_version_and_shared():
     asked = {"x": checksum(), "twice": checksum(lower=lambda state: pa.array(state["bits"].to_numpy() * 2))}
     aggregates = Aggregates.of(asked, SCHEMA)
-    assert aggregates.state_schema.names == ["checksum@1(i, small).bits"]
-    assert Aggregates.of({"x": checksum(version=2)}, SCHEMA).state_schema.names == ["checksum@2(i, small).bits"]
+    assert aggregates.state_schema.names == ["custom checksum@1(i, small).bits"]
+    assert Aggregates.of({"x": checksum(version=2)}, SCHEMA).state_schema.names == ["custom checksum@2(i, small).bits"]
     rows = pa.Table.from_pylist([{"i": 6, "small": 3}], SCHEMA)
     assert aggregates.lower(aggregates.lift(rows, np.array([0]), 1)).to_pylist() == [{"x": 5, "twice": 10}]
 
@@ -74,19 +74,24 @@ def test_without_retract_it_is_not_differential():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lift": lambda _, groups: {"bit": pa.array([0] * groups.size)}}, r"lift of checksum.*\['bit'\]"),
+        ({"lift": lambda _, groups: {"bit": pa.array([0] * groups.size)}}, r"lift of custom checksum.*\['bit'\]"),
         (
             {"lift": lambda *_: {"bits": pa.array([0])}},
             "bits, which lift .* has 1 values.*2, one per group",
         ),
         ({"lift": lambda _, groups: {"bits": pa.array(["x"] * groups.size)}}, "is string.*int64"),
-        ({"lower": lambda _: pa.array([])}, "what lower of checksum"),
+        ({"lower": lambda _: pa.array([])}, "what lower of custom checksum"),
     ],
 )
 def test_functions_that_return_something_else_are_told_so(changes, message):
     aggregates = Aggregates.of({"x": checksum(**changes)}, SCHEMA)
     with pytest.raises(SchemaError, match=message):
         aggregates.lower(aggregates.lift(SCHEMA.empty_table(), np.empty(0, dtype=np.int64), 2))
+
+
+def test_two_states_of_one_name_are_refused():
+    with pytest.raises(OptionError, match="two aggregates keep different things as custom checksum@1"):
+        Aggregates.of({"x": checksum(), "y": checksum(state={"bit": pa.int64()})}, SCHEMA)
 
 
 def test_a_column_that_does_not_exist_is_refused():
