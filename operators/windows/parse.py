@@ -129,7 +129,7 @@ def _duration(name: str, text: object) -> int:
         )
     try:
         duration_us = parse_duration_us(text)
-    except (ValueError, OverflowError) as error:
+    except ValueError as error:
         _not_a_duration(name, text, error)
     if duration_us <= 0:
         raise OptionError(f"{name} is {text!r}", expected="at least 1 microsecond")
