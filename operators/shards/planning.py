@@ -85,7 +85,9 @@ class Planner:
             cost = cost.seen(delivered, (now_us - start["now_us"]) / 1e6, self._flowing(start["now_us"], now_us))
         budget = self.budget
         if self.auto and budget is not None:
-            budget = auto_budget(cost, start["budget"] or budget, waiting, self.duration_s)
+            # Keys whose rows were shed are stale, too, though nothing of them waits.
+            stale = max(waiting, sum(report.used for report in reports))
+            budget = auto_budget(cost, start["budget"] or budget, stale, self.duration_s)
         places: list[list[list[int]]] = [[] for _ in range(self.shards)]
         for report in reports:
             places[report.shard] = report.places

@@ -140,3 +140,15 @@ def test_shedding_admits_what_the_next_batch_can_take(waiting, arrived, drop):
     reports = [report(0, waiting, 5_000_000, arrived=arrived)]
     planner = Planner((0,), lambda: reports, list, 10)
     assert planner.plan(planner.initial(), 6_000_000)["drop"] == pytest.approx(drop)
+
+
+def test_keys_whose_rows_were_shed_count_for_the_budget():
+    def budget(used):
+        reports = [report(0, 100, 6_000_000, delivered=100, used=used)]
+        start = {**planner.initial(), "now_us": 6_000_000, "budget": 100}
+        planner.reports = lambda: reports
+        return planner.plan(start, 7_000_000)["budget"]
+
+    planner = Planner((0,), list, lambda: [Served(100, 6_500_000, 6_600_000)], 100, auto=True)
+    assert budget(100) == 100
+    assert budget(20_000) == 200  # twice the last one at most
