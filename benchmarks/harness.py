@@ -22,7 +22,19 @@ import pyarrow as pa
 from .environments import CACHE
 from .memory import PeakMemory
 
-__all__ = ["Measured", "Report", "Run", "arguments", "assert_equal", "cores", "machine", "run", "say", "told"]
+__all__ = [
+    "Measured",
+    "Report",
+    "Run",
+    "arguments",
+    "assert_equal",
+    "cores",
+    "environment",
+    "machine",
+    "run",
+    "say",
+    "told",
+]
 
 ROOT = Path(__file__).parent.parent
 _MARK = "BENCH "
@@ -185,6 +197,11 @@ def machine() -> dict[str, Any]:
     return {"cores": cores(), "memory_gb": round(memory, 1), "system": platform.platform(), "versions": versions}
 
 
+def environment() -> dict[str, str]:
+    """The caller's, with the benchmarks on Python's path. What the path names stays: the package may be there, and not installed."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+
+
 def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: str) -> Run:
     """Run a process in a session of its own; its time, its memory, and what it said.
 
@@ -196,9 +213,6 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: st
     logs = CACHE / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     path = logs / f"{log}.log"
-    # What the caller's path names stays: the package may be there, and not installed.
-    path_given = os.environ.get("PYTHONPATH")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), path_given))), **(env or {})}
     with path.open("w") as errors:
         began = time.perf_counter()
         process = subprocess.Popen(
@@ -206,7 +220,7 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: st
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=environment,
+            env={**environment(), **(env or {})},
             start_new_session=True,
             cwd=CACHE,
         )

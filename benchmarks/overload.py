@@ -16,6 +16,7 @@ from typing import Any
 from .environments import CACHE
 from .harness import arguments, cores, machine, run
 from .outside import Seen, began_us, seen
+from .shapes import pyplot
 
 ENGINES = ("append", "deduplicate", "fifo", "in-place", "linecutting", "auto", "shed")
 COST_S = 0.0005
@@ -55,6 +56,28 @@ def feed_of(setting: Setting, capacity: float) -> dict[str, str]:
     }
 
 
+def job_of(engine: str, setting: Setting, capacity: float, home: Path, seconds: float) -> dict[str, Any]:
+    """What an engine is told to do, in a folder of its own."""
+    return {
+        "engine": engine,
+        "feed": feed_of(setting, capacity),
+        "cores": cores(),
+        "cost": COST_S,
+        "capacity": capacity,
+        "seconds": seconds,
+        "table": str(home / "table"),
+        "checkpoint": str(home / "checkpoint"),
+    }
+
+
+def capacity_of(given: float | None) -> float:
+    """Rows per second of the map alone, measured unless given."""
+    if given is not None:
+        return given
+    told = run(job_command({"engine": "capacity", "cores": cores(), "cost": COST_S}), log="overload-capacity").said
+    return float(told["rows_per_second"])
+
+
 def own_bounds(table: Path, checkpoint: Path, seconds: float) -> tuple[float, float] | None:
     """Between what the table's own commits say that the mean was; None if they say nothing."""
     from upstream.sink.run import run_figures
@@ -74,20 +97,9 @@ def measure(
     home = CACHE / "overload" / f"{engine}-{setting.load:g}-{setting.skew:g}"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    feed = feed_of(setting, capacity)
-    job = {
-        "engine": engine,
-        "feed": feed,
-        "cores": cores(),
-        "cost": COST_S,
-        "capacity": capacity,
-        "seconds": WARM_S + seconds + 5,
-        "table": str(home / "table"),
-        "checkpoint": str(home / "checkpoint"),
-    }
-    done = run(job_command(job), log=f"overload-{engine}")
+    done = run(job_command(job_of(engine, setting, capacity, home, WARM_S + seconds + 5)), log=f"overload-{engine}")
     table, checkpoint = home / "table", home / "checkpoint"
-    looked_at = seen(table, checkpoint, feed, WARM_S, WARM_S + seconds)
+    looked_at = seen(table, checkpoint, feed_of(setting, capacity), WARM_S, WARM_S + seconds)
     return looked_at, own_bounds(table, checkpoint, seconds), done.peak_mb
 
 
@@ -128,10 +140,7 @@ def measured(given: Any) -> list[dict[str, Any]]:
         points += [Setting(5, float(skew)) for skew in (given.skews or "").split(",") if skew]
     about = machine()
     print(json.dumps(about))
-    capacity = given.capacity
-    if capacity is None:
-        told = run(job_command({"engine": "capacity", "cores": cores(), "cost": COST_S}), log="overload-capacity").said
-        capacity = float(told["rows_per_second"])
+    capacity = capacity_of(given.capacity)
     print(f"capacity: the map alone does {capacity:,.0f} rows/s on {cores()} cores", flush=True)
     rows: list[dict[str, Any]] = []
     for point in points:
@@ -187,10 +196,7 @@ def verdict(what: str, ratio: float, most: float) -> None:
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     """Mean staleness over load, one line an engine."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")
     for engine in dict.fromkeys(row["engine"] for row in rows):

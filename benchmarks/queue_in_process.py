@@ -16,7 +16,7 @@ from upstream.frames.system import SYSTEM, system_array, system_field
 from upstream.operators.budget import allot
 from upstream.operators.queue.cells import Updates
 from upstream.operators.queue.keys import HashedKeys, key_numbers
-from upstream.operators.queue.queue import Policy, UpdateQueue
+from upstream.operators.queue.queue import ONE_PER_KEY, Policy, UpdateQueue
 from upstream.operators.shards.messages import Control, ShardPlan
 from upstream.operators.shards.pack import pack
 from upstream.operators.shards.queue_shard import QueueShard
@@ -91,7 +91,7 @@ class Shards:
 
     def batch(self, rows: pa.Table, now_us: int, budget: int) -> list[pa.Table]:
         """One batch of all shards, one after the other, with a budget as the planner divides it; what they gave."""
-        coalesce = self.plan.policy in ("fifo", "in-place")
+        coalesce = self.plan.policy in ONE_PER_KEY
         frames: dict[int, list[bytes]] = {}
         for packed in pack(["key"], range(SHARDS), "ms", coalesce)(iter(rows.to_batches(max_chunksize=10_000))):
             for shard, frame in zip(packed.column("slot").to_pylist(), packed.column("frame").to_pylist(), strict=True):

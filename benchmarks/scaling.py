@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .shapes import pyplot
+
 __all__ = ["plot_scaling"]
 
 
@@ -19,10 +21,7 @@ def plot_scaling(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     path
         A PNG or SVG file.
     """
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     by_rows = sorted((row["size"], row["seconds"]) for row in rows if row["work"].endswith("as rows grow"))

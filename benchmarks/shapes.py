@@ -5,10 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .simulator import Estimate
 
-__all__ = ["Curve", "Figure", "Panel"]
+__all__ = ["Curve", "Figure", "Panel", "pyplot"]
+
+
+def pyplot() -> Any:
+    """Matplotlib without a screen, drawing the same bytes for the same numbers."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "upstream"
+    mpl.rcParams["svg.fonttype"] = "none"  # text as text: small files, and readable to machines
+    import matplotlib.pyplot as plt
+
+    return plt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,13 +70,7 @@ class Figure:
 
     def draw(self, path: Path) -> None:
         """Write an SVG (the same bytes for the same numbers) or a PNG."""
-        import matplotlib as mpl
-
-        mpl.use("Agg")
-        mpl.rcParams["svg.hashsalt"] = "upstream"
-        mpl.rcParams["svg.fonttype"] = "none"  # text as text: small files, and readable to machines
-        import matplotlib.pyplot as plt
-
+        plt = pyplot()
         n = len(self.panels)
         figure, axes = plt.subplots(1, n, figsize=(0.6 + 4.2 * n, 3.6), layout="constrained", squeeze=False)
         for panel, axis in zip(self.panels, axes[0], strict=True):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -19,9 +18,9 @@ from upstream.frames.reports import read_reports, reports_folder
 from upstream.sink.summary import read_summaries
 
 from .environments import CACHE
-from .harness import ROOT, arguments, cores, machine, run
+from .harness import arguments, environment, machine
 from .memory import PeakMemory
-from .overload import COST_S, Setting, feed_of, job_command
+from .overload import Setting, capacity_of, job_command, job_of
 
 # What may not grow, as printed and as a column of the JSON.
 _FLAT = ("peak_mb", "checkpoint_mb", "slots", "batch_s", "staleness_s")
@@ -37,10 +36,7 @@ def main() -> None:
     given = parser.parse_args()
     minutes = 4.0 if given.quick else given.minutes
     print(json.dumps(machine()))
-    capacity = given.capacity
-    if capacity is None:
-        told = run(job_command({"engine": "capacity", "cores": cores(), "cost": COST_S}), log="soak-capacity").said
-        capacity = float(told["rows_per_second"])
+    capacity = capacity_of(given.capacity)
     print(f"{given.engine} at {given.load:g} x {capacity:,.0f} rows/s for {minutes:g} minutes")
     rows = soak(given, minutes, capacity)
     if given.json:
@@ -53,22 +49,12 @@ def soak(given: argparse.Namespace, minutes: float, capacity: float) -> list[dic
     home = CACHE / "soak"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
-    job = {
-        "engine": given.engine,
-        "feed": feed_of(Setting(given.load, 0.5), capacity),
-        "cores": cores(),
-        "cost": COST_S,
-        "capacity": capacity,
-        "seconds": minutes * 60,
-        "table": str(home / "table"),
-        "checkpoint": str(home / "checkpoint"),
-    }
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    job = job_of(given.engine, Setting(given.load, 0.5), capacity, home, minutes * 60)
     rows: list[dict[str, Any]] = []
     print("  minute  waiting   slots  peak MB  checkpoint MB  batch s  staleness s  commits")
     with (home / "log").open("w") as log:
         process = subprocess.Popen(
-            job_command(job), stdout=log, stderr=log, env=environment, start_new_session=True, cwd=CACHE
+            job_command(job), stdout=log, stderr=log, env=environment(), start_new_session=True, cwd=CACHE
         )
         seen = -1
         with PeakMemory(process.pid) as memory:

@@ -19,6 +19,8 @@ from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindow
 from upstream.operators.windows.parse import window_by_time
 from upstream.operators.windows.rows import ranks
 
+from .shapes import pyplot
+
 __all__ = ["PICTURES", "Bar", "Picture", "main"]
 
 Int64s = npt.NDArray[np.int64]
@@ -167,12 +169,7 @@ PICTURES = {
 
 def draw(picture: Picture, path: Path) -> None:
     """Write an SVG: the same bytes for the same picture."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "upstream"
-    mpl.rcParams["svg.fonttype"] = "none"  # text as text: small files, and readable to machines
-    import matplotlib.pyplot as plt
+    plt = pyplot()
 
     n = len(picture.bars)
     figure, axis = plt.subplots(figsize=(6, 0.7 + 0.2 * n), layout="constrained")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 __all__ = [
+    "AggregateOverflowError",
     "CheckpointError",
     "EnvironmentMissingError",
     "FeedChangedError",
@@ -69,6 +70,10 @@ class CheckpointError(UpstreamError, RuntimeError):
 
 class TableError(UpstreamError, RuntimeError):
     """The target table does not fit, or somebody else has changed what was to be replaced."""
+
+
+class AggregateOverflowError(UpstreamError, OverflowError):
+    """A result does not fit its type. As in Spark's ANSI mode it is an error, and never wraps."""
 
 
 class EnvironmentMissingError(UpstreamError, RuntimeError):

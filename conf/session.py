@@ -13,7 +13,7 @@ from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import java_problem
 from .warm import warm_workers
-from .worker_python import use_installed_pyspark, worker_script
+from .worker_python import python_of, use_installed_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -319,9 +319,7 @@ def _worker_python(spark: SparkSession) -> str | None:
         return None
     import shutil
 
-    worker = shutil.which(str(context.pythonExec))
-    if worker is not None and worker == worker_script():
-        worker = os.environ.get("UPSTREAM_PYTHON")
+    worker = python_of(shutil.which(str(context.pythonExec)))
     same = worker is not None and os.path.samefile(worker, sys.executable)
     # A virtual environment's python is a link to one that lacks the environment's packages.
     return None if same and os.path.dirname(worker or "") == os.path.dirname(sys.executable) else context.pythonExec

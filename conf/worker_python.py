@@ -11,12 +11,12 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["use_installed_pyspark", "worker_script"]
+__all__ = ["python_of", "use_installed_pyspark"]
 
 _VARIABLE = "UPSTREAM_PYTHON"
 
 
-def worker_script() -> str | None:
+def _script() -> str | None:
     """The program that starts a worker; None where workers cannot go without the archives."""
     import pyspark
 
@@ -32,9 +32,14 @@ def worker_script() -> str | None:
 
 def use_installed_pyspark() -> None:
     """Let the workers of the Spark that this process is about to start be this Python, unless the user has named another."""
-    script = worker_script()
+    script = _script()
     if script is not None:
         os.environ.setdefault(_VARIABLE, sys.executable)
     # Functions run by the first; data sources that Spark finds by itself, with all that they start, by the second.
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, script or sys.executable)
+
+
+def python_of(worker: str | None) -> str | None:
+    """The Python that a worker's program runs, which is the program itself unless it is ours."""
+    return os.environ.get(_VARIABLE) if worker is not None and worker == _script() else worker

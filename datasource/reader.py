@@ -7,7 +7,6 @@ sink the whole query delivers exactly once.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ..conf.clock import now_us
 from .connectors.contract import Limit
 from .connectors.registry import CONNECTORS, parse_source_options
 from .planner import Offset, Planner, Task
@@ -132,7 +132,7 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Made on first use: the copies of this reader that go to tasks need none.
         if self._planner is None:
             reading = self._reading
-            self._planner = Planner(reading.connector, reading.options, reading.shape, clock=_now_us)
+            self._planner = Planner(reading.connector, reading.options, reading.shape, clock=now_us)
         return self._planner
 
     def _limit(self) -> Limit:
@@ -162,7 +162,7 @@ class UpstreamBatchReader(DataSourceReader):
             reading.connector,
             reading.options,
             reading.shape,
-            clock=_now_us,
+            clock=now_us,
             new_id=lambda: "batch-" + hashlib.sha256(repr(reading.options).encode()).hexdigest()[:12],
         )
         planner.freeze()
@@ -173,7 +173,3 @@ class UpstreamBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches."""
         return self._reading.read(cast("_TaskPartition", partition).task)
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000

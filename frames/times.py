@@ -22,8 +22,6 @@ NO_TIME = int(np.iinfo(np.int64).min)
 
 # Units per second, and microseconds per unit where that is whole.
 EPOCH_UNITS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
-
-
 _DAY_US = 86_400_000_000
 
 
@@ -96,7 +94,7 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
 def time_scalar(bound_us: int, dtype: pa.DataType, time_format: str | None) -> pa.Scalar:
     """A bound in the terms of the time column: never later than `bound_us`, so that what it promises stays true."""
     if pa.types.is_date(dtype):
-        return pa.scalar(bound_us // 86_400_000_000, pa.int32()).cast(dtype)
+        return pa.scalar(bound_us // _DAY_US, pa.int32()).cast(dtype)
     if pa.types.is_integer(dtype):
         return pa.scalar(bound_us * EPOCH_UNITS[time_format or "epoch_us"] // 1_000_000, dtype)
     if pa.types.is_floating(dtype):

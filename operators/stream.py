@@ -17,7 +17,7 @@ from ..frames.buckets import integers_with_hash
 from ..frames.reports import reports_folder
 from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
 from .budget import check_budget
-from .queue.queue import Policy, check_policy
+from .queue.queue import ONE_PER_KEY, Policy, check_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -289,7 +289,7 @@ class UpdateStream:
         session = df.sparkSession
         make_known(session)
         session.dataSource.register(TickSource)
-        coalesce = policy in ("fifo", "in-place", "linecutting") and not extra
+        coalesce = policy in ONE_PER_KEY and not extra
         slots = integers_with_hash(range(shards))
         packed = df.mapInArrow(pack(self.key, slots, self.time, coalesce), PACKED_DDL)
         options = {

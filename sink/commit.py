@@ -11,12 +11,12 @@ import contextlib
 import dataclasses
 import functools
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..conf.clock import now_us
 from ..conf.errors import CheckpointError, TableError
 from .bucket import BucketMerge, BucketMerger, Tally
 from .files import DataFiles, StagedFile
@@ -34,16 +34,11 @@ from .tombstones import APP_ID, TombstoneList
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["BatchCommit", "now_us", "read_query_id"]
+__all__ = ["BatchCommit", "read_query_id"]
 
 _APP_PREFIX = "upstream-"
 # Others may commit at the same moment without touching what this commit replaces; each time it looks again.
 _TRIES = 8
-
-
-def now_us() -> int:
-    """The clock, in microseconds since the epoch."""
-    return time.time_ns() // 1000
 
 
 def read_query_id(checkpoint: str) -> str:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from ..conf.clock import now_us
 from ..conf.errors import OptionError, SchemaError
 from ..frames.system import SYSTEM, SYSTEM_TYPE
 from .bucket import BucketMerger
-from .commit import BatchCommit, now_us, read_query_id
+from .commit import BatchCommit, read_query_id
 from .files import DataFiles
 from .layout import Layout
 from .metrics import check_metrics, write_metrics

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from types import ModuleType
 
     from pyspark.sql import SparkSession
 
@@ -47,3 +50,15 @@ def _stop_queries(request: pytest.FixtureRequest) -> Iterator[None]:
         made: SparkSession = request.getfixturevalue("spark")
         for query in made.streams.active:
             query.stop()
+
+
+@pytest.fixture(scope="session")
+def outside() -> ModuleType:
+    """The module `benchmarks.outside`, by its file: a folder of tests has the name of its package."""
+    path = Path(__file__).resolve().parents[1] / "benchmarks" / "outside.py"
+    spec = importlib.util.spec_from_file_location("outside", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["outside"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

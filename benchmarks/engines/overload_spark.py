@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import upstream
 from benchmarks.harness import say, told
+from upstream.operators.queue.queue import ONE_PER_KEY
 
 BUCKETS = 16
 DDL = "key BIGINT, time TIMESTAMP, value DOUBLE"
@@ -75,7 +76,7 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
     """The engine's query."""
     engine, checkpoint, table, cost = job["engine"], job["checkpoint"], job["table"], job["cost"]
     # Policies that keep the newest row per key may get it from the source already.
-    how = {"coalesce": "true" if engine in ("fifo", "in-place", "linecutting") else "false"}
+    how = {"coalesce": "true" if engine in ONE_PER_KEY else "false"}
     if (
         engine == "append"
     ):  # two seconds' work a batch: without a limit each would take as many times longer as the load says

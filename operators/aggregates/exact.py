@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...conf.errors import UpstreamError
+from ...conf.errors import AggregateOverflowError
 from .groups import Groups
 
 __all__ = [
-    "AggregateOverflowError",
     "divided",
     "doubles",
     "limbs_of",
@@ -34,10 +33,6 @@ Limbs = Sequence[Int64s]
 _BITS, _MASK = 32, (1 << 32) - 1
 _ROWS = 1 << 20
 _EXACT = 1 << 53
-
-
-class AggregateOverflowError(UpstreamError, OverflowError):
-    """A result does not fit its type. As in Spark's ANSI mode it is an error, and never wraps."""
 
 
 def overflow(text: str, kind: pa.DataType, largest: object) -> NoReturn:

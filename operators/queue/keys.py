@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ...frames.buckets import spark_hash
 from ...frames.newest import key_codes
+from .results import pairs
 
 __all__ = ["Found", "HashedKeys", "KeyIndex", "NumberedKeys", "key_numbers", "numbers_tell", "ties_within"]
 
@@ -206,7 +207,7 @@ def _compact(codes: Int64s, size: int, others: Int64s) -> tuple[Int64s, Int64s]:
 def ties_within(codes: Int64s, keys: int, time: Int64s | None, newest: Int64s) -> Int64s:
     """Pairs of a batch's rows with one key and one time: its newest, and another that goes."""
     if time is None:
-        return np.empty((0, 2), dtype=np.int64)
+        return pairs()
     winner = np.zeros(keys, dtype=np.int64)
     winner[codes[newest]] = newest
     mine = winner[codes]

@@ -19,7 +19,7 @@ from .monitor import StatisticsMonitor
 from .pages import OnDemandPages
 from .results import Dequeued, Enqueued, pairs
 
-__all__ = ["POLICIES", "Policy", "UpdateQueue", "check_policy"]
+__all__ = ["ONE_PER_KEY", "POLICIES", "Policy", "UpdateQueue", "check_policy"]
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -27,7 +27,8 @@ Mask = npt.NDArray[np.bool_]
 Policy = Literal["append", "shed", "fifo", "in-place", "linecutting", "auto"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
-_ONE_PER_KEY = ("fifo", "in-place", "linecutting")
+ONE_PER_KEY: tuple[Policy, ...] = ("fifo", "in-place", "linecutting")
+"""Policies that never need more than the newest row of a key: it may be coalesced before it comes."""
 # Places of keys that have cut the line: before all others, among themselves by arrival.
 _FRONT = -(1 << 61)
 _VERSION = 1
@@ -241,7 +242,7 @@ class UpdateQueue:
 
     @property
     def _one_per_key(self) -> bool:
-        return self.policy in _ONE_PER_KEY or (self.policy == "auto" and self._overloaded)
+        return self.policy in ONE_PER_KEY or (self.policy == "auto" and self._overloaded)
 
     # --- arriving rows
 

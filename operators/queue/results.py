@@ -14,6 +14,16 @@ __all__ = ["Dequeued", "Enqueued", "none", "pairs"]
 Int64s = npt.NDArray[np.int64]
 
 
+def none() -> Int64s:
+    """No rows."""
+    return np.empty(0, dtype=np.int64)
+
+
+def pairs() -> Int64s:
+    """No pairs."""
+    return np.empty((0, 2), dtype=np.int64)
+
+
 @dataclasses.dataclass(frozen=True)
 class Enqueued:
     """What became of a batch of arriving rows.
@@ -67,14 +77,4 @@ class Dequeued:
     locations: Int64s
     cells: Cells
     superseded: int = 0
-    ties: Int64s = dataclasses.field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
-
-
-def none() -> Int64s:
-    """No rows."""
-    return np.empty(0, dtype=np.int64)
-
-
-def pairs() -> Int64s:
-    """No pairs."""
-    return np.empty((0, 2), dtype=np.int64)
+    ties: Int64s = dataclasses.field(default_factory=pairs)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...conf import clock
 from ...conf.errors import OptionError
 from ...frames.reports import read_reports, reports_folder
 from ...frames.system import TIMESTAMP
@@ -66,7 +66,7 @@ def most_stale(checkpoint_location: str | os.PathLike[str], k: int = 10, *, now_
     # By number: a column of the key may have the same name.
     first = found.num_columns - 2
     found = found.take(pc.sort_indices(found.column(first))[:k])
-    now = time.time_ns() // 1000 if now_us is None else now_us
+    now = clock.now_us() if now_us is None else now_us
     age = np.maximum(now - found.column(first).cast(pa.int64()).to_numpy(), 0) / 1e6
     return found.add_column(first + 1, "age_s", pa.array(age))
 

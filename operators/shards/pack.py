@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from ...conf.clock import now_us
 from ...conf.errors import SchemaError
 from ...frames.buckets import bucket_of
 from ...frames.newest import NewestPerKey, key_codes
@@ -73,18 +73,14 @@ def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Bat
         for batch in batches:
             for frame in batch.column("frame"):
                 table = from_frame(frame.as_buffer()).drop_columns(list(drop))
-                began_us = began_us or _now_us()
+                began_us = began_us or now_us()
                 rows += table.num_rows
                 yield from table.cast(schema).combine_chunks().to_batches(max_chunksize=10_000)
         context = TaskContext.get()
         if context is not None:
-            write_served(folder, context.partitionId(), Served(rows, began_us, _now_us()))
+            write_served(folder, context.partitionId(), Served(rows, began_us, now_us()))
 
     return run
-
-
-def _now_us() -> int:
-    return time.time_ns() // 1000
 
 
 def _frames(

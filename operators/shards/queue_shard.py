@@ -31,7 +31,7 @@ from .rows import RowPages
 from .state import ShardState
 from .store import Store
 
-__all__ = ["INTERVAL", "WEIGHT", "QueueShard"]
+__all__ = ["QueueShard"]
 
 Int64s = npt.NDArray[np.int64]
 

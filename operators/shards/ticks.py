@@ -6,7 +6,6 @@ waits the offset stands still, and Spark starts no batch.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
+from ...conf.clock import now_us
 from .pack import PACKED_DDL
 from .planning import Planner
 
@@ -63,7 +63,7 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The next tick if rows wait that may be served, else `start`."""
         del limit
-        return self._planner.plan(start, time.time_ns() // 1000)
+        return self._planner.plan(start, now_us())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What waits is drained whatever the trigger is."""

@@ -1,20 +1,12 @@
 """Staleness seen from outside equals what a plain loop over keys, instants and versions finds."""
 
-import importlib.util
 import json
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-
-# This folder has the name of the benchmarks' package, which therefore is not found by its own.
-_SPEC = importlib.util.spec_from_file_location("outside", Path(__file__).resolve().parents[2] / "benchmarks/outside.py")
-outside = sys.modules["outside"] = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(outside)
 
 ORIGIN_US = 1_700_000_000_000_000
 KEYS = 7
@@ -24,7 +16,7 @@ VERSIONS = [(0.55, 0.2), (1.4, 1.1), (2.85, 2.0), (3.3, 3.1)]
 WARM_S, UNTIL_S = 1.0, 4.0
 
 
-def test_staleness_as_a_plain_loop_finds_it(tmp_path):
+def test_staleness_as_a_plain_loop_finds_it(outside, tmp_path):
     offsets = tmp_path / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
     (offsets / "0").write_text(f'v1\n{{}}\n{{"origin_us": {ORIGIN_US}}}')

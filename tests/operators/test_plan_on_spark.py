@@ -1,11 +1,8 @@
 """What `upstream plan` foretells is what a query does, within a quarter."""
 
-import importlib.util
 import itertools
 import statistics
-import sys
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,16 +12,12 @@ from upstream.cli.plan import Question, predict
 
 pytestmark = pytest.mark.spark
 
-_SPEC = importlib.util.spec_from_file_location("outside", Path(__file__).resolve().parents[2] / "benchmarks/outside.py")
-outside = sys.modules["outside"] = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(outside)
-
 FEED = {"seed": "5", "rowsPerSecond": "4000", "keys": "2000", "skew": "0.5", "arrivals": "poisson"}
 BUDGET = 400
 WARM_S, LOOK_S = 10, 30
 
 
-def test_staleness_is_as_planned(spark, tmp_path):
+def test_staleness_is_as_planned(outside, spark, tmp_path):
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
 
     def slow(batch):  # waits, so that what a row costs does not depend on who else uses the machine

@@ -7,9 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.conf.errors import AggregateOverflowError, CheckpointError, OptionError, SchemaError
 from upstream.operators.aggregates.algebra import Aggregates
-from upstream.operators.aggregates.exact import AggregateOverflowError
 from upstream.operators.aggregates.functions import (
     any_value,
     avg,
