@@ -15,7 +15,17 @@ from typing import Any
 from ..conf.locations import absolute_location
 from .ages import Ages
 
-__all__ = ["Served", "ShardReport", "read_reports", "read_served", "reports_folder", "write_report", "write_served"]
+__all__ = [
+    "Served",
+    "ShardReport",
+    "read_reports",
+    "read_served",
+    "read_values",
+    "reports_folder",
+    "write_report",
+    "write_served",
+    "write_value",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,29 +119,30 @@ def reports_folder(checkpoint: str) -> str:
 
 def write_report(folder: str, report: ShardReport) -> None:
     """Put a shard's report in the place of its last one."""
-    _write(folder, f"shard-{report.shard}.json", report.to_json())
+    write_value(folder, f"shard-{report.shard}.json", report.to_json())
 
 
 def read_reports(folder: str) -> list[ShardReport]:
     """The last report of each shard that has made one."""
-    return [ShardReport.from_json(value) for value in _read(folder, "shard-")]
+    return [ShardReport.from_json(value) for value in read_values(folder, "shard-")]
 
 
 def write_served(folder: str, task: int, served: Served) -> None:
     """Put what a task says of its rows in the place of what it said before."""
-    _write(folder, f"served-{task}.json", dataclasses.asdict(served))
+    write_value(folder, f"served-{task}.json", dataclasses.asdict(served))
 
 
 def read_served(folder: str) -> list[Served]:
     """What each task said last."""
-    return [Served(**value) for value in _read(folder, "served-")]
+    return [Served(**value) for value in read_values(folder, "served-")]
 
 
 def _fields() -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(ShardReport)
 
 
-def _write(folder: str, name: str, value: dict[str, Any]) -> None:
+def write_value(folder: str, name: str, value: dict[str, Any]) -> None:
+    """Put a JSON value in the place of the last one of that name, whole or not at all."""
     text = json.dumps(value).encode()
     if "://" in folder:
         from pyarrow import fs
@@ -149,7 +160,8 @@ def _write(folder: str, name: str, value: dict[str, Any]) -> None:
     os.replace(staged, os.path.join(folder, name))
 
 
-def _read(folder: str, prefix: str) -> list[dict[str, Any]]:
+def read_values(folder: str, prefix: str) -> list[dict[str, Any]]:
+    """The values of which the name begins so, in the order of names; none if there is no such folder."""
     found = _remote(folder, prefix) if "://" in folder else _local(folder, prefix)
     return [json.loads(value) for value in found]
 

@@ -21,7 +21,7 @@ from ..queue.keys import ties_within
 from .arrivals import by_arrival, differing, micros
 from .frames import from_frame, to_frame
 
-__all__ = ["PACKED_DDL", "pack", "unpack"]
+__all__ = ["PACKED_DDL", "apart", "by_shard", "check_keys", "pack", "packed", "unpack"]
 
 PACKED_DDL = "slot INT, frame BINARY, control STRING"
 _SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
@@ -89,37 +89,57 @@ def _frames(
     shards = len(slots)
     if table.num_rows == 0:
         return
-    mark = punctuation_mask(table)
-    punctuation = table.filter(mark)
-    rows = table.filter(pc.invert(mark)) if punctuation.num_rows else table
-    for name in key:
-        if rows.column(name).null_count:
-            raise SchemaError(
-                f"{rows.column(name).null_count} rows have no {name}, and it is part of the update key",
-                expected="a value in every row: a row without a key updates nothing",
-                hint=f'leave such rows out before the queue, for example where("{name} IS NOT NULL OR {SYSTEM}.punctuation")',
-            )
+    rows, punctuation = apart(table)
+    check_keys(rows, key, "queue")
     rows, conflicting = _newest(rows, key, newest_by) if coalesce else (rows, rows.slice(0, 0))
     found: list[tuple[int, bytes]] = []
     if rows.num_rows:
-        shard = _shards(rows, key, shards)
         conflicts = np.bincount(_shards(conflicting, key, shards), minlength=shards)
-        order = np.argsort(shard, kind="stable")
-        rows = rows.take(pa.array(order)).combine_chunks()
-        ends = np.searchsorted(shard[order], np.arange(shards + 1))
-        for number in range(shards):
-            if ends[number + 1] > ends[number]:
-                part = rows.slice(ends[number], ends[number + 1] - ends[number])
-                frame = to_frame(pa.concat_tables([part, punctuation]), conflicts=int(conflicts[number]))
-                found.append((number, frame))
+        for number, part in by_shard(rows, key, shards):
+            frame = to_frame(pa.concat_tables([part, punctuation]), conflicts=int(conflicts[number]))
+            found.append((number, frame))
     if punctuation.num_rows:
         # Each shard hears of the progress of every feed, whether it has rows or not.
         alone = to_frame(punctuation)
         told = {number for number, _ in found}
         found += [(number, alone) for number in range(shards) if number not in told]
+    yield packed(found, slots)
+
+
+def apart(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows, and punctuation rows."""
+    mark = punctuation_mask(table)
+    punctuation = table.filter(mark)
+    return (table.filter(pc.invert(mark)) if punctuation.num_rows else table), punctuation
+
+
+def check_keys(rows: pa.Table, key: Sequence[str], operator: str) -> None:
+    """Refuse rows without a key."""
+    for name in key:
+        if rows.column(name).null_count:
+            raise SchemaError(
+                f"{rows.column(name).null_count} rows have no {name}, and it is part of the update key",
+                expected="a value in every row: a row without a key updates nothing",
+                hint=f"leave such rows out before the {operator}, for example "
+                f'where("{name} IS NOT NULL OR {SYSTEM}.punctuation")',
+            )
+
+
+def by_shard(rows: pa.Table, key: Sequence[str], shards: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each shard that has some."""
+    shard = _shards(rows, key, shards)
+    order = np.argsort(shard, kind="stable")
+    rows = rows.take(pa.array(order)).combine_chunks()
+    ends = np.searchsorted(shard[order], np.arange(shards + 1))
+    for number in np.flatnonzero(np.diff(ends)).tolist():
+        yield number, rows.slice(ends[number], ends[number + 1] - ends[number])
+
+
+def packed(found: Sequence[tuple[int, bytes]], slots: Sequence[int]) -> pa.RecordBatch:
+    """Frames with their shards, as the operator takes them."""
     numbers = pa.array([slots[number] for number, _ in found], pa.int32())
     frames = pa.array([frame for _, frame in found], pa.binary())
-    yield pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
 
 
 def _shards(rows: pa.Table, key: Sequence[str], shards: int) -> npt.NDArray[np.int16] | npt.NDArray[np.int32]:

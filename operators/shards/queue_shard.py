@@ -17,27 +17,26 @@ from ...conf.errors import CheckpointError
 from ...frames.ages import Ages
 from ...frames.order import in_order, ordered
 from ...frames.reports import ShardReport
-from ...frames.system import SYSTEM, punctuation_mask, standing_for, system_array, system_field
+from ...frames.system import punctuation_mask, standing_for, system_field
 from ..queue.cells import Updates
 from ..queue.keys import HashedKeys, key_numbers, numbers_tell
 from ..queue.monitor import StatisticsMonitor
 from ..queue.queue import UpdateQueue
 from ..queue.results import Enqueued
 from .arrivals import INTERVAL, WEIGHT, by_arrival, differing, micros
+from .feeds import ENDED, FeedBounds, punctuation_rows
 from .frames import conflicts_in, from_frame
 from .messages import Control, ShardPlan
 from .most_stale import most_stale_here
 from .rows import RowPages
 from .state import ShardState
-from .store import Store
+from .store import CountingStore, Store
 
 __all__ = ["QueueShard"]
 
 Int64s = npt.NDArray[np.int64]
 
 _SAMPLE = 64
-_ENDED = int(np.iinfo(np.int64).max)
-"""The bound of a feed that has ended."""
 
 
 class QueueShard:
@@ -60,12 +59,10 @@ class QueueShard:
     def __init__(self, number: int, plan: ShardPlan, store: Store) -> None:
         self._number = number
         self._plan = plan
-        self._store = _Counting(store)
+        self._store = CountingStore(store)
         self._state = ShardState(plan, self._store)
         self._head = self._state.head
-        # What punctuation has promised for each feed, and what this shard has passed on of it.
-        self._bounds: dict[str, int] = dict(self._head.get("bounds", {}))
-        self._told: dict[str, int] = dict(self._head.get("told", {}))
+        self._feeds = FeedBounds(self._head)
         self._queue: UpdateQueue | None = None
         self._rows: RowPages | None = None
 
@@ -159,40 +156,23 @@ class QueueShard:
         name = self._plan.time
         if name is None:
             return schema.empty_table()
-        bounds, told = self._bounds, self._told
         if rows.num_rows:
             time = rows.column(name)
             ended = pc.is_null(time).to_numpy()
-            at = np.where(ended, _ENDED, ordered(_filled(time)))
-            for source, bound in zip(system_field(rows, "source").to_pylist(), at.tolist(), strict=True):
-                bounds[source] = max(bounds.get(source, bound), bound)
+            at = np.where(ended, ENDED, ordered(_filled(time)))
+            self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
         waiting = queue.locations
-        oldest = int(queue.column("time", waiting).min()) if len(waiting) else _ENDED
-        due = [(source, min(bound, oldest)) for source, bound in bounds.items()]
-        due = [(source, bound) for source, bound in due if bound > told.get(source, bound - 1)]
-        told.update(due)
+        due = self._feeds.due(int(queue.column("time", waiting).min()) if len(waiting) else ENDED)
         if not due:
             return schema.empty_table()
-        n = len(due)
-        system = system_array(
-            source="",
-            seq=np.zeros(n, dtype=np.int64),
-            arrival_us=np.full(n, now_us, dtype=np.int64),
-            covered=np.zeros(n, dtype=np.int64),
-            punctuation=True,
-        )
-        fields = system.flatten()
-        fields[1] = pa.array([f"{source}/{self._number}" for source, _ in due], pa.string())
-        columns: dict[str, pa.Array] = {each.name: pa.nulls(n, each.type) for each in schema}
         kind = schema.field(name).type
-        columns[name] = pa.array([None if at == _ENDED else in_order(at, kind).as_py() for _, at in due], kind)
-        columns[SYSTEM] = pa.StructArray.from_arrays(fields, fields=list(system.type)).cast(schema.field(SYSTEM).type)
-        return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))
+        times = pa.array([None if at == ENDED else in_order(at, kind).as_py() for _, at in due], kind)
+        return punctuation_rows(schema, [f"{feed}/{self._number}" for feed, _ in due], now_us, **{name: times})
 
     def _save(self, schema: pa.Schema, now_us: int, budget: int | None) -> None:
         assert self._queue is not None
         assert self._rows is not None
-        more = {"now_us": now_us, "budget": budget or 1, "bounds": self._bounds, "told": self._told}
+        more = {"now_us": now_us, "budget": budget or 1, **self._feeds.to_json()}
         gone = self._state.save(self._queue, schema, self._plan, more)
         self._rows.save(np.flatnonzero(self._queue.pages.held), gone)
 
@@ -230,24 +210,6 @@ class QueueShard:
             ages=served,
             most_stale=most_stale,
         )
-
-
-class _Counting:
-    """A store that counts the bytes written to it."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.written = 0
-
-    def get(self, kind: str, page: int) -> bytes | None:
-        return self._store.get(kind, page)
-
-    def put(self, kind: str, page: int, value: bytes) -> None:
-        self.written += len(value)
-        self._store.put(kind, page, value)
-
-    def remove(self, kind: str, page: int) -> None:
-        self._store.remove(kind, page)
 
 
 def _field(rows: pa.Table, name: str, default: np.int64) -> Int64s:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["DictStore", "Store"]
+__all__ = ["CountingStore", "DictStore", "Store"]
 
 
 class Store(Protocol):
@@ -46,3 +46,33 @@ class DictStore:
     def remove(self, kind: str, page: int) -> None:
         """See :class:`Store`."""
         self.values.pop((kind, page), None)
+
+
+class CountingStore:
+    """A store that counts the bytes written to it.
+
+    Parameters
+    ----------
+    store : Store
+
+    Attributes
+    ----------
+    written : int
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.written = 0
+
+    def get(self, kind: str, page: int) -> bytes | None:
+        """See :class:`Store`."""
+        return self._store.get(kind, page)
+
+    def put(self, kind: str, page: int, value: bytes) -> None:
+        """See :class:`Store`."""
+        self.written += len(value)
+        self._store.put(kind, page, value)
+
+    def remove(self, kind: str, page: int) -> None:
+        """See :class:`Store`."""
+        self._store.remove(kind, page)

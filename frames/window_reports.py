@@ -1,0 +1,83 @@
+"""What the shards of a window operator say of each batch: a small file each, below the query's checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ..conf.locations import absolute_location
+from .reports import read_values, write_value
+
+__all__ = ["WindowReport", "read_window_reports", "windows_folder", "write_window_report"]
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowReport:
+    """What a shard did in a batch, and what it keeps afterwards.
+
+    Attributes
+    ----------
+    shard : int
+    batch_id : int
+        Spark's number of the batch; -1 if it is not known.
+    now_us : int
+        When the last row or punctuation of the batch arrived.
+    bound : int or None
+        The low-watermark, in microseconds; None before the first punctuation.
+    closed, final : int
+        The greatest window-id that is complete, and that can no longer be corrected; -2^63 for none.
+    results, partial, corrected : int
+        Results of closed windows, of open ones, and results given again, in this batch.
+    late, outside : int
+        Rows of this batch that missed a window that was final, and rows between two windows.
+    entries, rows : int
+        Partial aggregates and rows that are kept: what the thesis counts memory by (§6.3.2).
+    running : int
+        Keys whose last window is kept.
+    state_bytes : int
+        Size of what was written.
+    runs_read, runs_written : int
+        Pages of entries fetched and written in this batch.
+    plan : mapping of str to str
+        What the checkpoint is bound to.
+    """
+
+    shard: int
+    batch_id: int
+    now_us: int
+    bound: int | None
+    closed: int
+    final: int
+    results: int
+    partial: int
+    corrected: int
+    late: int
+    outside: int
+    entries: int
+    rows: int
+    running: int
+    state_bytes: int
+    runs_read: int
+    runs_written: int
+    plan: Mapping[str, str]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> WindowReport:
+        """The report with these members. Names of other versions are ignored."""
+        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls)})
+
+
+def windows_folder(checkpoint: str, number: int = 0) -> str:
+    """Where the shards of a query's window operators report; they are numbered from 0 on."""
+    return f"{absolute_location(checkpoint)}/upstream-windows/{number}"
+
+
+def write_window_report(folder: str, report: WindowReport) -> None:
+    """Put a shard's report in the place of its last one."""
+    write_value(folder, f"shard-{report.shard}.json", dataclasses.asdict(report))
+
+
+def read_window_reports(folder: str) -> list[WindowReport]:
+    """The last report of each shard that has made one."""
+    return [WindowReport.from_json(value) for value in read_values(folder, "shard-")]

@@ -1,0 +1,95 @@
+"""From rows to frames of partial aggregates: what a task holds is reduced to keys and panes before it is shuffled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ...frames.window_reports import read_window_reports
+from ..windows.exact import LOWEST
+from .arrivals import micros
+from .frames import to_frame
+from .pack import apart, by_shard, check_keys, packed
+from .window_plan import WindowPlan
+
+__all__ = ["is_partial", "latest_arrival", "outside_in", "window_pack"]
+
+_ROWS = 500_000
+_ARRIVAL, _OUTSIDE = b"upstream.arrival", b"upstream.outside"
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``.
+
+    Parameters
+    ----------
+    plan : WindowPlan
+    slots
+        What each shard is grouped by.
+    folder
+        Where the shards report what windows are final. A row that is in one of them is sent as it is, since its shard may have to put it aside as
+        late; all others as partial aggregates. Either is right: the shard decides by its own state.
+    """
+
+    def run(batches: Batches) -> Batches:
+        final = min((report.final for report in read_window_reports(folder)), default=None)
+        held: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            held.append(batch)
+            rows += batch.num_rows
+            if rows >= _ROWS:
+                yield _frames(pa.Table.from_batches(held), plan, slots, final)
+                held, rows = [], 0
+        if rows:
+            yield _frames(pa.Table.from_batches(held), plan, slots, final)
+
+    return run
+
+
+def is_partial(table: pa.Table) -> bool:
+    """Whether a frame holds partial aggregates; else it holds rows."""
+    return _ARRIVAL in (table.schema.metadata or {})
+
+
+def latest_arrival(table: pa.Table) -> int:
+    """When the last row of a frame arrived; 0 if it has none."""
+    if is_partial(table):
+        return int(table.schema.metadata[_ARRIVAL])
+    return int(micros(table, "arrival").max(initial=0))
+
+
+def _frames(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: int | None) -> pa.RecordBatch:
+    shards = len(slots)
+    rows, punctuation = apart(table)
+    check_keys(rows, plan.key, "window")
+    plan.check(rows)
+    found: list[tuple[int, bytes]] = []
+    times = plan.times(rows)
+    whole = np.zeros(rows.num_rows, dtype=np.bool_)
+    if plan.method == "buffering":
+        whole[:] = True
+    elif final is not None and final > LOWEST:
+        whole = plan.windows.wids(times)[0] <= final
+    early = rows.filter(pa.array(whole)) if whole.any() else rows.slice(0, 0)
+    if not whole.all():
+        rest = rows.filter(pa.array(~whole)) if len(early) else rows
+        entries, outside = plan.entries(rest, times[~whole])
+        told = {_ARRIVAL: str(int(micros(rest, "arrival").max(initial=0))), _OUTSIDE: str(outside)}
+        for number, part in by_shard(entries.table(), plan.key, shards):
+            found.append((number, to_frame(part.replace_schema_metadata(told))))
+            told = {_ARRIVAL: told[_ARRIVAL]}  # counted by one shard only
+    # Each shard hears of the progress of every feed, whether it has rows or not.
+    late, none = dict(by_shard(early, plan.key, shards)) if len(early) else {}, early.slice(0, 0)
+    told_to = range(shards) if punctuation.num_rows else late
+    found += [(number, to_frame(pa.concat_tables([late.get(number, none), punctuation]))) for number in told_to]
+    return packed(found, slots)
+
+
+def outside_in(table: pa.Table) -> int:
+    """How many rows of a frame's task were in no window."""
+    return int((table.schema.metadata or {}).get(_OUTSIDE, 0))

@@ -1,0 +1,172 @@
+"""What does not change while a windowed query runs, and how its rows become entries."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import MalformedRowError, OptionError, SchemaError
+from ...frames.system import deleted_mask, system_field
+from ...frames.times import NO_TIME, event_time_us
+from ..aggregates.algebra import Aggregates
+from ..aggregates.functions import count
+from ..aggregates.parts import Aggregate
+from ..windows.calendars import CalendarWindows
+from ..windows.emission import Emit
+from ..windows.entries import PANE, Entries, lifted
+from ..windows.exact import Int64s
+from ..windows.kinds import LandmarkWindows, SlidingWindows
+from ..windows.panes import Paned, paned
+from ..windows.rows import expand
+
+__all__ = ["ROWS", "Method", "WindowPlan", "check_method"]
+
+Method = Literal["wid", "paned", "buffering"]
+"""How windows are computed; the results are the same."""
+
+ROWS = "__upstream_rows"
+"""The aggregate that every plan has: how many rows there are."""
+
+
+def check_method(method: str) -> None:
+    """Refuse other words."""
+    if method not in (*get_args(Method), "auto"):
+        raise OptionError(f"method={method!r}", expected="auto, " + ", ".join(get_args(Method)))
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowPlan:
+    """A window operator. With another plan a checkpoint is refused.
+
+    Attributes
+    ----------
+    key : tuple of str
+        The update key's columns.
+    time : str
+        The column of the windowing attribute.
+    time_format, time_zone : str
+        How it is read, where its type does not say.
+    windows : SlidingWindows, LandmarkWindows or CalendarWindows
+        Over microseconds.
+    aggregates : mapping of str to Aggregate
+        The results' names, and what they are.
+    emit : Emit
+    method : Method
+    lateness_us : int
+        How long a window may be corrected after it closed.
+    shards : int
+    schema : pyarrow.Schema
+        Of the rows.
+    """
+
+    key: tuple[str, ...]
+    time: str
+    time_format: str | None
+    time_zone: str
+    windows: SlidingWindows | LandmarkWindows | CalendarWindows
+    aggregates: Mapping[str, Aggregate]
+    emit: Emit
+    method: Method
+    lateness_us: int
+    shards: int
+    schema: pa.Schema
+
+    @cached_property
+    def algebra(self) -> Aggregates:
+        """The aggregates over these rows, and beside them how many rows there are."""
+        return Aggregates.of({**self.aggregates, ROWS: count()}, self.schema)
+
+    @cached_property
+    def paned(self) -> Paned:
+        """What state is kept by: panes, or for the method ``wid`` windows themselves."""
+        return Paned(self.windows, SlidingWindows(1, 1)) if self.method == "wid" else paned(self.windows)
+
+    @property
+    def stored_columns(self) -> list[str]:
+        """What is kept of a row where rows are kept."""
+        return list(dict.fromkeys([*self.key, *self.algebra.inputs]))
+
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint is bound to, in words."""
+        return {
+            "key": ", ".join(self.key),
+            "time": f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})",
+            "window": repr(self.windows),
+            "aggregates": ", ".join(f"{name}={aggregate.text}" for name, aggregate in self.aggregates.items()),
+            "emit": self.emit,
+            "method": self.method,
+            "allowed lateness": f"{self.lateness_us} us",
+            "shards": str(self.shards),
+        }
+
+    def times(self, rows: pa.Table) -> Int64s:
+        """The windowing attribute of rows, in microseconds.
+
+        Raises
+        ------
+        MalformedRowError
+            A row has none.
+        """
+        times = event_time_us(rows.column(self.time), self.time_format, self.time_zone)
+        missing = int(np.count_nonzero(times == NO_TIME))
+        if missing:
+            raise MalformedRowError(
+                f"{missing} of {len(times)} rows have no time in {self.time!r} that can be read, so they are in no window",
+                expected="a time in each row",
+                hint="take such rows out before the window, and count them",
+            )
+        return times
+
+    def check(self, rows: pa.Table) -> None:
+        """Refuse rows that stand for several, and tombstones.
+
+        Raises
+        ------
+        SchemaError
+            Saying what to do instead.
+        """
+        covered = system_field(rows, "covered")
+        if len(covered) and int(pc.max(covered).as_py() or 1) > 1:
+            raise SchemaError(
+                "a row before the window stands for several updates, of which the others were coalesced",
+                expected="every row: a window over the newest ones only would count too few",
+                hint="put the window before the queue, and read the source without coalescing",
+            )
+        gone = int(pc.sum(deleted_mask(rows)).as_py() or 0)
+        if gone:
+            raise SchemaError(
+                f"{gone} rows before the window are tombstones",
+                expected="values: a key that is gone has none to aggregate",
+                hint='filter with on_leave="keep" before a window',
+            )
+
+    def entries(self, rows: pa.Table, times: Int64s) -> tuple[Entries, int]:
+        """Rows reduced to entries, and how many rows are in no window."""
+        rows, places, outside = self.placed(rows, times)
+        return lifted(self.algebra, rows, self.key, places), outside
+
+    def placed(self, rows: pa.Table, times: Int64s) -> tuple[pa.Table, Int64s, int]:
+        """Rows with their panes (or windows, a row for each), and how many are in no window."""
+        first, last = self.windows.wids(times)
+        outside = int(np.count_nonzero(last < first))
+        if self.method == "wid":
+            row, wid = expand(first, last)
+            return rows.take(pa.array(row)), wid, outside
+        if outside:
+            inside = last >= first
+            rows, times = rows.filter(pa.array(inside)), times[inside]
+        return rows, self.paned.pane_of(times), outside
+
+    def lifted(self, table: pa.Table) -> Entries:
+        """Rows that were kept, with :data:`PANE`, as entries."""
+        return lifted(self.algebra, table, self.key, table.column(PANE).to_numpy())
+
+    def rows_of(self, state: pa.Table) -> int:
+        """How many rows some states stand for."""
+        return int(np.sum(self.algebra.lower(state).column(ROWS).to_numpy())) if state.num_rows else 0

@@ -1,0 +1,326 @@
+"""One shard of a window operator: a batch of frames in, results of windows out, all else in runs of entries.
+
+Pure logic over a :class:`~upstream.operators.shards.store.Store`. Spark's stateful processor, the tests and the benchmarks drive it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import CheckpointError
+from ...frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array, system_field
+from ...frames.window_reports import WindowReport
+from ..windows.columns import ends_column
+from ..windows.entries import PANE, Entries
+from ..windows.evaluate import Results, Running
+from ..windows.exact import LOWEST, Int64s
+from ..windows.operator import Progress, WindowOperator
+from .arrivals import by_arrival
+from .feeds import ENDED, FeedBounds, punctuation_rows
+from .frames import from_frame, to_frame
+from .pack import apart
+from .runs import Runs
+from .store import CountingStore, Store
+from .window_pack import is_partial, latest_arrival, outside_in
+from .window_plan import ROWS, WindowPlan
+
+__all__ = ["RESULT_COLUMNS", "WindowShard", "result_schema"]
+
+_VERSION = 1
+_LAST = "__upstream_last_pane"
+RESULT_COLUMNS = ("window_id", "window_start", "window_end", "final")
+"""What a result has beside its key and its aggregates."""
+
+
+class WindowShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    number : int
+        The shard's.
+    plan : WindowPlan
+    store : Store
+        The shard's state.
+
+    Attributes
+    ----------
+    late : pyarrow.Table or None
+        After :meth:`run`: the rows that missed a window which was final.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another window, key or aggregate, or by another version.
+    """
+
+    def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
+        self._number = number
+        self._plan = plan
+        self._store = CountingStore(store)
+        value = store.get("head", 0)
+        self._head: dict[str, Any] = {} if value is None else json.loads(value)
+        if self._head:
+            _check(self._head, plan)
+        self._feeds = FeedBounds(self._head)
+        most = plan.paned.most_panes or 1
+        self._runs = Runs(self._store, self._head.get("runs", ()), -(-most // 16))
+        self._operator = WindowOperator(plan.paned, plan.algebra, plan.emit)
+        self._late = self._outside = 0
+        self.late: pa.Table | None = None
+
+    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
+        """Take what arrived, close the windows that are complete.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Results, then the shard's own punctuation; None if there is neither.
+        WindowReport
+        """
+        plan = self._plan
+        tables = [from_frame(frame) for frame in frames]
+        now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])
+        before, final = self._head.get("closed", LOWEST), self._head.get("final", LOWEST)
+        whole, punctuation = self._whole([table for table in tables if not is_partial(table)])
+        new, rows = self._arrived([table for table in tables if is_partial(table)], whole, final)
+        if punctuation.num_rows:
+            self._hear(punctuation)
+        bound = self._feeds.low_watermark
+        closed = max(before, self._complete(bound))
+        last_final = max(final, min(closed, self._complete(bound, plan.lateness_us)))
+        running = was = self._running() if self._needs_running(new, before, closed) else None
+        now = self._evaluated(closed, before, new, running, bound == ENDED)
+        step = self._operator.step(Progress(before, now, final), new, self._kept, running)
+        parts = [self._results(step.closed, True, now_us)]
+        if step.partial is not None:
+            parts.append(self._results(step.partial, False, now_us))
+        parts.append(self._punctuation(closed, bound, now_us))
+        result = pa.concat_tables(parts)
+        if step.running is not was or closed > now:
+            self._keep(step.running if closed == now else None)  # in a window after the last entries there are none
+        self._save(new, rows, closed, last_final, now_us, bound == ENDED)
+        corrected = int(np.count_nonzero(step.closed.wids <= before))
+        report = WindowReport(
+            shard=self._number,
+            batch_id=batch_id,
+            now_us=now_us,
+            bound=bound,
+            closed=closed,
+            final=last_final,
+            results=len(step.closed) - corrected,
+            partial=0 if step.partial is None else len(step.partial),
+            corrected=corrected,
+            late=self._late,
+            outside=self._outside,
+            entries=0 if plan.method == "buffering" else self._runs.rows,
+            rows=self._runs.rows if plan.method == "buffering" else 0,
+            running=self._head.get("running", 0),
+            state_bytes=self._store.written,
+            runs_read=self._runs.read,
+            runs_written=self._runs.written,
+            plan=plan.identity(),
+        )
+        return (result if result.num_rows else None), report
+
+    def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
+        """Rows that came as they are, by arrival, and punctuation."""
+        schema = tables[0].schema.remove_metadata() if tables else None
+        if schema is None:
+            none = pa.schema([*self._plan.schema]).empty_table()
+            return none, none
+        rows, punctuation = apart(pa.concat_tables([table.cast(schema) for table in tables]))
+        return by_arrival(rows), punctuation
+
+    def _arrived(self, partial: Sequence[pa.Table], whole: pa.Table, final: int) -> tuple[Entries, pa.Table | None]:
+        """Entries of what arrived that are in some window which is not final; and the rows themselves, where rows are kept."""
+        plan = self._plan
+        self._outside = sum(map(outside_in, partial))
+        parts = [Entries.of(table.replace_schema_metadata(None), plan.key) for table in partial]
+        for at, entries in enumerate(parts):
+            first, last = plan.paned.over.wids(entries.panes)
+            closed = first <= final
+            if closed.any():  # the reports that `pack` looks at were lost: nothing but their number is left of the rows
+                self._late += plan.rows_of(entries.take(closed).state)
+                parts[at] = entries.take(last > final)
+        kept: pa.Table | None = None
+        if whole.num_rows:
+            times = plan.times(whole)
+            first, last = plan.windows.wids(times)
+            late = (first <= final) & (last >= first)
+            if late.any():
+                missed = self.late = whole.filter(pa.array(late))
+                self._late += missed.num_rows
+            open_ = (last > final) | (last < first)
+            if not open_.all():
+                whole, times = whole.filter(pa.array(open_)), times[open_]
+            rows, panes, outside = plan.placed(whole, times)
+            self._outside += outside
+            if plan.method == "wid":  # of its windows a late row is only in those that are not final
+                alive = panes > final
+                rows, panes = rows.filter(pa.array(alive)), panes[alive]
+            kept = rows.select(plan.stored_columns).append_column(PANE, pa.array(panes))
+            parts.append(plan.lifted(kept))
+        empty = Entries(
+            pa.schema([plan.schema.field(name) for name in plan.key]).empty_table(),
+            np.empty(0, dtype=np.int64),
+            plan.algebra.state_schema.empty_table(),
+        )
+        return Entries.concat([*parts, empty] if parts else [empty]), kept
+
+    def _hear(self, punctuation: pa.Table) -> None:
+        column = punctuation.column(self._plan.time)
+        ended = pc.is_null(column).to_numpy(zero_copy_only=False)
+        bounds = np.full(punctuation.num_rows, ENDED, dtype=np.int64)
+        bounds[~ended] = self._plan.times(punctuation.filter(pa.array(~ended)))
+        self._feeds.hear(system_field(punctuation, "source").to_pylist(), bounds.tolist())
+
+    def _complete(self, bound: int | None, lateness_us: int = 0) -> int:
+        if bound is None:
+            return LOWEST
+        return int(self._plan.windows.last_complete(bound if bound == ENDED else bound - lateness_us))
+
+    def _evaluated(self, closed: int, before: int, new: Entries, running: Running | None, ended: bool) -> int:
+        """How far windows must be computed: to the last complete one, but no further than there are entries."""
+        paned = self._plan.paned
+        last = [int(new.panes.max())] if len(new) else []
+        last += [] if self._runs.last_pane is None else [self._runs.last_pane]
+        last += [int(running.last_panes.max())] if running is not None and len(running) else []
+        if not last or closed <= before:
+            return before
+        first_wid, last_wid = paned.over.wids(max(last))
+        if paned.endless:
+            return max(before, min(closed, int(first_wid))) if ended else closed
+        return max(before, min(closed, int(last_wid)))
+
+    def _kept(self, first: int, last: int) -> Entries:
+        plan = self._plan
+        found = self._runs.tables(first, last)
+        if plan.method == "buffering":
+            parts = [plan.lifted(table) for table in found]
+        else:
+            parts = [Entries.of(table, plan.key) for table in found]
+        empty = self._operator.none(pa.schema([plan.schema.field(name) for name in plan.key]))
+        return Entries.concat([*parts, Entries(empty.keys, empty.last_panes, empty.state)])
+
+    def _needs_running(self, new: Entries, before: int, closed: int) -> bool:
+        if not self._operator.keeps_window or before == LOWEST:
+            return self._operator.keeps_window
+        paned = self._plan.paned
+        late = len(new) > 0 and bool((new.panes <= int(paned.first_and_last(before)[1])).any())
+        return closed > before or late or (paned.endless and self._plan.emit.endswith("early"))
+
+    def _keep(self, running: Running | None) -> None:
+        self._head["running"] = 0 if running is None else len(running)
+        if running is None:
+            self._store.remove("running", 0)
+            return
+        table = running.keys.append_column(_LAST, pa.array(running.last_panes))
+        for name in running.state.column_names:
+            table = table.append_column(name, running.state.column(name))
+        self._store.put("running", 0, to_frame(table))
+
+    def _running(self) -> Running:
+        plan = self._plan
+        frame = self._store.get("running", 0)
+        if frame is None:
+            return self._operator.none(pa.schema([plan.schema.field(name) for name in plan.key]))
+        table = from_frame(frame)
+        state = table.drop_columns([*plan.key, _LAST])
+        return Running(table.select(list(plan.key)), table.column(_LAST).to_numpy(), state)
+
+    def _results(self, results: Results, final: bool, now_us: int) -> pa.Table:
+        plan, n = self._plan, len(results)
+        start, end = plan.windows.start_and_end(results.wids)
+        values = plan.algebra.lower(results.state)
+        columns: dict[str, Any] = dict(zip(plan.key, results.keys.columns, strict=True))
+        columns |= {
+            "window_id": pa.array(results.wids),
+            "window_start": ends_column(start, TIMESTAMP),
+            "window_end": ends_column(end, TIMESTAMP),
+            "final": pa.array(np.full(n, final)),
+        }
+        columns |= {name: values.column(name) for name in plan.aggregates}
+        arrival = np.full(n, now_us, dtype=np.int64)
+        seq: Int64s = np.arange(n, dtype=np.int64)
+        columns[SYSTEM] = system_array(source=f"window/{self._number}", seq=seq, arrival_us=arrival)
+        return pa.table(columns, schema=result_schema(plan))
+
+    def _punctuation(self, closed: int, bound: int | None, now_us: int) -> pa.Table:
+        """The shard's promise on the windows' own time: all results with an earlier `window_end` have been given."""
+        schema = result_schema(self._plan)
+        if bound is None or closed == LOWEST:
+            return schema.empty_table()
+        at = ENDED if bound == ENDED else int(self._plan.windows.start_and_end(closed + 1)[1])
+        told = self._head.get("told_us", LOWEST)
+        if at <= told:
+            return schema.empty_table()
+        self._head["told_us"] = at
+        end = pa.array([None if at == ENDED else at], pa.int64()).cast(TIMESTAMP)
+        return punctuation_rows(schema, [f"window/{self._number}"], now_us, window_end=end)
+
+    def _save(
+        self,
+        new: Entries,
+        rows: pa.Table | None,
+        closed: int,
+        final: int,
+        now_us: int,
+        ended: bool,
+    ) -> None:
+        plan = self._plan
+        if ended:
+            self._runs.drop_below(int(np.iinfo(np.int64).max))
+            self._keep(None)
+        else:
+            needed = self._operator.keep_from(closed, final)
+            self._runs.drop_below(needed)
+            if plan.method == "buffering":
+                if rows is not None:
+                    self._runs.add(rows.filter(pa.array(rows.column(PANE).to_numpy() >= needed)))
+            else:
+                self._runs.add(new.take(new.panes >= needed).table())
+        head = {
+            "layout": _VERSION,
+            "plan": plan.identity(),
+            "runs": self._runs.known,
+            "running": self._head.get("running", 0),
+            "closed": closed,
+            "final": final,
+            "now_us": now_us,
+            "told_us": self._head.get("told_us", LOWEST),
+            **self._feeds.to_json(),
+        }
+        self._store.put("head", 0, json.dumps(head).encode())
+
+
+def result_schema(plan: WindowPlan) -> pa.Schema:
+    """The columns of results: key, window, aggregates, system column."""
+    own = [("window_id", pa.int64()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("final", pa.bool_())]
+    return pa.schema(
+        [
+            *(plan.schema.field(name).with_nullable(True) for name in plan.key),
+            *(pa.field(name, kind) for name, kind in own),
+            *(field for field in plan.algebra.result_schema if field.name != ROWS),
+            pa.field(SYSTEM, SYSTEM_TYPE),
+        ]
+    )
+
+
+def _check(head: dict[str, Any], plan: WindowPlan) -> None:
+    now = plan.identity()
+    problems = [f"{name} {was!r}, now {now.get(name)!r}" for name, was in head["plan"].items() if now.get(name) != was]
+    if head["layout"] != _VERSION:
+        problems.append(f"layout {head['layout']}, now {_VERSION}")
+    if problems:
+        raise CheckpointError(
+            "the windows in this checkpoint were begun with another " + "; ".join(problems),
+            expected="the same window, key, aggregates and number of shards for the life of a checkpoint",
+            hint="put them back, or start with a new checkpointLocation: the table keeps what is newer",
+        )

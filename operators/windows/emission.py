@@ -1,0 +1,77 @@
+"""Which windows give a result when progress is made: all of them, or the most recent one of each key (semantics, tr620 §6.2)."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from ...conf.errors import OptionError
+from .exact import HIGHEST, LOWEST, Int64s
+from .panes import Paned
+from .rows import expand
+
+__all__ = ["Emit", "check_emit", "every_window", "last_panes", "most_recent", "partial_windows"]
+
+Mask = npt.NDArray[np.bool_]
+
+Emit = Literal["all", "lazy", "eager", "early", "all+early"]
+"""``all``: every window with a row, as it closes. ``lazy``: of each key the latest fully arrived one. ``eager``: commit to the latest started one,
+and to no other until it closes. ``early``: lazy, and before it the open window as it is by now; ``all+early`` likewise."""
+
+
+def check_emit(emit: str) -> None:
+    """Refuse other words."""
+    if emit not in get_args(Emit):
+        raise OptionError(f"emit={emit!r}", expected="one of " + ", ".join(get_args(Emit)))
+
+
+def every_window(paned: Paned, codes: Int64s, panes: Int64s, after: int, through: int) -> tuple[Int64s, Int64s]:
+    """The windows of each key that have an entry.
+
+    Parameters
+    ----------
+    paned : Paned
+    codes, panes : int64 arrays of length entries
+        Keys and panes, in the order of keys, then panes.
+    after, through : int
+        Only windows ``after < w <= through``.
+
+    Returns
+    -------
+    code, wid : int64 arrays of length windows
+        Without repeats, in the order of keys, then windows.
+    """
+    first, last = paned.over.wids(panes)
+    # What the entry before has opened is not opened again: windows of later panes begin and end later.
+    opened = np.full(len(codes), LOWEST, dtype=np.int64)
+    same = codes[1:] == codes[:-1]
+    opened[1:][same] = last[:-1][same]
+    begin = np.maximum(
+        np.maximum(first, after + 1 if after < HIGHEST else HIGHEST), np.where(opened < HIGHEST, opened + 1, HIGHEST)
+    )
+    end = np.minimum(last, through)
+    end = np.where(opened == HIGHEST, begin - 1, end)
+    row, wid = expand(begin, end)
+    return codes[row], wid
+
+
+def last_panes(codes: Int64s, panes: Int64s, size: int) -> Int64s:
+    """The last pane of each key; LOWEST for a key without entries."""
+    found = np.full(size, LOWEST, dtype=np.int64)
+    np.maximum.at(found, codes, panes)
+    return found
+
+
+def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
+    """The latest window up to `through` that has an entry, of keys whose last entry in these windows is in `last_pane`.
+
+    The rule MRU_L of the report: with `through` the greatest window that has fully arrived.
+    """
+    return np.minimum(paned.over.wids(last_pane)[1], through)
+
+
+def partial_windows(paned: Paned, last_pane: Int64s) -> Int64s:
+    """The window of which a partial result is given: of those with the newest entry the one that closes first, which knows most."""
+    return paned.over.wids(last_pane)[0]

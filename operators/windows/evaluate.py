@@ -1,0 +1,240 @@
+"""Results of windows from entries by pane: three ways to one answer.
+
+*Disjoint* windows have panes of their own: what is in them is combined. Windows that overlap are *combined* from all of their panes; or, where
+aggregates can be retracted, the window before is kept and *advanced*: what has entered since is added, what has left is taken off, so that
+the cost follows the rows that come and go and not how often RANGE is longer than SLIDE (thesis §6.2.3).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..aggregates.algebra import Aggregates
+from ..aggregates.ranges import combined_ranges, prefixes
+from .emission import every_window, last_panes, most_recent
+from .entries import Entries, Keys
+from .exact import LOWEST, Int64s
+from .panes import Paned
+
+__all__ = ["Results", "Running", "advance", "combine_each", "window_ranges"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True)
+class Results:
+    """States of windows.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        The update key's columns.
+    wids : int64 array of length windows
+    state : pyarrow.Table
+    """
+
+    keys: pa.Table
+    wids: Int64s
+    state: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.wids)
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """The window that was computed last, for every key that has an entry in it.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        Each key once.
+    last_panes : int64 array of length keys
+        The pane of the key's newest entry.
+    state : pyarrow.Table
+    """
+
+    keys: pa.Table
+    last_panes: Int64s
+    state: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.last_panes)
+
+    def added(self, aggregates: Aggregates, entries: Entries) -> Running:
+        """The same window with entries that have come late to it."""
+        keys = Keys([self.keys, entries.keys])
+        codes = np.concatenate(keys.codes)
+        state = aggregates.combine(pa.concat_tables([self.state, entries.state]), codes, keys.size)
+        last = last_panes(codes, np.concatenate([self.last_panes, entries.panes]), keys.size)
+        return Running(keys.take(np.arange(keys.size)), last, state)
+
+
+def combine_each(
+    paned: Paned, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
+) -> pa.Table:
+    """The states of some windows from all of the panes in them.
+
+    Parameters
+    ----------
+    paned, aggregates
+    entries : Entries
+        All those in the windows asked for; others do no harm.
+    codes : int64 array of length entries
+        Their keys.
+    queries : (code, wid)
+        Windows, by key.
+    """
+    if paned.disjoint:
+        return _disjoint(paned, aggregates, entries, codes, queries)
+    order, low, high = window_ranges(paned, entries.panes, codes, queries)
+    return combined_ranges(aggregates, entries.state.take(pa.array(order)), low, high)
+
+
+def window_ranges(
+    paned: Paned, panes: Int64s, codes: Int64s, queries: tuple[Int64s, Int64s]
+) -> tuple[Int64s, Int64s, Int64s]:
+    """An order of entries by key and pane, and the range in it of each window.
+
+    Returns
+    -------
+    order : int64 array of length entries
+    low, high : int64 arrays of length windows
+    """
+    code, wid = queries
+    known, rank = np.unique(panes, return_inverse=True)
+    first, last = paned.first_and_last(wid)
+    width = len(known) + 1
+    places = codes * width + rank
+    order = np.argsort(places, kind="stable")
+    places = places[order]
+    low = np.searchsorted(places, code * width + np.searchsorted(known, first, "left"), "left")
+    high = np.searchsorted(places, code * width + np.searchsorted(known, last, "right"), "left")
+    return order, low, high
+
+
+def _disjoint(
+    paned: Paned, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
+) -> pa.Table:
+    # Each entry is in one window, so entries look for their window and not windows for their entries.
+    code, wid = queries
+    known, rank = np.unique(wid, return_inverse=True)
+    own = paned.over.wids(entries.panes)[0]
+    at = np.searchsorted(known, own)
+    asked = at < len(known)
+    asked[asked] = known[at[asked]] == own[asked]
+    places = code * len(known) + rank
+    order = np.argsort(places, kind="stable")
+    wanted = codes * max(len(known), 1) + at
+    found = np.searchsorted(places[order], wanted)
+    inside = asked & (found < len(places))
+    inside[inside] = places[order][found[inside]] == wanted[inside]
+    mine = np.flatnonzero(inside)
+    return aggregates.combine(entries.state.take(pa.array(mine)), order[found[mine]], len(code))
+
+
+def advance(
+    paned: Paned,
+    aggregates: Aggregates,
+    before: Running,
+    enter: Entries,
+    leave: Entries,
+    span: tuple[int, int],
+    wanted: str,
+) -> tuple[Results, Running]:
+    """From one window to a later one, and the results between.
+
+    Parameters
+    ----------
+    paned : Paned
+        Sliding windows longer than their SLIDE, or landmark windows.
+    aggregates : Aggregates
+        Differential ones, unless windows are landmark windows.
+    before : Running
+        Of the window ``span[0]``; empty if there was none.
+    enter : Entries
+        Those after the last pane of ``span[0]``, up to the last pane of ``span[1]``.
+    leave : Entries
+        Those before the first pane of ``span[1]``: in the window ``span[0]``, or among `enter`.
+    span : (int, int)
+        The window computed before, LOWEST for none, and the one to come to.
+    wanted : {"all", "recent"}
+        Every window after ``span[0]``, or of each key the most recent one only.
+
+    Returns
+    -------
+    Results
+    Running
+        Of the window ``span[1]``.
+    """
+    after, through = span
+    keys = Keys([before.keys, enter.keys, leave.keys])
+    mine, entering, leaving = keys.codes
+    everything = np.concatenate([mine, entering])
+    panes = np.concatenate([before.last_panes, enter.panes])
+    last_pane = last_panes(everything, panes, keys.size)
+    if wanted == "all":
+        order = np.lexsort((panes, everything))
+        code, wid = every_window(paned, everything[order], panes[order], after, through)
+        state = _between(paned, aggregates, (before, mine), (enter, entering), (leave, leaving), (code, wid))
+    else:
+        code = np.flatnonzero(last_pane > LOWEST)  # a key that only leaves has nothing to say
+        wid = most_recent(paned, last_pane[code], through)
+        code, wid = code[wid > after], wid[wid > after]
+        until = np.full(keys.size, LOWEST, dtype=np.int64)
+        until[code] = paned.first_and_last(wid)[0]
+        gone = leave.panes < until[leaving]
+        state = aggregates.combine(pa.concat_tables([before.state, enter.state]), everything, keys.size)
+        if gone.any():
+            state = aggregates.retract(state, aggregates.combine(leave.take(gone).state, leaving[gone], keys.size))
+        state = state.take(pa.array(code))
+    here = np.flatnonzero(wid == through)
+    now = Running(keys.take(code[here]), last_pane[code[here]], state.take(pa.array(here)))
+    return Results(keys.take(code), wid, state), now
+
+
+def _between(
+    paned: Paned,
+    aggregates: Aggregates,
+    before: tuple[Running, Int64s],
+    enter: tuple[Entries, Int64s],
+    leave: tuple[Entries, Int64s],
+    queries: tuple[Int64s, Int64s],
+) -> pa.Table:
+    """States of many windows of a key: sums up to their ends less sums up to their beginnings."""
+    code, wid = queries
+    first, last = paned.first_and_last(wid)
+    beginning = np.full(len(before[0]), LOWEST, dtype=np.int64)
+    gained = _up_to(
+        aggregates,
+        pa.concat_tables([before[0].state, enter[0].state]),
+        np.concatenate([before[1], enter[1]]),
+        np.concatenate([beginning, enter[0].panes]),
+        (code, last),
+    )
+    if len(leave[0]) == 0 or paned.endless:
+        return gained
+    lost = _up_to(aggregates, leave[0].state, leave[1], leave[0].panes, (code, first - 1))
+    return aggregates.retract(gained, lost)
+
+
+def _up_to(
+    aggregates: Aggregates, state: pa.Table, codes: Int64s, panes: Int64s, queries: tuple[Int64s, Int64s]
+) -> pa.Table:
+    """For each (code, pane) the state of all entries of the key up to that pane."""
+    code, last = queries
+    order = np.lexsort((panes, codes))
+    sums = prefixes(aggregates, state.take(pa.array(order)), codes[order])
+    known, rank = np.unique(panes, return_inverse=True)
+    width = len(known) + 1
+    places = (codes * width + rank)[order]
+    at = np.searchsorted(places, code * width + np.searchsorted(known, last, "right"), "left") - 1
+    none = (at < 0) | (codes[order][np.maximum(at, 0)] != code) if len(codes) else np.ones(len(code), dtype=np.bool_)
+    if none.any():
+        sums = pa.concat_tables([sums, aggregates.empty(1)])
+        at = np.where(none, len(codes), at)
+    return sums.take(pa.array(at))

@@ -1,0 +1,224 @@
+"""One step of a window operator: from one low-watermark to the next, with the rows that came between. Pure: state is handed in and out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from ..aggregates.algebra import Aggregates
+from .emission import Emit, every_window, last_panes, most_recent, partial_windows
+from .entries import Entries, Keys
+from .evaluate import Results, Running, advance, combine_each
+from .exact import HIGHEST, LOWEST, Int64s
+from .panes import Paned
+
+__all__ = ["Kept", "Progress", "Step", "WindowOperator"]
+
+Kept = Callable[[int, int], Entries]
+"""Entries kept by earlier steps, of a first to a last pane."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """How far windows are complete.
+
+    Attributes
+    ----------
+    before : int
+        The greatest window that was complete before the step; LOWEST for none.
+    now : int
+        The greatest one that is complete now.
+    final : int
+        The greatest one that could no longer be corrected before the step: `before`, less what the allowed lateness keeps open.
+    """
+
+    before: int
+    now: int
+    final: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What a step gives.
+
+    Attributes
+    ----------
+    closed : Results
+        Of windows that are complete, corrections of earlier results included.
+    partial : Results or None
+        Of windows that are not, if asked for.
+    running : Running or None
+        To be handed to the next step; None where windows are computed from all of their panes.
+    """
+
+    closed: Results
+    partial: Results | None
+    running: Running | None
+
+
+class WindowOperator:
+    """Computes windows per key.
+
+    Parameters
+    ----------
+    paned : Paned
+    aggregates : Aggregates
+    emit : Emit
+        Not ``eager``, which chooses windows before they close: see :mod:`.eager`.
+    """
+
+    def __init__(self, paned: Paned, aggregates: Aggregates, emit: Emit) -> None:
+        self._paned = paned
+        self._aggregates = aggregates
+        self._every = emit.startswith("all")
+        self._early = emit.endswith("early")
+        # A window that is kept is worth its keeping where panes are in many windows, and can be taken off it again.
+        self.keeps_window = paned.endless or (not paned.disjoint and aggregates.differential)
+
+    def none(self, key: pa.Schema) -> Running:
+        """What is kept before the first window."""
+        return Running(key.empty_table(), np.empty(0, dtype=np.int64), self._aggregates.state_schema.empty_table())
+
+    def keep_from(self, now: int, final: int) -> int:
+        """The least pane of which entries are needed after a step; LOWEST for all.
+
+        Parameters
+        ----------
+        now, final : int
+            The greatest windows that are complete, and that can no longer be corrected, after the step.
+        """
+        if self._paned.endless:
+            return LOWEST if now == LOWEST else int(self._paned.first_and_last(now)[1]) + 1
+        # Entries of the window that is kept must be there to be taken off it.
+        needed = min(now, final + 1) if self.keeps_window else final + 1
+        return LOWEST if min(now, final) == LOWEST else int(self._paned.first_and_last(needed)[0])
+
+    def step(self, progress: Progress, new: Entries, kept: Kept, running: Running | None) -> Step:
+        """Take entries, close windows.
+
+        Parameters
+        ----------
+        progress : Progress
+        new : Entries
+            That came since the step before, none of which is in final windows only.
+        kept : Kept
+            Entries of earlier steps.
+        running : Running or None
+            Of the step before, if :attr:`keeps_window`.
+        """
+        before, now = progress.before, progress.now
+        found: list[Results] = []
+        if before > LOWEST and len(new):
+            late = new.panes <= int(self._paned.first_and_last(before)[1])
+            if late.any():
+                found += self._corrections(progress, new.take(late), new, kept)
+                if running is not None:
+                    running = running.added(self._aggregates, self._inside(new.take(late), before))
+        if now > before:
+            if running is not None:
+                results, running = self._advanced(before, now, new, kept, running)
+            else:
+                results = self._combined(before, now, new, kept)
+            found.append(results)
+        closed = _joined(found) if found else self._nothing(new)
+        partial = self._partial(now, new, kept, running) if self._early and len(new) else None
+        return Step(closed, partial, running)
+
+    def _inside(self, entries: Entries, wid: int) -> Entries:
+        first, last = self._paned.first_and_last(wid)
+        return entries.between(int(first), int(last))
+
+    def _advanced(self, before: int, now: int, new: Entries, kept: Kept, running: Running) -> tuple[Results, Running]:
+        paned = self._paned
+        first_now, last_now = (int(end) for end in paned.first_and_last(now))
+        started = before > LOWEST
+        first_before, last_before = (int(end) for end in paned.first_and_last(before)) if started else (LOWEST, LOWEST)
+        after = last_before + 1 if started else LOWEST
+        enter = Entries.concat([new.between(after, last_now), kept(after, last_now)])
+        if paned.endless:
+            leave = new.take(np.empty(0, dtype=np.int64))
+        else:
+            # Those of this step that came late to the window before are in it by now, and among `new`.
+            least = first_before if started else LOWEST
+            leave = Entries.concat([new.between(least, first_now - 1), kept(least, first_now - 1)])
+        wanted = "all" if self._every else "recent"
+        return advance(paned, self._aggregates, running, enter, leave, (before, now), wanted)
+
+    def _combined(self, before: int, now: int, new: Entries, kept: Kept) -> Results:
+        paned = self._paned
+        last = int(paned.first_and_last(now)[1])
+        first = int(paned.first_and_last(before + 1)[0]) if before > LOWEST else LOWEST
+        entries = Entries.concat([new.between(first, last), kept(first, last)])
+        keys = Keys([entries.keys])
+        codes = keys.codes[0]
+        if self._every:
+            order = np.lexsort((entries.panes, codes))
+            code, wid = every_window(paned, codes[order], entries.panes[order], before, now)
+        else:
+            code = np.arange(keys.size)
+            wid = most_recent(paned, last_panes(codes, entries.panes, keys.size), now)
+            code, wid = code[wid > before], wid[wid > before]
+        state = combine_each(paned, self._aggregates, entries, codes, (code, wid))
+        return Results(keys.take(code), wid, state)
+
+    def _corrections(self, progress: Progress, late: Entries, new: Entries, kept: Kept) -> list[Results]:
+        """Windows that were given before, and are other now."""
+        paned, before, final = self._paned, progress.before, progress.final
+        if final >= before:
+            return []
+        first = int(paned.first_and_last(final + 1)[0]) if final > LOWEST else LOWEST
+        last = int(paned.first_and_last(before)[1])
+        entries = Entries.concat([new.between(first, last), kept(first, last)])
+        keys = Keys([late.keys, entries.keys])
+        codes, all_codes = keys.codes
+        order = np.lexsort((late.panes, codes))
+        code, wid = every_window(paned, codes[order], late.panes[order], final, before)
+        if not self._every:
+            # Readers have the most recent one of each key: no other needs to be corrected.
+            last_pane = last_panes(all_codes, entries.panes, keys.size)
+            latest = most_recent(paned, np.maximum(last_pane, int(late.panes.min())), before)
+            code, wid = code[wid == latest[code]], wid[wid == latest[code]]
+        state = combine_each(paned, self._aggregates, entries, all_codes, (code, wid))
+        return [Results(keys.take(code), wid, state)]
+
+    def _partial(self, now: int, new: Entries, kept: Kept, running: Running | None) -> Results | None:
+        """Of each key that has something new: the window that is open and knows most."""
+        paned = self._paned
+        after = int(paned.first_and_last(now)[1]) + 1 if now > LOWEST else LOWEST
+        open_ = new.between(after, HIGHEST)
+        if len(open_) == 0:
+            return None
+        keys = Keys([open_.keys])
+        last = last_panes(keys.codes[0], open_.panes, keys.size)
+        first = LOWEST if paned.endless else int(paned.first_and_last(partial_windows(paned, last).min())[0])
+        if running is not None and paned.endless:
+            first = after
+        entries = Entries.concat([new.between(first, HIGHEST), kept(first, HIGHEST)])
+        parts = [keys.take(np.arange(keys.size)), entries.keys]
+        if running is not None and paned.endless:
+            parts.append(running.keys)
+        every = Keys(parts)
+        asked, codes = every.codes[:2]
+        if running is not None and paned.endless:
+            codes = np.concatenate([codes, every.codes[2]])
+            entries = Entries.concat([entries, Entries(running.keys, running.last_panes, running.state)])
+        # A key may have newer entries from an earlier step.
+        newest = last_panes(codes, entries.panes, every.size)[asked]
+        wid = partial_windows(paned, newest)
+        state = combine_each(paned, self._aggregates, entries, codes, (asked, wid))
+        return Results(every.take(asked), wid, state)
+
+    def _nothing(self, new: Entries) -> Results:
+        return Results(new.keys.slice(0, 0), np.empty(0, dtype=np.int64), self._aggregates.state_schema.empty_table())
+
+
+def _joined(parts: list[Results]) -> Results:
+    if len(parts) == 1:
+        return parts[0]
+    wids: Int64s = np.concatenate([part.wids for part in parts])
+    return Results(
+        pa.concat_tables([part.keys for part in parts]), wids, pa.concat_tables([part.state for part in parts])
+    )
