@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Literal, cast
-
-import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import quoted
@@ -15,17 +13,23 @@ from ..conf.session import make_known
 from ..conf.units import parse_duration_us
 from ..frames.buckets import integers_with_hash
 from ..frames.reports import reports_folder
-from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
+from ..frames.system import SYSTEM
 from .budget import check_budget
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
+from .shards.window_plan import check_method
+from .steps import ArrowStep, chained, mapped
+from .windowed import WindowedStream, lateness_us
+from .windows.emission import Emit, check_emit
+from .windows.parse import landmark_by_time, window_by_time
 
 if TYPE_CHECKING:
+    import datetime as dt
+
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 __all__ = ["UpdateStream"]
-
-ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _FIRST_BUDGET = 2_000
 _PASSES = "__upstream_passes"
@@ -62,6 +66,7 @@ class UpdateStream:
         self._steps: tuple[ArrowStep, ...] = ()
         self._schema: StructType = df.schema
         self._shards: int | None = None
+        self._windows = 0
         absent = [name for name in (*self.key, *([time] if time else []), SYSTEM) if name not in df.columns]
         if absent:
             raise SchemaError(
@@ -73,7 +78,17 @@ class UpdateStream:
     @property
     def df(self) -> DataFrame:
         """The stream as a DataFrame, with the system column."""
-        return self._base.mapInArrow(_chained(self._steps), self._schema) if self._steps else self._base
+        return self._base.mapInArrow(chained(self._steps), self._schema) if self._steps else self._base
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of :attr:`df`."""
+        return self._schema
+
+    @property
+    def windows(self) -> int:
+        """How many window operators the stream has come through."""
+        return self._windows
 
     @property
     def shards(self) -> int | None:
@@ -197,7 +212,7 @@ class UpdateStream:
         kept = [field for field in self._schema if field.name in fixed and field.name != SYSTEM]
         whole = StructType([*kept, *new.fields, self._schema[SYSTEM]])
         arrow = to_arrow_schema(whole, timezone="UTC")
-        return self._then(_mapped(function, arrow, [field.name for field in new], batch_rows), whole)
+        return self._then(mapped(function, arrow, [field.name for field in new], batch_rows), whole)
 
     def queue(
         self,
@@ -310,6 +325,96 @@ class UpdateStream:
         queued._base, queued._steps, queued._shards = served, (), shards
         return queued._then(unpack(to_arrow_schema(self._schema, timezone="UTC"), extra, folder), self._schema)
 
+    def window(
+        self,
+        range: str,  # noqa: A002 the papers' word
+        slide: str | None = None,
+        *,
+        checkpoint_location: str | os.PathLike[str],
+        emit: Emit = "lazy",
+        method: Literal["auto", "wid", "paned", "buffering"] = "auto",
+        allowed_lateness: str = "0 seconds",
+        late_location: str | os.PathLike[str] | None = None,
+        origin: str | dt.datetime | dt.date | None = None,
+        zone: str | None = None,
+        time_format: str | None = None,
+        time_zone: str = "UTC",
+        shards: int = 16,
+    ) -> WindowedStream:
+        """Windows of each key on the stream's time, to be aggregated by :meth:`~upstream.operators.windowed.WindowedStream.agg`.
+
+        Parameters
+        ----------
+        range
+            RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything so far, every
+            `slide` (landmark windows).
+        slide
+            SLIDE, how far they are apart [default: `range`, windows that tumble].
+        checkpoint_location
+            The query's, as it is given to the sink: the shards report below it.
+        emit
+            ``lazy``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a row. ``early``: lazy, and
+            before it what the open window holds by now, with ``final = false``; ``all+early`` likewise.
+        method
+            How windows are computed, at the same results: ``paned`` (thesis §6.2), ``wid`` (§6.1), ``buffering`` (whole rows, the baseline).
+            ``auto`` is ``paned``.
+        allowed_lateness
+            How long after a window closed rows for it still count, and its result is given again.
+        late_location
+            A folder for rows that came later than that, as Parquet files; without it they are counted only.
+        origin, zone
+            From where windows are counted, and whose calendar they follow: see :func:`~upstream.operators.windows.parse.window_by_time`.
+        time_format, time_zone
+            How the stream's time is read, as the source's options of these names.
+        shards
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
+
+        Raises
+        ------
+        OptionError
+            Saying which of these is wrong, and what to write.
+        """
+        check_emit(emit)
+        check_method(method)
+        if self.time is None:
+            raise OptionError(
+                "windows on a stream without a time",
+                expected="UpdateStream(df, key=…, time=…)",
+                hint="name the time column",
+            )
+        if shards < 1:
+            raise OptionError(f"shards={shards}", expected="at least 1")
+        if range.strip().lower() == "all":
+            if slide is None:
+                raise OptionError(
+                    "range='all' without a slide", expected="slide='1 hour', or how often a result is wanted"
+                )
+            windows = landmark_by_time(slide, origin=origin, zone=zone)
+        else:
+            windows = window_by_time(range, slide, origin=origin, zone=zone)
+        return WindowedStream(
+            self,
+            {
+                "windows": windows,
+                "checkpoint_location": checkpoint_location,
+                "emit": emit,
+                "method": method,
+                "lateness_us": lateness_us(allowed_lateness),
+                "late_location": late_location,
+                "time_format": time_format,
+                "time_zone": time_zone,
+                "shards": shards,
+            },
+        )
+
+    def after_window(self, frames: DataFrame, unpack: ArrowStep, schema: StructType, shards: int) -> UpdateStream:
+        """The stream of a window operator's results; called by the windows, not by users."""
+        stream = copy(self)
+        stream.time = "window_end"
+        stream._base, stream._steps, stream._schema = frames, (unpack,), schema
+        stream._shards, stream._windows = shards, self._windows + 1
+        return stream
+
     def _fixed(self) -> list[str]:
         time = [self.time] if self.time is not None and self.time not in self.key else []
         return [*self.key, *time, SYSTEM]
@@ -344,47 +449,3 @@ def _interval_us(value: str | Column) -> Column:
             value = F.expr(value)
     micros = F.round(value.cast("double") * 1e6).cast("bigint")
     return F.greatest(F.coalesce(micros, F.lit(0)), F.lit(0))
-
-
-def _chained(steps: Sequence[ArrowStep]) -> ArrowStep:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for step in steps:
-            batches = step(batches)
-        return batches
-
-    return run
-
-
-def _mapped(
-    function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table], schema: pa.Schema, new: list[str], most: int
-) -> ArrowStep:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow.compute as pc
-
-        for batch in batches:
-            for start in range(0, batch.num_rows, most):
-                part = batch.slice(start, most)
-                mark = pc.or_(punctuation_mask(part), deleted_mask(part))
-                rows = part.filter(pc.invert(mark))
-                if rows.num_rows:
-                    given = rows.drop_columns([SYSTEM])
-                    result = function(given)
-                    if result.num_rows != rows.num_rows or set(result.schema.names) != set(new):
-                        raise SchemaError(
-                            f"the mapped function returned {result.num_rows} rows of {', '.join(result.schema.names)} "
-                            f"for {rows.num_rows}",
-                            expected=f"as many rows, with {', '.join(new)}",
-                        )
-                    columns = {name: rows.column(name) for name in schema.names if name not in new}
-                    columns |= {name: result.column(name) for name in new}
-                    table = pa.table({name: columns[name] for name in schema.names}).cast(schema)
-                    yield from table.to_batches()
-                if rows.num_rows < part.num_rows:
-                    marks = part.filter(mark)
-                    filled = {
-                        name: pa.nulls(marks.num_rows, schema.field(name).type) if name in new else marks.column(name)
-                        for name in schema.names
-                    }
-                    yield from pa.table(filled).cast(schema).to_batches()
-
-    return run

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -14,6 +13,7 @@ from ...frames.reports import write_report
 from .frames import to_frame
 from .messages import Control, ShardPlan
 from .queue_shard import QueueShard
+from .spark_store import MapStore, batch_id, open_map
 
 __all__ = ["QueueProcessor"]
 
@@ -45,7 +45,7 @@ class QueueProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state: one map of binary values by kind and page."""
-        self._state = handle.getMapState(_STATE, "kind STRING, page INT", "value BINARY")
+        self._state = open_map(handle, _STATE)
 
     def handleInputRows(  # pyright: ignore[reportIncompatibleMethodOverride] Spark names pandas frames, and gives rows
         self,
@@ -62,35 +62,11 @@ class QueueProcessor(StatefulProcessor):
                 frames.append(bytes(row.frame))
             if row.control is not None:
                 control = Control.from_json(row.control)
-        shard = QueueShard(self._shard_of[int(key[0])], self._plan, _MapStore(self._state))
+        shard = QueueShard(self._shard_of[int(key[0])], self._plan, MapStore(self._state))
         result, report = shard.run(frames, control)
-        write_report(self._folder, dataclasses.replace(report, batch_id=_batch_id()))
+        write_report(self._folder, dataclasses.replace(report, batch_id=batch_id()))
         if result is not None:
             yield Row(frame=bytearray(to_frame(result)))
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-def _batch_id() -> int:
-    """Spark's number of the batch that this task belongs to; -1 if it does not say."""
-    context = TaskContext.get()
-    told = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-    return -1 if told is None else int(told)
-
-
-class _MapStore:
-    """A shard's state as a store."""
-
-    def __init__(self, state: Any) -> None:
-        self._state = state
-
-    def get(self, kind: str, page: int) -> bytes | None:
-        found = self._state.getValue((kind, page))
-        return None if found is None else bytes(found[0])
-
-    def put(self, kind: str, page: int, value: bytes) -> None:
-        self._state.updateValue((kind, page), (bytearray(value),))
-
-    def remove(self, kind: str, page: int) -> None:
-        self._state.removeKey((kind, page))

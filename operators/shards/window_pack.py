@@ -14,7 +14,7 @@ from .frames import to_frame
 from .pack import apart, by_shard, check_keys, packed
 from .window_plan import WindowPlan
 
-__all__ = ["is_partial", "latest_arrival", "outside_in", "window_pack"]
+__all__ = ["frames_of", "is_partial", "latest_arrival", "outside_in", "window_pack"]
 
 _ROWS = 500_000
 _ARRIVAL, _OUTSIDE = b"upstream.arrival", b"upstream.outside"
@@ -43,10 +43,10 @@ def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable
             held.append(batch)
             rows += batch.num_rows
             if rows >= _ROWS:
-                yield _frames(pa.Table.from_batches(held), plan, slots, final)
+                yield frames_of(pa.Table.from_batches(held), plan, slots, final)
                 held, rows = [], 0
         if rows:
-            yield _frames(pa.Table.from_batches(held), plan, slots, final)
+            yield frames_of(pa.Table.from_batches(held), plan, slots, final)
 
     return run
 
@@ -63,7 +63,18 @@ def latest_arrival(table: pa.Table) -> int:
     return int(micros(table, "arrival").max(initial=0))
 
 
-def _frames(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: int | None) -> pa.RecordBatch:
+def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: int | None) -> pa.RecordBatch:
+    """The frames of one task's rows.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Rows and punctuation.
+    plan, slots
+        As for :func:`window_pack`.
+    final : int or None
+        Up to which window rows are sent as they are; None for none.
+    """
     shards = len(slots)
     rows, punctuation = apart(table)
     check_keys(rows, plan.key, "window")

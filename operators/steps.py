@@ -1,0 +1,61 @@
+"""Steps on Arrow batches, which one Python worker runs one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..conf.errors import SchemaError
+from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
+
+__all__ = ["ArrowStep", "chained", "mapped"]
+
+ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
+    """The steps as one."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for step in steps:
+            batches = step(batches)
+        return batches
+
+    return run
+
+
+def mapped(
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table], schema: pa.Schema, new: list[str], most: int
+) -> ArrowStep:
+    """A step that computes the columns `new` by a function that sees neither punctuation nor tombstones, nor more than `most` rows at once."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for start in range(0, batch.num_rows, most):
+                part = batch.slice(start, most)
+                mark = pc.or_(punctuation_mask(part), deleted_mask(part))
+                rows = part.filter(pc.invert(mark))
+                if rows.num_rows:
+                    given = rows.drop_columns([SYSTEM])
+                    result = function(given)
+                    if result.num_rows != rows.num_rows or set(result.schema.names) != set(new):
+                        raise SchemaError(
+                            f"the mapped function returned {result.num_rows} rows of {', '.join(result.schema.names)} "
+                            f"for {rows.num_rows}",
+                            expected=f"as many rows, with {', '.join(new)}",
+                        )
+                    columns = {name: rows.column(name) for name in schema.names if name not in new}
+                    columns |= {name: result.column(name) for name in new}
+                    table = pa.table({name: columns[name] for name in schema.names}).cast(schema)
+                    yield from table.to_batches()
+                if rows.num_rows < part.num_rows:
+                    marks = part.filter(mark)
+                    filled = {
+                        name: pa.nulls(marks.num_rows, schema.field(name).type) if name in new else marks.column(name)
+                        for name in schema.names
+                    }
+                    yield from pa.table(filled).cast(schema).to_batches()
+
+    return run

@@ -1,0 +1,154 @@
+"""Windows on a fluent stream: ``stream.window("10 minutes", "1 minute").agg(n=count())``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..conf.errors import CheckpointError, OptionError, SchemaError
+from ..conf.units import parse_duration_us
+from ..frames.buckets import integers_with_hash
+from ..frames.system import SYSTEM
+from ..frames.times import check_time_type
+from ..frames.window_reports import read_window_reports, windows_folder
+from .aggregates.parts import Aggregate
+from .shards.window_plan import WindowPlan
+from .windows.kinds import LandmarkWindows
+from .windows.panes import paned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from .stream import UpdateStream
+
+__all__ = ["WindowedStream"]
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowedStream:
+    """A stream with windows, to be aggregated; made by :meth:`UpdateStream.window`.
+
+    Attributes
+    ----------
+    stream : UpdateStream
+    options : mapping
+        As they were given, checked but for what needs the aggregates.
+    """
+
+    stream: UpdateStream
+    options: dict[str, Any]
+
+    def agg(self, **aggregates: Aggregate) -> UpdateStream:
+        """Aggregate each key's windows.
+
+        Parameters
+        ----------
+        aggregates
+            The results' names, and what they are: ``n=count(), total=sum_("value")``.
+
+        Returns
+        -------
+        UpdateStream
+            Of results: the key, ``window_id``, ``window_start``, ``window_end``, ``final``, and the aggregates. Its key is the stream's,
+            its time is ``window_end``.
+
+        Raises
+        ------
+        OptionError
+            There is no aggregate, or an option does not go with them.
+        SchemaError
+            A column does not exist, has a type that an aggregate cannot take, or a result would have the name of another column.
+        CheckpointError
+            The checkpoint's windows were begun with another window, key or aggregate.
+
+        Notes
+        -----
+        Guarantee: results are a function of the rows and the punctuation, whatever the order of arrival and the batches. Each window closes
+        once, when the low-watermark of all feeds has passed its end.
+        """
+        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+        from .shards.pack import PACKED_DDL
+        from .shards.window_pack import window_pack
+        from .shards.window_processor import WindowProcessor, window_unpack
+        from .shards.window_shard import RESULT_COLUMNS, result_schema
+
+        stream, given = self.stream, self.options
+        taken = {*stream.key, *RESULT_COLUMNS, SYSTEM} & set(aggregates)
+        if taken:
+            raise SchemaError(
+                f"an aggregate is named {', '.join(sorted(taken))}, and results have a column of that name",
+                expected="another name than the key's columns, " + ", ".join(RESULT_COLUMNS),
+            )
+        schema = to_arrow_schema(stream.schema, timezone="UTC")
+        assert stream.time is not None
+        check_time_type(stream.time, schema.field(stream.time).type, given["time_format"])
+        plan = WindowPlan(
+            key=stream.key,
+            time=stream.time,
+            time_format=given["time_format"],
+            time_zone=given["time_zone"],
+            windows=given["windows"],
+            aggregates=aggregates,
+            emit=given["emit"],
+            method="paned" if given["method"] == "auto" else given["method"],
+            lateness_us=given["lateness_us"],
+            shards=given["shards"],
+            schema=schema,
+        )
+        _check(plan)
+        folder = windows_folder(os.fspath(given["checkpoint_location"]), stream.windows)
+        _check_checkpoint(plan, folder)
+        results = result_schema(plan)
+        late = given["late_location"]
+        slots = integers_with_hash(range(plan.shards))
+        frames: DataFrame = (
+            stream.df.mapInArrow(window_pack(plan, slots, folder), PACKED_DDL)
+            .groupBy("slot")
+            .transformWithState(
+                WindowProcessor(plan, slots, folder, None if late is None else os.fspath(late)),
+                "frame BINARY",
+                "append",
+                "none",
+            )
+        )
+        spark_schema: StructType = from_arrow_schema(results)
+        return stream.after_window(frames, window_unpack(results), spark_schema, plan.shards)
+
+
+def lateness_us(value: str) -> int:
+    """Microseconds of an allowed lateness."""
+    try:
+        return parse_duration_us(value)
+    except ValueError:
+        raise OptionError(f"allowed_lateness={value!r}", expected="a duration such as '10 minutes'") from None
+
+
+def _check(plan: WindowPlan) -> None:
+    plan.algebra  # noqa: B018 plans the aggregates, which refuses what they cannot take
+    if plan.lateness_us and plan.paned.endless:
+        raise OptionError(
+            "allowed_lateness on landmark windows",
+            expected="sliding or tumbling windows: every later landmark window would have to be given again",
+            hint="leave it out; late rows still count in the windows that are open",
+        )
+    if plan.method == "wid" and paned(plan.windows).endless:
+        raise OptionError(
+            "method='wid' on landmark windows", expected="'paned' or 'buffering': a row is in endless many of them"
+        )
+    if isinstance(plan.windows, LandmarkWindows) and plan.emit == "eager":
+        raise OptionError("emit='eager' on landmark windows", expected="all, lazy or early")
+
+
+def _check_checkpoint(plan: WindowPlan, folder: str) -> None:
+    now = plan.identity()
+    for report in read_window_reports(folder):
+        differ = [f"{name} {was!r}, now {now.get(name)!r}" for name, was in report.plan.items() if now.get(name) != was]
+        if differ:
+            raise CheckpointError(
+                "the windows of this checkpoint were begun with another " + "; ".join(differ),
+                expected="the same window, key, aggregates and number of shards for the life of a checkpoint",
+                hint="put them back, or start with a new checkpoint_location: the table keeps what is newer",
+            )
