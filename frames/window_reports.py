@@ -29,8 +29,9 @@ class WindowReport:
         The greatest window-id that is complete, and that can no longer be corrected; -2^63 for none.
     results, partial, corrected : int
         Results of closed windows, of open ones, and results given again, in this batch.
-    late, outside : int
-        Rows of this batch that missed a window that was final, and rows between two windows.
+    late, superseded, outside : int
+        Rows of this batch that missed a window that was final, rows of windows that eager emission passes over, and rows between two
+        windows.
     entries, rows : int
         Partial aggregates and rows that are kept: what the thesis counts memory by (§6.3.2).
     running : int
@@ -53,6 +54,7 @@ class WindowReport:
     partial: int
     corrected: int
     late: int
+    superseded: int
     outside: int
     entries: int
     rows: int

@@ -353,8 +353,8 @@ class UpdateStream:
         checkpoint_location
             The query's, as it is given to the sink: the shards report below it.
         emit
-            ``lazy``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a row. ``early``: lazy, and
-            before it what the open window holds by now, with ``final = false``; ``all+early`` likewise.
+            ``lazy``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a row. ``eager``:
+            commit to each key's latest started window and pass over all others until it closes (§6.2.2). ``early``: lazy, and before it what the open window holds by now, with ``final = false``; ``all+early`` likewise.
         method
             How windows are computed, at the same results: ``paned`` (thesis §6.2), ``wid`` (§6.1), ``buffering`` (whole rows, the baseline).
             ``auto`` is ``paned``.

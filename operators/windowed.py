@@ -14,7 +14,6 @@ from ..frames.times import check_time_type
 from ..frames.window_reports import read_window_reports, windows_folder
 from .aggregates.parts import Aggregate
 from .shards.window_plan import WindowPlan
-from .windows.kinds import LandmarkWindows
 from .windows.panes import paned
 
 if TYPE_CHECKING:
@@ -138,8 +137,12 @@ def _check(plan: WindowPlan) -> None:
         raise OptionError(
             "method='wid' on landmark windows", expected="'paned' or 'buffering': a row is in endless many of them"
         )
-    if isinstance(plan.windows, LandmarkWindows) and plan.emit == "eager":
-        raise OptionError("emit='eager' on landmark windows", expected="all, lazy or early")
+    if plan.emit == "eager" and (plan.paned.endless or plan.method == "buffering" or plan.lateness_us):
+        raise OptionError(
+            "emit='eager' on landmark windows, with method='buffering', or with an allowed lateness",
+            expected="sliding or tumbling windows, the method paned or wid, and no lateness: rows that no committed window needs are not kept",
+            hint="emit='lazy' takes them all",
+        )
 
 
 def _check_checkpoint(plan: WindowPlan, folder: str) -> None:

@@ -21,11 +21,12 @@ from ..queue.keys import ties_within
 from .arrivals import by_arrival, differing, micros
 from .frames import from_frame, to_frame
 
-__all__ = ["PACKED_DDL", "apart", "by_shard", "check_keys", "pack", "packed", "unpack"]
+__all__ = ["PACKED_DDL", "ROWS_AT_ONCE", "apart", "by_shard", "check_keys", "pack", "packed", "unpack"]
 
 PACKED_DDL = "slot INT, frame BINARY, control STRING"
 _SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
-_ROWS = 500_000
+ROWS_AT_ONCE = 500_000
+"""How many rows are packed together."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -53,7 +54,7 @@ def pack(
         for batch in batches:
             held.append(batch)
             rows += batch.num_rows
-            if rows >= _ROWS:
+            if rows >= ROWS_AT_ONCE:
                 yield from _frames(pa.Table.from_batches(held), key, slots, newest_by, coalesce)
                 held, rows = [], 0
         if held:
@@ -138,7 +139,17 @@ def by_shard(rows: pa.Table, key: Sequence[str], shards: int) -> Iterator[tuple[
 def packed(found: Sequence[tuple[int, bytes]], slots: Sequence[int]) -> pa.RecordBatch:
     """Frames with their shards, as the operator takes them."""
     numbers = pa.array([slots[number] for number, _ in found], pa.int32())
-    frames = pa.array([frame for _, frame in found], pa.binary())
+    ends = np.cumsum([0, *(len(frame) for _, frame in found)])
+    if ends[-1] > np.iinfo(np.int32).max:
+        raise SchemaError(
+            f"{ends[-1]:,} bytes in the rows that one task packs at once",
+            expected=f"less than 2 GB: rows of some {np.iinfo(np.int32).max // ROWS_AT_ONCE:,} bytes on average",
+            hint="leave out columns that are not needed, or set maxRowsPerTrigger on the source",
+        )
+    # Joined here once; Arrow would copy each frame into a buffer that it enlarges again and again.
+    whole = pa.py_buffer(b"".join(frame for _, frame in found))
+    offsets = pa.py_buffer(ends.astype(np.int32))
+    frames = pa.BinaryArray.from_buffers(pa.binary(), len(found), [None, offsets, whole])
     return pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
 
 

@@ -11,12 +11,11 @@ from ...frames.window_reports import read_window_reports
 from ..windows.exact import LOWEST
 from .arrivals import micros
 from .frames import to_frame
-from .pack import apart, by_shard, check_keys, packed
+from .pack import ROWS_AT_ONCE, apart, by_shard, check_keys, packed
 from .window_plan import WindowPlan
 
 __all__ = ["frames_of", "is_partial", "latest_arrival", "outside_in", "window_pack"]
 
-_ROWS = 500_000
 _ARRIVAL, _OUTSIDE = b"upstream.arrival", b"upstream.outside"
 
 Batches = Iterator[pa.RecordBatch]
@@ -42,7 +41,7 @@ def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable
         for batch in batches:
             held.append(batch)
             rows += batch.num_rows
-            if rows >= _ROWS:
+            if rows >= ROWS_AT_ONCE:
                 yield frames_of(pa.Table.from_batches(held), plan, slots, final)
                 held, rows = [], 0
         if rows:

@@ -5,11 +5,13 @@ Pure logic over a :class:`~upstream.operators.shards.store.Store`. Spark's state
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +19,7 @@ from ...conf.errors import CheckpointError
 from ...frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array, system_field
 from ...frames.window_reports import WindowReport
 from ..windows.columns import ends_column
+from ..windows.eager import Commitments, EagerOperator
 from ..windows.entries import PANE, Entries
 from ..windows.evaluate import Results, Running
 from ..windows.exact import LOWEST, Int64s
@@ -33,7 +36,9 @@ from .window_plan import ROWS, WindowPlan
 __all__ = ["RESULT_COLUMNS", "WindowShard", "result_schema"]
 
 _VERSION = 1
-_LAST = "__upstream_last_pane"
+_LAST, _COMMITTED = "__upstream_last_pane", "__upstream_committed"
+_NONE = int(np.iinfo(np.int64).max)
+"""More than any pane: nothing is needed."""
 RESULT_COLUMNS = ("window_id", "window_start", "window_end", "final")
 """What a result has beside its key and its aggregates."""
 
@@ -95,18 +100,19 @@ class WindowShard:
         bound = self._feeds.low_watermark
         closed = max(before, self._complete(bound))
         last_final = max(final, min(closed, self._complete(bound, plan.lateness_us)))
-        running = was = self._running() if self._needs_running(new, before, closed) else None
-        now = self._evaluated(closed, before, new, running, bound == ENDED)
-        step = self._operator.step(Progress(before, now, final), new, self._kept, running)
-        parts = [self._results(step.closed, True, now_us)]
-        if step.partial is not None:
-            parts.append(self._results(step.partial, False, now_us))
+        if plan.emit == "eager":
+            found, partial, wanted, needed = self._eagerly(Progress(before, closed, final), new)
+        else:
+            found, partial = self._as_closed(Progress(before, closed, final), new, ended=bound == ENDED)
+            wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else _NONE
+        parts = [self._results(found, True, now_us)]
+        if partial is not None:
+            parts.append(self._results(partial, False, now_us))
         parts.append(self._punctuation(closed, bound, now_us))
         result = pa.concat_tables(parts)
-        if step.running is not was or closed > now:
-            self._keep(step.running if closed == now else None)  # in a window after the last entries there are none
-        self._save(new, rows, closed, last_final, now_us, bound == ENDED)
-        corrected = int(np.count_nonzero(step.closed.wids <= before))
+        self._save(new, rows, wanted, needed)
+        self._save_head(closed, last_final, now_us)
+        corrected = int(np.count_nonzero(found.wids <= before))
         report = WindowReport(
             shard=self._number,
             batch_id=batch_id,
@@ -114,10 +120,11 @@ class WindowShard:
             bound=bound,
             closed=closed,
             final=last_final,
-            results=len(step.closed) - corrected,
-            partial=0 if step.partial is None else len(step.partial),
+            results=len(found) - corrected,
+            partial=0 if partial is None else len(partial),
             corrected=corrected,
             late=self._late,
+            superseded=0 if wanted is None else plan.rows_of(new.take(~wanted).state),
             outside=self._outside,
             entries=0 if plan.method == "buffering" else self._runs.rows,
             rows=self._runs.rows if plan.method == "buffering" else 0,
@@ -186,6 +193,38 @@ class WindowShard:
             return LOWEST
         return int(self._plan.windows.last_complete(bound if bound == ENDED else bound - lateness_us))
 
+    def _as_closed(self, progress: Progress, new: Entries, *, ended: bool) -> tuple[Results, Results | None]:
+        """Results of windows as they close; the window that is kept is replaced."""
+        before, closed = progress.before, progress.now
+        running = self._running() if self._needs_running(new, before, closed) else None
+        now = self._evaluated(closed, before, new, running, ended)
+        step = self._operator.step(dataclasses.replace(progress, now=now), new, self._kept, running)
+        if closed > now or ended:  # in a window after the last entries there are none
+            self._keep_table("running", None)
+        elif step.running is not None and step.running is not running:
+            table = step.running.keys.append_column(_LAST, pa.array(step.running.last_panes))
+            for name in step.running.state.column_names:
+                table = table.append_column(name, step.running.state.column(name))
+            self._keep_table("running", table)
+        return step.closed, step.partial
+
+    def _eagerly(self, progress: Progress, new: Entries) -> tuple[Results, None, npt.NDArray[np.bool_], int]:
+        """Results of the windows that keys were committed to."""
+        plan = self._plan
+        operator = EagerOperator(plan.paned, plan.algebra)
+        frame = self._store.get("running", 0)
+        if frame is None:
+            before = operator.none(pa.schema([plan.schema.field(name) for name in plan.key]))
+        else:
+            table = from_frame(frame)
+            wids, last = (table.column(name).to_numpy() for name in (_COMMITTED, _LAST))
+            before = Commitments(table.select(list(plan.key)), wids, last)
+        step = operator.step(progress, new, self._kept, before)
+        now = step.commitments
+        table = now.keys.append_column(_COMMITTED, pa.array(now.wids)).append_column(_LAST, pa.array(now.last_panes))
+        self._keep_table("running", table if len(now) else None)
+        return step.closed, None, step.wanted, step.keep_from
+
     def _evaluated(self, closed: int, before: int, new: Entries, running: Running | None, ended: bool) -> int:
         """How far windows must be computed: to the last complete one, but no further than there are entries."""
         paned = self._plan.paned
@@ -216,15 +255,12 @@ class WindowShard:
         late = len(new) > 0 and bool((new.panes <= int(paned.first_and_last(before)[1])).any())
         return closed > before or late or (paned.endless and self._plan.emit.endswith("early"))
 
-    def _keep(self, running: Running | None) -> None:
-        self._head["running"] = 0 if running is None else len(running)
-        if running is None:
-            self._store.remove("running", 0)
-            return
-        table = running.keys.append_column(_LAST, pa.array(running.last_panes))
-        for name in running.state.column_names:
-            table = table.append_column(name, running.state.column(name))
-        self._store.put("running", 0, to_frame(table))
+    def _keep_table(self, kind: str, table: pa.Table | None) -> None:
+        self._head[kind] = 0 if table is None else table.num_rows
+        if table is None:
+            self._store.remove(kind, 0)
+        else:
+            self._store.put(kind, 0, to_frame(table))
 
     def _running(self) -> Running:
         plan = self._plan
@@ -265,27 +301,17 @@ class WindowShard:
         end = pa.array([None if at == ENDED else at], pa.int64()).cast(TIMESTAMP)
         return punctuation_rows(schema, [f"window/{self._number}"], now_us, window_end=end)
 
-    def _save(
-        self,
-        new: Entries,
-        rows: pa.Table | None,
-        closed: int,
-        final: int,
-        now_us: int,
-        ended: bool,
-    ) -> None:
+    def _save(self, new: Entries, rows: pa.Table | None, wanted: npt.NDArray[np.bool_] | None, needed: int) -> None:
+        self._runs.drop_below(needed)
+        if self._plan.method == "buffering":
+            if rows is not None:
+                self._runs.add(rows.filter(pa.array(rows.column(PANE).to_numpy() >= needed)))
+            return
+        keep = new.panes >= needed
+        self._runs.add(new.take(keep if wanted is None else keep & wanted).table())
+
+    def _save_head(self, closed: int, final: int, now_us: int) -> None:
         plan = self._plan
-        if ended:
-            self._runs.drop_below(int(np.iinfo(np.int64).max))
-            self._keep(None)
-        else:
-            needed = self._operator.keep_from(closed, final)
-            self._runs.drop_below(needed)
-            if plan.method == "buffering":
-                if rows is not None:
-                    self._runs.add(rows.filter(pa.array(rows.column(PANE).to_numpy() >= needed)))
-            else:
-                self._runs.add(new.take(new.panes >= needed).table())
         head = {
             "layout": _VERSION,
             "plan": plan.identity(),
