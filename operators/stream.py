@@ -20,7 +20,7 @@ from .shards.window_plan import check_method
 from .steps import ArrowStep, chained, mapped
 from .windowed import WindowedStream, lateness_us
 from .windows.emission import Emit, check_emit
-from .windows.parse import landmark_by_time, window_by_time
+from .windows.parse import landmark_by_time, slide_by_tuple, window_by_time
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -349,7 +349,7 @@ class UpdateStream:
             RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything so far, every
             `slide` (landmark windows).
         slide
-            SLIDE, how far they are apart [default: `range`, windows that tumble].
+            SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window that ends with each row.
         checkpoint_location
             The query's, as it is given to the sink: the shards report below it.
         emit
@@ -390,6 +390,8 @@ class UpdateStream:
                     "range='all' without a slide", expected="slide='1 hour', or how often a result is wanted"
                 )
             windows = landmark_by_time(slide, origin=origin, zone=zone)
+        elif slide is not None and "row" in slide:
+            windows = slide_by_tuple(range, slide, order="time")
         else:
             windows = window_by_time(range, slide, origin=origin, zone=zone)
         return WindowedStream(

@@ -127,19 +127,21 @@ def lateness_us(value: str) -> int:
 
 def _check(plan: WindowPlan) -> None:
     plan.algebra  # noqa: B018 plans the aggregates, which refuses what they cannot take
-    if plan.lateness_us and plan.paned.endless:
+    if plan.lateness_us and (plan.paned.endless or plan.paned.by_row):
         raise OptionError(
-            "allowed_lateness on landmark windows",
-            expected="sliding or tumbling windows: every later landmark window would have to be given again",
+            "allowed_lateness on landmark windows, or on windows that slide by row",
+            expected="sliding or tumbling windows by time: here a late row would change windows without number",
             hint="leave it out; late rows still count in the windows that are open",
         )
-    if plan.method == "wid" and paned(plan.windows).endless:
+    panes = paned(plan.windows)
+    if plan.method == "wid" and (panes.endless or panes.by_row):
         raise OptionError(
-            "method='wid' on landmark windows", expected="'paned' or 'buffering': a row is in endless many of them"
+            "method='wid' on landmark windows, or on windows that slide by row",
+            expected="'paned' or 'buffering': how many of them a row is in is not known when it comes",
         )
-    if plan.emit == "eager" and (plan.paned.endless or plan.method == "buffering" or plan.lateness_us):
+    if plan.emit == "eager" and (panes.endless or panes.by_row or plan.method == "buffering" or plan.lateness_us):
         raise OptionError(
-            "emit='eager' on landmark windows, with method='buffering', or with an allowed lateness",
+            "emit='eager' on landmark windows, on windows that slide by row, with method='buffering', or with an allowed lateness",
             expected="sliding or tumbling windows, the method paned or wid, and no lateness: rows that no committed window needs are not kept",
             hint="emit='lazy' takes them all",
         )

@@ -21,7 +21,7 @@ from ..windows.calendars import CalendarWindows
 from ..windows.emission import Emit
 from ..windows.entries import PANE, Entries, lifted
 from ..windows.exact import Int64s
-from ..windows.kinds import LandmarkWindows, SlidingWindows
+from ..windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from ..windows.panes import Paned, paned
 from ..windows.rows import expand
 
@@ -52,7 +52,7 @@ class WindowPlan:
         The column of the windowing attribute.
     time_format, time_zone : str
         How it is read, where its type does not say.
-    windows : SlidingWindows, LandmarkWindows or CalendarWindows
+    windows : SlidingWindows, LandmarkWindows, CalendarWindows or SlideByTupleWindows
         Over microseconds.
     aggregates : mapping of str to Aggregate
         The results' names, and what they are.
@@ -69,7 +69,7 @@ class WindowPlan:
     time: str
     time_format: str | None
     time_zone: str
-    windows: SlidingWindows | LandmarkWindows | CalendarWindows
+    windows: SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows
     aggregates: Mapping[str, Aggregate]
     emit: Emit
     method: Method

@@ -43,6 +43,11 @@ def every_window(paned: Paned, codes: Int64s, panes: Int64s, after: int, through
     code, wid : int64 arrays of length windows
         Without repeats, in the order of keys, then windows.
     """
+    if paned.by_row:
+        new = np.ones(len(codes), dtype=np.bool_)
+        new[1:] = (codes[1:] != codes[:-1]) | (panes[1:] != panes[:-1])
+        new &= (panes > after) & (panes <= through)
+        return codes[new], panes[new]
     first, last = paned.over.wids(panes)
     # What the entry before has opened is not opened again: windows of later panes begin and end later.
     opened = np.full(len(codes), LOWEST, dtype=np.int64)
@@ -69,7 +74,7 @@ def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
 
     The rule MRU_L of the report: with `through` the greatest window that has fully arrived.
     """
-    return np.minimum(paned.over.wids(last_pane)[1], through)
+    return last_pane if paned.by_row else np.minimum(paned.over.wids(last_pane)[1], through)
 
 
 def partial_windows(paned: Paned, last_pane: Int64s) -> Int64s:

@@ -76,7 +76,8 @@ class WindowOperator:
         self._every = emit.startswith("all")
         self._early = emit.endswith("early")
         # A window that is kept is worth its keeping where panes are in many windows, and can be taken off it again.
-        self.keeps_window = paned.endless or (not paned.disjoint and aggregates.differential)
+        sliding = not paned.disjoint and not paned.by_row
+        self.keeps_window = paned.endless or (sliding and aggregates.differential)
 
     def none(self, key: pa.Schema) -> Running:
         """What is kept before the first window."""

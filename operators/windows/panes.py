@@ -6,8 +6,8 @@ import dataclasses
 
 from ...conf.errors import OptionError
 from .calendars import CalendarWindows
-from .exact import Int64s, Whole
-from .kinds import LandmarkWindows, SlidingWindows, Windows
+from .exact import Int64s, Whole, as_int64
+from .kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
 
 __all__ = ["Paned", "paned"]
 
@@ -24,11 +24,13 @@ class Paned:
         The same windows over pane numbers: same ids.
     """
 
-    windows: SlidingWindows | LandmarkWindows | CalendarWindows
-    over: SlidingWindows | LandmarkWindows
+    windows: SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows
+    over: SlidingWindows | LandmarkWindows | SlideByTupleWindows
 
     def pane_of(self, x: Whole) -> Int64s:
         """The pane of each row."""
+        if isinstance(self.windows, SlideByTupleWindows):
+            return as_int64(x)
         if self.endless:
             return self.windows.wids(x)[0]
         assert not isinstance(self.windows, LandmarkWindows)
@@ -52,7 +54,12 @@ class Paned:
     @property
     def most_panes(self) -> int | None:
         """Panes in a window; None for landmark windows."""
-        return self.over.range if isinstance(self.over, SlidingWindows) else None
+        return None if isinstance(self.over, LandmarkWindows) else self.over.range
+
+    @property
+    def by_row(self) -> bool:
+        """Whether rows open windows: then each instant is a pane, and a window's id is that of its row's."""
+        return isinstance(self.over, SlideByTupleWindows)
 
 
 def paned(windows: Windows) -> Paned:
@@ -61,7 +68,7 @@ def paned(windows: Windows) -> Paned:
     Raises
     ------
     OptionError
-        They have no panes: windows that slide by tuple.
+        They slide by several rows at once, so that which windows there are depends on how many rows came before.
     """
     inner = windows.over if isinstance(windows, CalendarWindows) else windows
     if isinstance(inner, SlidingWindows):
@@ -70,7 +77,11 @@ def paned(windows: Windows) -> Paned:
     if isinstance(inner, LandmarkWindows):
         assert isinstance(windows, LandmarkWindows | CalendarWindows)
         return Paned(windows, LandmarkWindows(1))
-    raise OptionError(
-        "windows that slide by tuple have no panes",
-        expected="sliding, tumbling or landmark windows, by time or of a calendar",
-    )
+    assert isinstance(inner, SlideByTupleWindows)
+    if inner.every != 1:
+        raise OptionError(
+            f"windows that slide by {inner.every} rows",
+            expected="by one row, or by time",
+            hint="slide by one row, and keep every n-th result",
+        )
+    return Paned(inner, inner)

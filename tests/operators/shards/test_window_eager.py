@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upstream.operators.shards.store import DictStore
-from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows, Windows
+from upstream.operators.windows.kinds import SlidingWindows, Windows
 
 from .test_window_shard import any_batches, any_windows, everything, plan_of
 from .windows_of import Batch, Run, in_windows
@@ -16,7 +16,7 @@ FAR = 1000
 
 @settings(max_examples=200, deadline=None)
 @given(
-    windows=any_windows().filter(lambda each: not isinstance(each, LandmarkWindows)),
+    windows=any_windows().filter(lambda each: isinstance(each, SlidingWindows)),
     batches=any_batches(),
     method=st.sampled_from(["paned", "wid"]),
     tasks=st.sampled_from([1, 2]),

@@ -13,7 +13,7 @@ from upstream.conf.errors import CheckpointError, MalformedRowError, SchemaError
 from upstream.frames.system import SYSTEM
 from upstream.operators.aggregates.functions import count, max_, sum_
 from upstream.operators.shards.window_plan import WindowPlan
-from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows, Windows
+from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
 
 from .windows_of import SCHEMA, Batch, Row, Run, in_windows, punctuation_table, rows_table
 
@@ -29,9 +29,11 @@ def plan_of(windows: Any, emit: Any = "all", method: Any = "paned", **more: Any)
 
 @st.composite
 def any_windows(draw: st.DrawFn) -> Windows:
-    """Sliding, tumbling, with gaps, landmark."""
+    """Sliding, tumbling, with gaps, landmark, by row."""
     length, origin = draw(st.integers(1, 12)), draw(st.integers(-3, 3))
-    kind = draw(st.sampled_from(["sliding", "tumbling", "gaps", "landmark"]))
+    kind = draw(st.sampled_from(["sliding", "tumbling", "gaps", "landmark", "row"]))
+    if kind == "row":
+        return SlideByTupleWindows(length)
     if kind == "landmark":
         return LandmarkWindows(length, origin)
     slide = {
@@ -76,7 +78,7 @@ def test_every_window_whatever_the_method_the_order_and_the_batches(
     windows: Windows, batches: list[Batch], method: str, differential: bool, shards: int, tasks: int
 ) -> None:
     """Equivalence: one answer, that of the definition."""
-    if method == "wid" and isinstance(windows, LandmarkWindows):
+    if method == "wid" and not isinstance(windows, SlidingWindows):
         method = "paned"
     aggregates = {"n": count(), "total": sum_("v"), **({} if differential else {"top": max_("v")})}
     run = Run(plan_of(windows, method=method, shards=shards, aggregates=aggregates)).batches(batches, tasks)
@@ -113,7 +115,7 @@ def test_lazy_gives_the_most_recent_window_of_each_key(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    windows=any_windows().filter(lambda each: not isinstance(each, LandmarkWindows)),
+    windows=any_windows().filter(lambda each: isinstance(each, SlidingWindows)),
     batches=any_batches(),
     late=st.lists(st.tuples(st.integers(0, 4), st.integers(-10, 49), st.integers(-5, 5)), min_size=1, max_size=6),
     method=st.sampled_from(["paned", "wid", "buffering"]),

@@ -16,7 +16,7 @@ from upstream.operators.shards.store import DictStore
 from upstream.operators.shards.window_pack import frames_of
 from upstream.operators.shards.window_plan import WindowPlan
 from upstream.operators.shards.window_shard import WindowShard
-from upstream.operators.windows.kinds import Windows
+from upstream.operators.windows.kinds import SlideByTupleWindows, Windows
 
 Row = tuple[int, int, int]
 """Key, time in microseconds, value."""
@@ -102,8 +102,11 @@ def in_windows(windows: Windows, rows: Sequence[Row], bound: int) -> dict[tuple[
     """The values in each key's windows that are complete at a bound: row by row, by `wids`."""
     found: dict[tuple[int, int], list[int]] = defaultdict(list)
     complete = int(windows.last_complete(bound))
+    opened = {(key, time) for key, time, _ in rows}
+    by_row = isinstance(windows, SlideByTupleWindows)
     for key, time, value in rows:
         first, last = windows.wids(time)
         for wid in range(int(first), min(int(last), complete) + 1):
-            found[key, wid].append(value)
+            if not by_row or (key, wid) in opened:
+                found[key, wid].append(value)
     return dict(found)
