@@ -20,7 +20,7 @@ from .shards.window_plan import check_method
 from .steps import ArrowStep, chained, mapped
 from .windowed import WindowedStream, lateness_us
 from .windows.emission import Emit, check_emit
-from .windows.parse import landmark_by_time, slide_by_tuple, window_by_time
+from .windows.parse import landmark_by_rows, landmark_by_time, slide_by_tuple, window_by_rows, window_by_time
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -347,9 +347,11 @@ class UpdateStream:
         ----------
         range
             RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything so far, every
-            `slide` (landmark windows).
+            `slide` (landmark windows). ``100 rows`` for the last rows of each key, in the order of arrival: such windows close with their
+            last row, and `window_start` and `window_end` are row numbers, counted from 0 for each key.
         slide
-            SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window that ends with each row.
+            SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window by time that ends
+            with each row.
         checkpoint_location
             The query's, as it is given to the sink: the shards report below it.
         emit
@@ -376,15 +378,20 @@ class UpdateStream:
         """
         check_emit(emit)
         check_method(method)
-        if self.time is None:
+        rows = "row" in range
+        if self.time is None and not rows:
             raise OptionError(
-                "windows on a stream without a time",
+                "windows by time on a stream without a time",
                 expected="UpdateStream(df, key=…, time=…)",
                 hint="name the time column",
             )
         if shards < 1:
             raise OptionError(f"shards={shards}", expected="at least 1")
-        if range.strip().lower() == "all":
+        if rows:
+            windows = window_by_rows(range, slide, partitioned=True)
+        elif range.strip().lower() == "all" and slide is not None and "row" in slide:
+            rows, windows = True, landmark_by_rows(slide, partitioned=True)
+        elif range.strip().lower() == "all":
             if slide is None:
                 raise OptionError(
                     "range='all' without a slide", expected="slide='1 hour', or how often a result is wanted"
@@ -398,6 +405,7 @@ class UpdateStream:
             self,
             {
                 "windows": windows,
+                "time": not rows,
                 "checkpoint_location": checkpoint_location,
                 "emit": emit,
                 "method": method,

@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from ..conf.errors import CheckpointError, OptionError, SchemaError
+from ..conf.errors import OptionError, SchemaError
 from ..conf.units import parse_duration_us
 from ..frames.buckets import integers_with_hash
 from ..frames.system import SYSTEM
@@ -72,7 +72,7 @@ class WindowedStream:
         from .shards.pack import PACKED_DDL
         from .shards.window_pack import window_pack
         from .shards.window_processor import WindowProcessor, window_unpack
-        from .shards.window_shard import RESULT_COLUMNS, result_schema
+        from .shards.window_results import RESULT_COLUMNS, check_identity, result_schema
 
         stream, given = self.stream, self.options
         taken = {*stream.key, *RESULT_COLUMNS, SYSTEM} & set(aggregates)
@@ -82,11 +82,12 @@ class WindowedStream:
                 expected="another name than the key's columns, " + ", ".join(RESULT_COLUMNS),
             )
         schema = to_arrow_schema(stream.schema, timezone="UTC")
-        assert stream.time is not None
-        check_time_type(stream.time, schema.field(stream.time).type, given["time_format"])
+        by_rows = not given["time"]
+        if stream.time is not None and not by_rows:
+            check_time_type(stream.time, schema.field(stream.time).type, given["time_format"])
         plan = WindowPlan(
             key=stream.key,
-            time=stream.time,
+            time=None if by_rows else stream.time,
             time_format=given["time_format"],
             time_zone=given["time_zone"],
             windows=given["windows"],
@@ -99,7 +100,8 @@ class WindowedStream:
         )
         _check(plan)
         folder = windows_folder(os.fspath(given["checkpoint_location"]), stream.windows)
-        _check_checkpoint(plan, folder)
+        for report in read_window_reports(folder):
+            check_identity(report.plan, plan)
         results = result_schema(plan)
         late = given["late_location"]
         slots = integers_with_hash(range(plan.shards))
@@ -127,6 +129,11 @@ def lateness_us(value: str) -> int:
 
 def _check(plan: WindowPlan) -> None:
     plan.algebra  # noqa: B018 plans the aggregates, which refuses what they cannot take
+    if plan.by_rows and (plan.method != "paned" or plan.emit == "eager" or plan.lateness_us):
+        raise OptionError(
+            "windows over rows with a method, emit='eager' or an allowed lateness",
+            expected="emit='lazy', 'all', 'early' or 'all+early': rows are counted as they arrive, so none is late",
+        )
     if plan.lateness_us and (plan.paned.endless or plan.paned.by_row):
         raise OptionError(
             "allowed_lateness on landmark windows, or on windows that slide by row",
@@ -145,15 +152,3 @@ def _check(plan: WindowPlan) -> None:
             expected="sliding or tumbling windows, the method paned or wid, and no lateness: rows that no committed window needs are not kept",
             hint="emit='lazy' takes them all",
         )
-
-
-def _check_checkpoint(plan: WindowPlan, folder: str) -> None:
-    now = plan.identity()
-    for report in read_window_reports(folder):
-        differ = [f"{name} {was!r}, now {now.get(name)!r}" for name, was in report.plan.items() if now.get(name) != was]
-        if differ:
-            raise CheckpointError(
-                "the windows of this checkpoint were begun with another " + "; ".join(differ),
-                expected="the same window, key, aggregates and number of shards for the life of a checkpoint",
-                hint="put them back, or start with a new checkpoint_location: the table keeps what is newer",
-            )

@@ -79,12 +79,11 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     check_keys(rows, plan.key, "window")
     plan.check(rows)
     found: list[tuple[int, bytes]] = []
-    times = plan.times(rows)
-    whole = np.zeros(rows.num_rows, dtype=np.bool_)
-    if plan.method == "buffering":
-        whole[:] = True
-    elif final is not None and final > LOWEST:
-        whole = plan.windows.wids(times)[0] <= final
+    whole = np.ones(rows.num_rows, dtype=np.bool_)
+    times = np.empty(0, dtype=np.int64)
+    if not plan.by_rows and plan.method != "buffering":
+        times = plan.times(rows)
+        whole = plan.windows.wids(times)[0] <= (LOWEST if final is None else final)
     early = rows.filter(pa.array(whole)) if whole.any() else rows.slice(0, 0)
     if not whole.all():
         rest = rows.filter(pa.array(~whole)) if len(early) else rows

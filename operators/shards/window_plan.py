@@ -48,8 +48,8 @@ class WindowPlan:
     ----------
     key : tuple of str
         The update key's columns.
-    time : str
-        The column of the windowing attribute.
+    time : str or None
+        The column of the windowing attribute; None for windows over the rows of each key.
     time_format, time_zone : str
         How it is read, where its type does not say.
     windows : SlidingWindows, LandmarkWindows, CalendarWindows or SlideByTupleWindows
@@ -66,7 +66,7 @@ class WindowPlan:
     """
 
     key: tuple[str, ...]
-    time: str
+    time: str | None
     time_format: str | None
     time_zone: str
     windows: SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows
@@ -88,6 +88,11 @@ class WindowPlan:
         return Paned(self.windows, SlidingWindows(1, 1)) if self.method == "wid" else paned(self.windows)
 
     @property
+    def by_rows(self) -> bool:
+        """Whether windows are over the rows of each key, as they arrive."""
+        return self.time is None
+
+    @property
     def stored_columns(self) -> list[str]:
         """What is kept of a row where rows are kept."""
         return list(dict.fromkeys([*self.key, *self.algebra.inputs]))
@@ -96,7 +101,9 @@ class WindowPlan:
         """What a checkpoint is bound to, in words."""
         return {
             "key": ", ".join(self.key),
-            "time": f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})",
+            "time": "rows"
+            if self.time is None
+            else f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})",
             "window": repr(self.windows),
             "aggregates": ", ".join(f"{name}={aggregate.text}" for name, aggregate in self.aggregates.items()),
             "emit": self.emit,
@@ -113,6 +120,7 @@ class WindowPlan:
         MalformedRowError
             A row has none.
         """
+        assert self.time is not None
         times = event_time_us(rows.column(self.time), self.time_format, self.time_zone)
         missing = int(np.count_nonzero(times == NO_TIME))
         if missing:

@@ -12,6 +12,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from ...frames.window_reports import write_window_report
 from .frames import from_frame, to_frame
 from .late import write_late
+from .row_window_shard import RowWindowShard
 from .spark_store import MapStore, batch_id, open_map
 from .window_plan import WindowPlan
 from .window_shard import WindowShard
@@ -60,7 +61,8 @@ class WindowProcessor(StatefulProcessor):
         """One batch of one shard."""
         del timerValues
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
-        shard = WindowShard(self._shard_of[int(key[0])], self._plan, MapStore(self._state))
+        kind = RowWindowShard if self._plan.by_rows else WindowShard
+        shard = kind(self._shard_of[int(key[0])], self._plan, MapStore(self._state))
         result, report = shard.run(frames, batch_id())
         if self._late_location is not None and shard.late is not None:
             write_late(self._late_location, report.batch_id, report.shard, shard.late)

@@ -15,14 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.errors import CheckpointError
-from ...frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array, system_field
+from ...frames.system import TIMESTAMP, system_field
 from ...frames.window_reports import WindowReport
-from ..windows.columns import ends_column
 from ..windows.eager import Commitments, EagerOperator
 from ..windows.entries import PANE, Entries
 from ..windows.evaluate import Results, Running
-from ..windows.exact import LOWEST, Int64s
+from ..windows.exact import LOWEST
 from ..windows.operator import Progress, WindowOperator
 from .arrivals import by_arrival
 from .feeds import ENDED, FeedBounds, punctuation_rows
@@ -31,16 +29,14 @@ from .pack import apart
 from .runs import Runs
 from .store import CountingStore, Store
 from .window_pack import is_partial, latest_arrival, outside_in
-from .window_plan import ROWS, WindowPlan
+from .window_plan import WindowPlan
+from .window_results import check_head, head_of, result_schema, results_table
 
-__all__ = ["RESULT_COLUMNS", "WindowShard", "result_schema"]
+__all__ = ["WindowShard"]
 
-_VERSION = 1
 _LAST, _COMMITTED = "__upstream_last_pane", "__upstream_committed"
 _NONE = int(np.iinfo(np.int64).max)
 """More than any pane: nothing is needed."""
-RESULT_COLUMNS = ("window_id", "window_start", "window_end", "final")
-"""What a result has beside its key and its aggregates."""
 
 
 class WindowShard:
@@ -72,7 +68,7 @@ class WindowShard:
         value = store.get("head", 0)
         self._head: dict[str, Any] = {} if value is None else json.loads(value)
         if self._head:
-            _check(self._head, plan)
+            check_head(self._head, plan)
         self._feeds = FeedBounds(self._head)
         most = plan.paned.most_panes or 1
         self._runs = Runs(self._store, self._head.get("runs", ()), -(-most // 16))
@@ -105,9 +101,9 @@ class WindowShard:
         else:
             found, partial = self._as_closed(Progress(before, closed, final), new, ended=bound == ENDED)
             wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else _NONE
-        parts = [self._results(found, True, now_us)]
+        parts = [results_table(plan, found, True, self._number, now_us)]
         if partial is not None:
-            parts.append(self._results(partial, False, now_us))
+            parts.append(results_table(plan, partial, False, self._number, now_us))
         parts.append(self._punctuation(closed, bound, now_us))
         result = pa.concat_tables(parts)
         self._save(new, rows, wanted, needed)
@@ -182,6 +178,7 @@ class WindowShard:
         return Entries.concat([*parts, empty] if parts else [empty]), kept
 
     def _hear(self, punctuation: pa.Table) -> None:
+        assert self._plan.time is not None
         column = punctuation.column(self._plan.time)
         ended = pc.is_null(column).to_numpy(zero_copy_only=False)
         bounds = np.full(punctuation.num_rows, ENDED, dtype=np.int64)
@@ -271,23 +268,6 @@ class WindowShard:
         state = table.drop_columns([*plan.key, _LAST])
         return Running(table.select(list(plan.key)), table.column(_LAST).to_numpy(), state)
 
-    def _results(self, results: Results, final: bool, now_us: int) -> pa.Table:
-        plan, n = self._plan, len(results)
-        start, end = plan.windows.start_and_end(results.wids)
-        values = plan.algebra.lower(results.state)
-        columns: dict[str, Any] = dict(zip(plan.key, results.keys.columns, strict=True))
-        columns |= {
-            "window_id": pa.array(results.wids),
-            "window_start": ends_column(start, TIMESTAMP),
-            "window_end": ends_column(end, TIMESTAMP),
-            "final": pa.array(np.full(n, final)),
-        }
-        columns |= {name: values.column(name) for name in plan.aggregates}
-        arrival = np.full(n, now_us, dtype=np.int64)
-        seq: Int64s = np.arange(n, dtype=np.int64)
-        columns[SYSTEM] = system_array(source=f"window/{self._number}", seq=seq, arrival_us=arrival)
-        return pa.table(columns, schema=result_schema(plan))
-
     def _punctuation(self, closed: int, bound: int | None, now_us: int) -> pa.Table:
         """The shard's promise on the windows' own time: all results with an earlier `window_end` have been given."""
         schema = result_schema(self._plan)
@@ -311,10 +291,7 @@ class WindowShard:
         self._runs.add(new.take(keep if wanted is None else keep & wanted).table())
 
     def _save_head(self, closed: int, final: int, now_us: int) -> None:
-        plan = self._plan
-        head = {
-            "layout": _VERSION,
-            "plan": plan.identity(),
+        members = {
             "runs": self._runs.known,
             "running": self._head.get("running", 0),
             "closed": closed,
@@ -323,30 +300,4 @@ class WindowShard:
             "told_us": self._head.get("told_us", LOWEST),
             **self._feeds.to_json(),
         }
-        self._store.put("head", 0, json.dumps(head).encode())
-
-
-def result_schema(plan: WindowPlan) -> pa.Schema:
-    """The columns of results: key, window, aggregates, system column."""
-    own = [("window_id", pa.int64()), ("window_start", TIMESTAMP), ("window_end", TIMESTAMP), ("final", pa.bool_())]
-    return pa.schema(
-        [
-            *(plan.schema.field(name).with_nullable(True) for name in plan.key),
-            *(pa.field(name, kind) for name, kind in own),
-            *(field for field in plan.algebra.result_schema if field.name != ROWS),
-            pa.field(SYSTEM, SYSTEM_TYPE),
-        ]
-    )
-
-
-def _check(head: dict[str, Any], plan: WindowPlan) -> None:
-    now = plan.identity()
-    problems = [f"{name} {was!r}, now {now.get(name)!r}" for name, was in head["plan"].items() if now.get(name) != was]
-    if head["layout"] != _VERSION:
-        problems.append(f"layout {head['layout']}, now {_VERSION}")
-    if problems:
-        raise CheckpointError(
-            "the windows in this checkpoint were begun with another " + "; ".join(problems),
-            expected="the same window, key, aggregates and number of shards for the life of a checkpoint",
-            hint="put them back, or start with a new checkpointLocation: the table keeps what is newer",
-        )
+        self._store.put("head", 0, head_of(self._plan, **members))

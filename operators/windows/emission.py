@@ -27,7 +27,9 @@ def check_emit(emit: str) -> None:
         raise OptionError(f"emit={emit!r}", expected="one of " + ", ".join(get_args(Emit)))
 
 
-def every_window(paned: Paned, codes: Int64s, panes: Int64s, after: int, through: int) -> tuple[Int64s, Int64s]:
+def every_window(
+    paned: Paned, codes: Int64s, panes: Int64s, after: int | Int64s, through: int | Int64s
+) -> tuple[Int64s, Int64s]:
     """The windows of each key that have an entry.
 
     Parameters
@@ -35,7 +37,7 @@ def every_window(paned: Paned, codes: Int64s, panes: Int64s, after: int, through
     paned : Paned
     codes, panes : int64 arrays of length entries
         Keys and panes, in the order of keys, then panes.
-    after, through : int
+    after, through : int, or int64 arrays of length entries
         Only windows ``after < w <= through``.
 
     Returns
@@ -54,7 +56,7 @@ def every_window(paned: Paned, codes: Int64s, panes: Int64s, after: int, through
     same = codes[1:] == codes[:-1]
     opened[1:][same] = last[:-1][same]
     begin = np.maximum(
-        np.maximum(first, after + 1 if after < HIGHEST else HIGHEST), np.where(opened < HIGHEST, opened + 1, HIGHEST)
+        np.maximum(first, np.minimum(after, HIGHEST - 1) + 1), np.where(opened < HIGHEST, opened + 1, HIGHEST)
     )
     end = np.minimum(last, through)
     end = np.where(opened == HIGHEST, begin - 1, end)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from upstream.frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from upstream.frames.window_reports import WindowReport
 from upstream.operators.shards.pack import PACKED_DDL
+from upstream.operators.shards.row_window_shard import RowWindowShard
 from upstream.operators.shards.store import DictStore
 from upstream.operators.shards.window_pack import frames_of
 from upstream.operators.shards.window_plan import WindowPlan
@@ -77,7 +78,7 @@ class Run:
             for shard, frame in zip(packed.column(0).to_pylist(), packed.column(1).to_pylist(), strict=True):
                 frames[shard].append(frame)
         for number, mine in sorted(frames.items()):
-            shard = WindowShard(number, self.plan, self.stores[number])
+            shard = (RowWindowShard if self.plan.by_rows else WindowShard)(number, self.plan, self.stores[number])
             result, report = shard.run(mine, self._batch)
             self.reports.append(report)
             if shard.late is not None:

@@ -1,0 +1,198 @@
+"""One shard of windows over the rows of each key: its last hundred rows, every ten. Pure logic over a store.
+
+Rows are counted as they arrive, for each key by itself, so a window closes with its last row and needs no punctuation. What a key has
+depends on its own rows only: state lies in pages of keys, and a batch reads and writes those of the keys that it has rows of.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...frames.buckets import bucket_of
+from ...frames.window_reports import WindowReport
+from ..windows.emission import every_window
+from ..windows.entries import Entries, Keys, grouped, lifted
+from ..windows.evaluate import Results, combine_each
+from ..windows.exact import LOWEST, Int64s
+from ..windows.rows import ranks
+from .arrivals import by_arrival
+from .frames import from_frame, to_frame
+from .pack import apart
+from .store import CountingStore, Store
+from .window_pack import latest_arrival
+from .window_plan import WindowPlan
+from .window_results import check_head, head_of, results_table
+
+__all__ = ["RowWindowShard"]
+
+Mask = npt.NDArray[np.bool_]
+
+_KIND = "keys"
+_COUNTED = "__upstream_counted"
+_PAGES = 16
+
+
+class RowWindowShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    number : int
+        The shard's.
+    plan : WindowPlan
+        Of windows over rows.
+    store : Store
+
+    Attributes
+    ----------
+    late : None
+        No row is late: its number is that of its arrival.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another window, key or aggregate, or by another version.
+    """
+
+    late: pa.Table | None = None
+
+    def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
+        self._number = number
+        self._plan = plan
+        self._store = CountingStore(store)
+        value = store.get("head", 0)
+        self._head: dict[str, Any] = {} if value is None else json.loads(value)
+        if self._head:
+            check_head(self._head, plan)
+        self._kept: dict[str, int] = dict(self._head.get("kept", {}))
+
+    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
+        """Take what arrived, close the windows that are complete.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Results; None if there are none.
+        WindowReport
+        """
+        plan = self._plan
+        tables = [from_frame(frame) for frame in frames]
+        now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])
+        rows = by_arrival(apart(pa.concat_tables([table.replace_schema_metadata(None) for table in tables]))[0])
+        keys = rows.select(list(plan.key))
+        page = bucket_of(keys.columns, plan.shards * _PAGES) // plan.shards
+        touched = np.unique(page).tolist()
+        entries, counted = self._read(touched)
+        numbers = Keys([counted.select(list(plan.key)), keys, entries.keys])
+        known, mine, old = numbers.codes
+        started = np.zeros(numbers.size, dtype=np.int64)
+        started[known] = counted.column(_COUNTED).to_numpy()
+        rank, count = ranks(mine, started)
+        outside = self._outside(rank)
+        new = lifted(plan.algebra, rows.filter(pa.array(~outside)), plan.key, plan.paned.pane_of(rank[~outside]))
+        everything = Entries.concat([entries, new])
+        codes = np.concatenate([old, Keys([numbers.take(np.arange(numbers.size)), new.keys]).codes[1]])
+        before, now = (plan.windows.last_complete(each) for each in (started, count))
+        closed, partial = self._closed(numbers, everything, codes, before, now, count > started)
+        self._write(touched, self._needed(everything, codes, now), numbers, count)
+        self._store.put("head", 0, head_of(plan, now_us=now_us, kept=self._kept))
+        result = pa.concat_tables(
+            [
+                results_table(plan, part, final, self._number, now_us)
+                for part, final in ((closed, True), (partial, False))
+            ]
+        )
+        report = WindowReport(
+            shard=self._number,
+            batch_id=batch_id,
+            now_us=now_us,
+            bound=None,
+            closed=LOWEST,
+            final=LOWEST,
+            results=len(closed),
+            partial=len(partial),
+            corrected=0,
+            late=0,
+            superseded=0,
+            outside=int(np.count_nonzero(outside)),
+            entries=sum(self._kept.values()),
+            rows=0,
+            running=0,
+            state_bytes=self._store.written,
+            runs_read=len(touched),
+            runs_written=len(touched),
+            plan=plan.identity(),
+        )
+        return (result if result.num_rows else None), report
+
+    def _needed(self, entries: Entries, codes: Int64s, now: Int64s) -> Entries:
+        paned = self._plan.paned
+        if not paned.endless:
+            return entries.take(entries.panes >= paned.first_and_last(now + 1)[0][codes])
+        # What is in a window is in all later ones, and may as well be in their first new pane.
+        panes = np.maximum(entries.panes, now[codes] + 1)
+        code, first, groups = grouped([*entries.keys.columns, pa.array(panes)])
+        state = self._plan.algebra.combine(entries.state, code, groups)
+        return Entries(entries.keys.take(pa.array(first)), panes[first], state)
+
+    def _outside(self, rank: Int64s) -> Mask:
+        first, last = self._plan.windows.wids(rank)
+        return last < first
+
+    def _closed(
+        self, numbers: Keys, entries: Entries, codes: Int64s, before: Int64s, now: Int64s, grown: Mask
+    ) -> tuple[Results, Results]:
+        plan = self._plan
+        if plan.emit.startswith("all"):
+            order = np.lexsort((entries.panes, codes))
+            sorted_codes = codes[order]
+            code, wid = every_window(
+                plan.paned, sorted_codes, entries.panes[order], before[sorted_codes], now[sorted_codes]
+            )
+        else:
+            code = np.flatnonzero(now > before)
+            wid = now[code]
+        found = Results(numbers.take(code), wid, combine_each(plan.paned, plan.algebra, entries, codes, (code, wid)))
+        code = np.empty(0, dtype=np.int64)
+        if plan.emit.endswith("early"):
+            first = plan.paned.first_and_last(now + 1)[0]
+            code = np.unique(codes[(entries.panes >= first[codes]) & grown[codes]])
+        partial = Results(
+            numbers.take(code),
+            now[code] + 1,
+            combine_each(plan.paned, plan.algebra, entries, codes, (code, now[code] + 1)),
+        )
+        return found, partial
+
+    def _read(self, pages: Sequence[int]) -> tuple[Entries, pa.Table]:
+        plan = self._plan
+        key = pa.schema([plan.schema.field(name) for name in plan.key])
+        entries = [Entries(key.empty_table(), np.empty(0, dtype=np.int64), plan.algebra.state_schema.empty_table())]
+        counted = [key.append(pa.field(_COUNTED, pa.int64())).empty_table()]
+        for page in pages:
+            value = self._store.get(_KIND, page)
+            if value is not None:
+                (size,) = struct.unpack_from("<q", value)
+                entries.append(Entries.of(from_frame(value[8 : 8 + size]), plan.key))
+                counted.append(from_frame(value[8 + size :]))
+        return Entries.concat(entries), pa.concat_tables(counted)
+
+    def _write(self, pages: Sequence[int], entries: Entries, numbers: Keys, count: Int64s) -> None:
+        plan = self._plan
+        keys = numbers.take(np.arange(numbers.size))
+        counted = keys.append_column(_COUNTED, pa.array(count))
+        of_key = bucket_of(keys.columns, plan.shards * _PAGES) // plan.shards
+        of_entry = bucket_of(entries.keys.columns, plan.shards * _PAGES) // plan.shards
+        for number in pages:
+            mine = entries.take(of_entry == number)
+            frame = to_frame(mine.table())
+            rest = to_frame(counted.filter(pa.array(of_key == number)))
+            self._store.put(_KIND, number, struct.pack("<q", len(frame)) + frame + rest)
+            self._kept[str(number)] = len(mine)

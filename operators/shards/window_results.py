@@ -1,0 +1,103 @@
+"""What window operators give, and the head of their state: whatever the windows are over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...conf.errors import CheckpointError
+from ...frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
+from ..windows.columns import ends_column
+from ..windows.evaluate import Results
+from ..windows.exact import Int64s
+from .window_plan import ROWS, WindowPlan
+
+__all__ = ["RESULT_COLUMNS", "check_head", "check_identity", "head_of", "result_schema", "results_table"]
+
+_VERSION = 1
+RESULT_COLUMNS = ("window_id", "window_start", "window_end", "final")
+"""What a result has beside its key and its aggregates."""
+
+
+def result_schema(plan: WindowPlan) -> pa.Schema:
+    """The columns of results: key, window, aggregates, system column."""
+    ends = pa.int64() if plan.by_rows else TIMESTAMP
+    own = [("window_id", pa.int64()), ("window_start", ends), ("window_end", ends), ("final", pa.bool_())]
+    return pa.schema(
+        [
+            *(plan.schema.field(name).with_nullable(True) for name in plan.key),
+            *(pa.field(name, kind) for name, kind in own),
+            *(field for field in plan.algebra.result_schema if field.name != ROWS),
+            pa.field(SYSTEM, SYSTEM_TYPE),
+        ]
+    )
+
+
+def results_table(plan: WindowPlan, results: Results, final: bool, shard: int, now_us: int) -> pa.Table:
+    """Results as rows.
+
+    Parameters
+    ----------
+    plan, results
+    final : bool
+        Whether their windows are complete.
+    shard : int
+        Which names their feed.
+    now_us : int
+        Their arrival: when what completed the windows came.
+    """
+    schema, n = result_schema(plan), len(results)
+    ends = schema.field("window_end").type
+    start, end = plan.windows.start_and_end(results.wids)
+    values = plan.algebra.lower(results.state)
+    columns: dict[str, Any] = dict(zip(plan.key, results.keys.columns, strict=True))
+    columns |= {
+        "window_id": pa.array(results.wids),
+        "window_start": ends_column(start, ends),
+        "window_end": ends_column(end, ends),
+        "final": pa.array(np.full(n, final)),
+    }
+    columns |= {name: values.column(name) for name in plan.aggregates}
+    arrival = np.full(n, now_us, dtype=np.int64)
+    seq: Int64s = np.arange(n, dtype=np.int64)
+    columns[SYSTEM] = system_array(source=f"window/{shard}", seq=seq, arrival_us=arrival)
+    return pa.table(columns, schema=schema)
+
+
+def head_of(plan: WindowPlan, **members: Any) -> bytes:
+    """A shard's head: what its state is bound to, and some members."""
+    return json.dumps({"layout": _VERSION, "plan": plan.identity(), **members}).encode()
+
+
+def check_head(head: Mapping[str, Any], plan: WindowPlan) -> None:
+    """Refuse the state of another plan, or of another version.
+
+    Raises
+    ------
+    CheckpointError
+    """
+    check_identity(
+        head["plan"], plan, [] if head["layout"] == _VERSION else [f"layout {head['layout']}, now {_VERSION}"]
+    )
+
+
+def check_identity(was: Mapping[str, str], plan: WindowPlan, problems: list[str] | None = None) -> None:
+    """Refuse a plan that is not the one that a checkpoint was begun with.
+
+    Raises
+    ------
+    CheckpointError
+    """
+    now = plan.identity()
+    differ = [f"{name} {old!r}, now {now.get(name)!r}" for name, old in was.items() if now.get(name) != old]
+    differ += problems or []
+    if differ:
+        raise CheckpointError(
+            "the windows of this checkpoint were begun with another " + "; ".join(differ),
+            expected="the same window, key, aggregates and number of shards for the life of a checkpoint",
+            hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
+        )
