@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .datasource.latest import latest as latest
     from .frames.system import SYSTEM as SYSTEM
     from .frames.system import with_system_ddl as with_system_ddl
+    from .operators import aggregates as aggregates
     from .operators.shards.most_stale import most_stale as most_stale
     from .operators.stream import UpdateStream as UpdateStream
     from .sink.latest import batch_metrics as batch_metrics
@@ -43,11 +44,14 @@ _HOMES = {
     "write_latest": ".sink.latest",
 }
 
+_MODULES = {"aggregates": ".operators.aggregates"}
+
 __all__ = [
     "SYSTEM",
     "CommitSummary",
     "UpdateStream",
     "UpstreamError",
+    "aggregates",
     "batch_metrics",
     "check_session",
     "latest",
@@ -61,6 +65,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(_MODULES[name], __name__)
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

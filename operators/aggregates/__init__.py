@@ -1,1 +1,79 @@
-"""Aggregates as a small columnar algebra: lift rows, combine states, retract them where that is possible, lower to results."""
+"""Aggregates as a small columnar algebra: lift rows, combine states, retract them where that is possible, lower to results.
+
+What users name is here: ``from upstream import aggregates``, then ``aggregates.count()``, ``aggregates.median("price")``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .approximate import approx_count_distinct as approx_count_distinct
+    from .approximate import heavy_hitters as heavy_hitters
+    from .approximate import median as median
+    from .approximate import quantile as quantile
+    from .custom import aggregate as aggregate
+    from .functions import any_value as any_value
+    from .functions import avg as avg
+    from .functions import collect as collect
+    from .functions import count as count
+    from .functions import first as first
+    from .functions import last as last
+    from .functions import max_ as max_
+    from .functions import min_ as min_
+    from .functions import stddev_pop as stddev_pop
+    from .functions import stddev_samp as stddev_samp
+    from .functions import sum_ as sum_
+    from .functions import var_pop as var_pop
+    from .functions import var_samp as var_samp
+
+# Fetched when asked for: Spark's workers import this package for the algebra alone.
+_HOMES = {
+    "aggregate": ".custom",
+    "any_value": ".functions",
+    "approx_count_distinct": ".approximate",
+    "avg": ".functions",
+    "collect": ".functions",
+    "count": ".functions",
+    "first": ".functions",
+    "heavy_hitters": ".approximate",
+    "last": ".functions",
+    "max_": ".functions",
+    "median": ".approximate",
+    "min_": ".functions",
+    "quantile": ".approximate",
+    "stddev_pop": ".functions",
+    "stddev_samp": ".functions",
+    "sum_": ".functions",
+    "var_pop": ".functions",
+    "var_samp": ".functions",
+}
+
+__all__ = [
+    "aggregate",
+    "any_value",
+    "approx_count_distinct",
+    "avg",
+    "collect",
+    "count",
+    "first",
+    "heavy_hitters",
+    "last",
+    "max_",
+    "median",
+    "min_",
+    "quantile",
+    "stddev_pop",
+    "stddev_samp",
+    "sum_",
+    "var_pop",
+    "var_samp",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home, __name__), name)
