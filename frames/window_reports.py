@@ -27,6 +27,8 @@ class WindowReport:
         The low-watermark, in microseconds; None before the first punctuation.
     closed, final : int
         The greatest window-id that is complete, and that can no longer be corrected; -2^63 for none.
+    ahead : int
+        The greatest window-id that is closed for some key by punctuation of its own; -2^63 for none.
     results, partial, corrected : int
         Results of closed windows, of open ones, and results given again, in this batch.
     late, superseded, outside : int
@@ -50,6 +52,7 @@ class WindowReport:
     bound: int | None
     closed: int
     final: int
+    ahead: int
     results: int
     partial: int
     corrected: int

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...frames.system import SYSTEM, system_array
 
-__all__ = ["ENDED", "FeedBounds", "punctuation_rows"]
+__all__ = ["ENDED", "FeedBounds", "key_mask", "punctuation_rows"]
 
 ENDED = int(np.iinfo(np.int64).max)
 """The bound of a feed that has ended."""
@@ -40,6 +42,11 @@ class FeedBounds:
             self._bounds[feed] = max(self._bounds.get(feed, bound), bound)
 
     @property
+    def bounds(self) -> Mapping[str, int]:
+        """The bound of each feed that has spoken."""
+        return self._bounds
+
+    @property
     def low_watermark(self) -> int | None:
         """The least of them (Eq. 4.1); None before the first punctuation."""
         return min(self._bounds.values(), default=None)
@@ -50,6 +57,14 @@ class FeedBounds:
         due = [(feed, bound) for feed, bound in capped if bound > self._told.get(feed, bound - 1)]
         self._told.update(due)
         return due
+
+
+def key_mask(punctuation: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which punctuation rows are group-wise: they have a key, and speak for it alone."""
+    given = np.zeros(punctuation.num_rows, dtype=np.bool_)
+    for name in key:
+        given |= pc.is_valid(punctuation.column(name)).to_numpy(zero_copy_only=False)
+    return given
 
 
 def punctuation_rows(schema: pa.Schema, feeds: Sequence[str], now_us: int, **times: pa.Array) -> pa.Table:

@@ -24,7 +24,7 @@ from ..queue.monitor import StatisticsMonitor
 from ..queue.queue import UpdateQueue
 from ..queue.results import Enqueued
 from .arrivals import INTERVAL, WEIGHT, by_arrival, differing, micros
-from .feeds import ENDED, FeedBounds, punctuation_rows
+from .feeds import ENDED, FeedBounds, key_mask, punctuation_rows
 from .frames import conflicts_in, from_frame
 from .messages import Control, ShardPlan
 from .most_stale import most_stale_here
@@ -156,6 +156,9 @@ class QueueShard:
         name = self._plan.time
         if name is None:
             return schema.empty_table()
+        rows = rows.filter(
+            pa.array(~key_mask(rows, self._plan.key))
+        )  # what speaks for one key says nothing of its feed
         if rows.num_rows:
             time = rows.column(name)
             ended = pc.is_null(time).to_numpy()

@@ -116,6 +116,7 @@ class RowWindowShard:
             bound=None,
             closed=LOWEST,
             final=LOWEST,
+            ahead=LOWEST,
             results=len(closed),
             partial=len(partial),
             corrected=0,
@@ -173,7 +174,7 @@ class RowWindowShard:
 
     def _read(self, pages: Sequence[int]) -> tuple[Entries, pa.Table]:
         plan = self._plan
-        key = pa.schema([plan.schema.field(name) for name in plan.key])
+        key = plan.key_schema
         entries = [Entries(key.empty_table(), np.empty(0, dtype=np.int64), plan.algebra.state_schema.empty_table())]
         counted = [key.append(pa.field(_COUNTED, pa.int64())).empty_table()]
         for page in pages:

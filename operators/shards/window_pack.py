@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ...frames.window_reports import read_window_reports
+from ...frames.window_reports import WindowReport, read_window_reports
 from ..windows.exact import LOWEST
 from .arrivals import micros
 from .frames import to_frame
 from .pack import ROWS_AT_ONCE, apart, by_shard, check_keys, packed
 from .window_plan import WindowPlan
 
-__all__ = ["frames_of", "is_partial", "latest_arrival", "outside_in", "window_pack"]
+__all__ = ["final_somewhere", "frames_of", "is_partial", "latest_arrival", "outside_in", "window_pack"]
 
 _ARRIVAL, _OUTSIDE = b"upstream.arrival", b"upstream.outside"
 
@@ -35,7 +35,7 @@ def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable
     """
 
     def run(batches: Batches) -> Batches:
-        final = min((report.final for report in read_window_reports(folder)), default=None)
+        final = final_somewhere(read_window_reports(folder))
         held: list[pa.RecordBatch] = []
         rows = 0
         for batch in batches:
@@ -48,6 +48,11 @@ def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable
             yield frames_of(pa.Table.from_batches(held), plan, slots, final)
 
     return run
+
+
+def final_somewhere(reports: Sequence[WindowReport]) -> int | None:
+    """The greatest window that is final in any shard, or for any key; None without reports."""
+    return max((max(report.final, report.ahead) for report in reports), default=None)
 
 
 def is_partial(table: pa.Table) -> bool:

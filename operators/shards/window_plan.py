@@ -88,6 +88,11 @@ class WindowPlan:
         return Paned(self.windows, SlidingWindows(1, 1)) if self.method == "wid" else paned(self.windows)
 
     @property
+    def key_schema(self) -> pa.Schema:
+        """Of the update key's columns."""
+        return pa.schema([self.schema.field(name) for name in self.key])
+
+    @property
     def by_rows(self) -> bool:
         """Whether windows are over the rows of each key, as they arrive."""
         return self.time is None

@@ -20,10 +20,11 @@ from ...frames.window_reports import WindowReport
 from ..windows.eager import Commitments, EagerOperator
 from ..windows.entries import PANE, Entries
 from ..windows.evaluate import Results, Running
-from ..windows.exact import LOWEST
+from ..windows.exact import LOWEST, Int64s
+from ..windows.groupwise import KeyBounds
 from ..windows.operator import Progress, WindowOperator
 from .arrivals import by_arrival
-from .feeds import ENDED, FeedBounds, punctuation_rows
+from .feeds import ENDED, FeedBounds, key_mask, punctuation_rows
 from .frames import from_frame, to_frame
 from .pack import apart
 from .runs import Runs
@@ -73,6 +74,8 @@ class WindowShard:
         most = plan.paned.most_panes or 1
         self._runs = Runs(self._store, self._head.get("runs", ()), -(-most // 16))
         self._operator = WindowOperator(plan.paned, plan.algebra, plan.emit)
+        frame = store.get("ahead", 0) if self._head.get("ahead") else None
+        self._ahead = KeyBounds(None if frame is None else from_frame(frame), plan.key_schema)
         self._late = self._outside = 0
         self.late: pa.Table | None = None
 
@@ -101,14 +104,15 @@ class WindowShard:
         else:
             found, partial = self._as_closed(Progress(before, closed, final), new, ended=bound == ENDED)
             wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else _NONE
-        parts = [results_table(plan, found, True, self._number, now_us)]
+        given = self._by_key(found, new, closed)
+        parts = [results_table(plan, each, True, self._number, now_us) for each in given]
         if partial is not None:
             parts.append(results_table(plan, partial, False, self._number, now_us))
         parts.append(self._punctuation(closed, bound, now_us))
         result = pa.concat_tables(parts)
         self._save(new, rows, wanted, needed)
         self._save_head(closed, last_final, now_us)
-        corrected = int(np.count_nonzero(found.wids <= before))
+        corrected = int(np.count_nonzero(given[0].wids <= before))
         report = WindowReport(
             shard=self._number,
             batch_id=batch_id,
@@ -116,7 +120,8 @@ class WindowShard:
             bound=bound,
             closed=closed,
             final=last_final,
-            results=len(found) - corrected,
+            ahead=self._ahead.farthest,
+            results=sum(map(len, given)) - corrected,
             partial=0 if partial is None else len(partial),
             corrected=corrected,
             late=self._late,
@@ -131,6 +136,27 @@ class WindowShard:
             plan=plan.identity(),
         )
         return (result if result.num_rows else None), report
+
+    def _by_key(self, found: Results, new: Entries, closed: int) -> list[Results]:
+        """Results, without those that keys had been given before all others; and those that keys are given so now."""
+        plan = self._plan
+        if len(self._ahead) == 0:
+            return [found]
+        found = found.take(~self._ahead.given(found))
+        every, bounds = plan.emit.startswith("all"), self._feeds.bounds
+
+        def all_of(first: int, last: int) -> Entries:
+            return Entries.concat([new.between(first, last), self._kept(first, last)])
+
+        def complete(bound: Int64s) -> Int64s:
+            # Closed by a promise for the key, a window is not corrected: it waits for the allowed lateness.
+            return plan.windows.last_complete(
+                np.where(bound == ENDED, bound, np.maximum(bound, LOWEST + plan.lateness_us) - plan.lateness_us)
+            )
+
+        more = self._ahead.close(plan.paned, plan.algebra, every, closed, complete, bounds, all_of)
+        self._keep_table("ahead", self._ahead.table if len(self._ahead) else None)
+        return [found] if more is None else [found, more]
 
     def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
         """Rows that came as they are, by arrival, and punctuation."""
@@ -148,30 +174,32 @@ class WindowShard:
         parts = [Entries.of(table.replace_schema_metadata(None), plan.key) for table in partial]
         for at, entries in enumerate(parts):
             first, last = plan.paned.over.wids(entries.panes)
-            closed = first <= final
+            floor = np.maximum(final, self._ahead.closed_for(entries.keys))
+            closed = first <= floor
             if closed.any():  # the reports that `pack` looks at were lost: nothing but their number is left of the rows
                 self._late += plan.rows_of(entries.take(closed).state)
-                parts[at] = entries.take(last > final)
+                parts[at] = entries.take(last > floor)
         kept: pa.Table | None = None
         if whole.num_rows:
             times = plan.times(whole)
             first, last = plan.windows.wids(times)
-            late = (first <= final) & (last >= first)
+            floor = np.maximum(final, self._ahead.closed_for(whole.select(list(plan.key))))
+            late = (first <= floor) & (last >= first)
             if late.any():
                 missed = self.late = whole.filter(pa.array(late))
                 self._late += missed.num_rows
-            open_ = (last > final) | (last < first)
+            open_ = (last > floor) | (last < first)
             if not open_.all():
                 whole, times = whole.filter(pa.array(open_)), times[open_]
             rows, panes, outside = plan.placed(whole, times)
             self._outside += outside
             if plan.method == "wid":  # of its windows a late row is only in those that are not final
-                alive = panes > final
+                alive = panes > np.maximum(final, self._ahead.closed_for(rows.select(list(plan.key))))
                 rows, panes = rows.filter(pa.array(alive)), panes[alive]
             kept = rows.select(plan.stored_columns).append_column(PANE, pa.array(panes))
             parts.append(plan.lifted(kept))
         empty = Entries(
-            pa.schema([plan.schema.field(name) for name in plan.key]).empty_table(),
+            plan.key_schema.empty_table(),
             np.empty(0, dtype=np.int64),
             plan.algebra.state_schema.empty_table(),
         )
@@ -183,10 +211,18 @@ class WindowShard:
         ended = pc.is_null(column).to_numpy(zero_copy_only=False)
         bounds = np.full(punctuation.num_rows, ENDED, dtype=np.int64)
         bounds[~ended] = self._plan.times(punctuation.filter(pa.array(~ended)))
-        self._feeds.hear(system_field(punctuation, "source").to_pylist(), bounds.tolist())
+        feeds = system_field(punctuation, "source").to_pylist()
+        single = key_mask(punctuation, self._plan.key)
+        self._feeds.hear([feed for feed, one in zip(feeds, single, strict=True) if not one], bounds[~single].tolist())
+        if single.any():
+            own = [feed for feed, one in zip(feeds, single, strict=True) if one]
+            self._feeds.hear(own, [LOWEST] * len(own))  # it is a feed, though it has promised nothing for all keys
+            keys = punctuation.filter(pa.array(single)).select(list(self._plan.key))
+            if not self._plan.paned.endless and self._plan.emit != "eager":
+                self._ahead.hear(keys, own, bounds[single])
 
     def _complete(self, bound: int | None, lateness_us: int = 0) -> int:
-        if bound is None:
+        if bound is None or bound <= LOWEST + lateness_us:
             return LOWEST
         return int(self._plan.windows.last_complete(bound if bound == ENDED else bound - lateness_us))
 
@@ -211,7 +247,7 @@ class WindowShard:
         operator = EagerOperator(plan.paned, plan.algebra)
         frame = self._store.get("running", 0)
         if frame is None:
-            before = operator.none(pa.schema([plan.schema.field(name) for name in plan.key]))
+            before = operator.none(plan.key_schema)
         else:
             table = from_frame(frame)
             wids, last = (table.column(name).to_numpy() for name in (_COMMITTED, _LAST))
@@ -242,7 +278,7 @@ class WindowShard:
             parts = [plan.lifted(table) for table in found]
         else:
             parts = [Entries.of(table, plan.key) for table in found]
-        empty = self._operator.none(pa.schema([plan.schema.field(name) for name in plan.key]))
+        empty = self._operator.none(plan.key_schema)
         return Entries.concat([*parts, Entries(empty.keys, empty.last_panes, empty.state)])
 
     def _needs_running(self, new: Entries, before: int, closed: int) -> bool:
@@ -263,7 +299,7 @@ class WindowShard:
         plan = self._plan
         frame = self._store.get("running", 0)
         if frame is None:
-            return self._operator.none(pa.schema([plan.schema.field(name) for name in plan.key]))
+            return self._operator.none(plan.key_schema)
         table = from_frame(frame)
         state = table.drop_columns([*plan.key, _LAST])
         return Running(table.select(list(plan.key)), table.column(_LAST).to_numpy(), state)
@@ -294,6 +330,7 @@ class WindowShard:
         members = {
             "runs": self._runs.known,
             "running": self._head.get("running", 0),
+            "ahead": self._head.get("ahead", 0),
             "closed": closed,
             "final": final,
             "now_us": now_us,

@@ -44,6 +44,11 @@ class Results:
     def __len__(self) -> int:
         return len(self.wids)
 
+    def take(self, which: Mask) -> Results:
+        """Some of them."""
+        at = pa.array(which)
+        return Results(self.keys.filter(at), self.wids[which], self.state.filter(at))
+
 
 @dataclasses.dataclass(frozen=True)
 class Running:

@@ -14,7 +14,7 @@ from upstream.frames.window_reports import WindowReport
 from upstream.operators.shards.pack import PACKED_DDL
 from upstream.operators.shards.row_window_shard import RowWindowShard
 from upstream.operators.shards.store import DictStore
-from upstream.operators.shards.window_pack import frames_of
+from upstream.operators.shards.window_pack import final_somewhere, frames_of
 from upstream.operators.shards.window_plan import WindowPlan
 from upstream.operators.shards.window_shard import WindowShard
 from upstream.operators.windows.kinds import SlideByTupleWindows, Windows
@@ -36,12 +36,12 @@ def rows_table(rows: Sequence[Row], arrival_us: int, feed: str = "feed") -> pa.T
     return pa.table([columns[0], columns[1].cast(TIMESTAMP), columns[2], system], schema=SCHEMA)
 
 
-def punctuation_table(bound: int | None, arrival_us: int, feed: str = "feed") -> pa.Table:
-    """A punctuation row; None says that the feed has ended."""
+def punctuation_table(bound: int | None, arrival_us: int, feed: str = "feed", key: int | None = None) -> pa.Table:
+    """A punctuation row, of a feed or of one key of it; None says that it has ended."""
     one = np.zeros(1, dtype=np.int64)
     system = system_array(source=feed, seq=one, arrival_us=one + arrival_us, punctuation=True)
     time = pa.array([bound], pa.int64()).cast(TIMESTAMP)
-    return pa.table([pa.nulls(1, pa.int64()), time, pa.nulls(1, pa.int64()), system], schema=SCHEMA)
+    return pa.table([pa.array([key], pa.int64()), time, pa.nulls(1, pa.int64()), system], schema=SCHEMA)
 
 
 class Run:
@@ -87,7 +87,7 @@ class Run:
                 mark = row[SYSTEM]["punctuation"]
                 (self.punctuation if mark else self.results).append({"batch": self._batch, **row})
         if frames:
-            self._final = min(report.final for report in self.reports[-len(frames) :])
+            self._final = final_somewhere(self.reports[-len(frames) :])
 
     def batches(self, batches: Sequence[Batch], tasks: int = 1) -> Run:
         """Several batches, one after the other."""

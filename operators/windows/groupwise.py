@@ -1,0 +1,173 @@
+"""Group-wise punctuation: what is promised for single keys, ahead of the low-watermark of all (thesis §2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..aggregates.algebra import Aggregates
+from .emission import every_window, last_panes, most_recent
+from .entries import Keys, grouped
+from .evaluate import Results, combine_each
+from .exact import HIGHEST, LOWEST, Int64s
+from .operator import Kept
+from .panes import Paned
+
+__all__ = ["KeyBounds"]
+
+Mask = npt.NDArray[np.bool_]
+
+_FEED, _BOUND, _CLOSED = "__upstream_feed", "__upstream_bound", "__upstream_closed"
+
+
+class KeyBounds:
+    """Bounds of single keys, and which windows were closed by them before all others.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or None
+        What :meth:`table` gave.
+    key : pyarrow.Schema
+        The update key's columns.
+    """
+
+    def __init__(self, table: pa.Table | None, key: pa.Schema) -> None:
+        self._names = key.names
+        own = [pa.field(_FEED, pa.string()), pa.field(_BOUND, pa.int64()), pa.field(_CLOSED, pa.int64())]
+        self._table = pa.schema([*key, *own]).empty_table() if table is None else table
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+    @property
+    def table(self) -> pa.Table:
+        """To be kept: the key's columns, a feed, its bound, the greatest window closed ahead for the key."""
+        return self._table
+
+    @property
+    def farthest(self) -> int:
+        """The greatest window that is closed for any key; LOWEST for none."""
+        closed = self._table.column(_CLOSED).to_numpy()
+        return int(closed.max()) if len(closed) else LOWEST
+
+    def hear(self, keys: pa.Table, feeds: Sequence[str], bounds: Int64s) -> None:
+        """Punctuation has come: of each key and feed, all rows with an earlier time have arrived."""
+        closed = np.full(len(bounds), LOWEST, dtype=np.int64)
+        more = keys.append_column(_FEED, pa.array(feeds, pa.string())).append_column(_BOUND, pa.array(bounds))
+        both = pa.concat_tables([self._table, more.append_column(_CLOSED, pa.array(closed)).cast(self._table.schema)])
+        codes, first, size = grouped(both.select([*self._names, _FEED]).columns)
+        bound = _greatest(codes, both.column(_BOUND).to_numpy(), size)
+        owner = Keys([both.select(self._names)]).codes[0]
+        closed = _greatest(owner, both.column(_CLOSED).to_numpy(), size)[owner]
+        table = both.take(pa.array(first))
+        table = table.set_column(table.num_columns - 2, _BOUND, pa.array(bound))
+        self._table = table.set_column(table.num_columns - 1, _CLOSED, pa.array(closed[first]))
+
+    def closed_for(self, keys: pa.Table) -> Int64s:
+        """The greatest window that is closed for each key; LOWEST where no punctuation is its own."""
+        if len(self) == 0:
+            return np.full(keys.num_rows, LOWEST, dtype=np.int64)
+        numbers = Keys([self._table.select(self._names), keys])
+        known = _greatest(numbers.codes[0], self._table.column(_CLOSED).to_numpy(), numbers.size)
+        return known[numbers.codes[1]]
+
+    def given(self, results: Results) -> Mask:
+        """Which of some results were given before, when their key's window closed ahead."""
+        return results.wids <= self.closed_for(results.keys)
+
+    def close(
+        self,
+        paned: Paned,
+        aggregates: Aggregates,
+        every: bool,
+        now: int,
+        complete: Callable[[Int64s], Int64s],
+        feeds: Mapping[str, int],
+        kept: Kept,
+    ) -> Results | None:
+        """Close windows of single keys that go beyond what is closed for all.
+
+        Parameters
+        ----------
+        paned, aggregates
+        every : bool
+            Whether each window is wanted, or the most recent one of a key only.
+        now : int
+            The greatest window that is closed for all keys.
+        complete : callable
+            From bounds to the greatest window that each completes.
+        feeds : mapping of str to int
+            The bound of each feed for all keys.
+        kept : Kept
+            All entries that there are.
+
+        Returns
+        -------
+        Results or None
+            None if no window closes.
+        """
+        if len(self) == 0:
+            return None
+        keys = Keys([self._table.select(self._names)])
+        of_row = keys.codes[0]
+        bound = np.full(keys.size, HIGHEST, dtype=np.int64)
+        names = self._table.column(_FEED).to_pylist()
+        mine = self._table.column(_BOUND).to_numpy()
+        further = np.zeros(len(mine), dtype=np.bool_)
+        for feed, whole in feeds.items():
+            here = np.array([name == feed for name in names])
+            further |= here & (mine > whole)
+            own = np.full(keys.size, whole, dtype=np.int64)
+            np.maximum.at(own, of_row[here], mine[here])
+            bound = np.minimum(bound, own)
+        before = np.maximum(_greatest(of_row, self._table.column(_CLOSED).to_numpy(), keys.size), now)
+        closed = np.maximum(before, complete(bound))
+        results = self._results(paned, aggregates, every, keys, before, closed, kept)
+        ahead = further | (closed[of_row] > now)  # the others have nothing left to say
+        table = self._table.set_column(self._table.num_columns - 1, _CLOSED, pa.array(closed[of_row]))
+        self._table = table.filter(pa.array(ahead))
+        return results
+
+    def _results(
+        self,
+        paned: Paned,
+        aggregates: Aggregates,
+        every: bool,
+        keys: Keys,
+        before: Int64s,
+        closed: Int64s,
+        kept: Kept,
+    ) -> Results | None:
+        asked = np.flatnonzero(closed > before)
+        if len(asked) == 0:
+            return None
+        entries = kept(LOWEST, HIGHEST)
+        every_key = Keys([keys.take(asked), entries.keys])
+        mine, codes = every_key.codes
+        after = np.full(every_key.size, HIGHEST - 1, dtype=np.int64)
+        through = np.full(every_key.size, LOWEST, dtype=np.int64)
+        after[mine], through[mine] = before[asked], closed[asked]
+        entries, codes = entries.take(through[codes] > LOWEST), codes[through[codes] > LOWEST]
+        if every:
+            order = np.lexsort((entries.panes, codes))
+            sorted_codes = codes[order]
+            code, wid = every_window(
+                paned, sorted_codes, entries.panes[order], after[sorted_codes], through[sorted_codes]
+            )
+        else:
+            inside = (entries.panes if paned.by_row else paned.over.wids(entries.panes)[0]) <= through[codes]
+            last = last_panes(codes[inside], entries.panes[inside], every_key.size)
+            code = np.flatnonzero(last > LOWEST)
+            wid = np.minimum(most_recent(paned, last[code], HIGHEST), through[code])
+            code, wid = code[wid > after[code]], wid[wid > after[code]]
+        state = combine_each(paned, aggregates, entries, codes, (code, wid))
+        return Results(every_key.take(code), wid, state)
+
+
+def _greatest(codes: Int64s, values: Int64s, size: int) -> Int64s:
+    found = np.full(size, LOWEST, dtype=np.int64)
+    np.maximum.at(found, codes, values)
+    return found
