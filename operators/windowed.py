@@ -6,7 +6,10 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from ..conf.errors import OptionError, SchemaError
+from ..conf.options import quoted
 from ..conf.units import parse_duration_us
 from ..frames.buckets import integers_with_hash
 from ..frames.system import SYSTEM
@@ -105,8 +108,14 @@ class WindowedStream:
         results = result_schema(plan)
         late = given["late_location"]
         slots = integers_with_hash(range(plan.shards))
+        rows = stream.df
+        if late is None:  # a late row is put aside whole; else no other column has to be turned into Arrow
+            time = [] if plan.time is None else [plan.time]
+            needed = dict.fromkeys([*plan.key, *time, *plan.algebra.inputs, SYSTEM])
+            rows = rows.select(*[quoted(name) for name in needed])
+            plan = dataclasses.replace(plan, schema=pa.schema([schema.field(name) for name in needed]))
         frames: DataFrame = (
-            stream.df.mapInArrow(window_pack(plan, slots, folder), PACKED_DDL)
+            rows.mapInArrow(window_pack(plan, slots, folder), PACKED_DDL)
             .groupBy("slot")
             .transformWithState(
                 WindowProcessor(plan, slots, folder, None if late is None else os.fspath(late)),
