@@ -13,6 +13,7 @@ from pathlib import Path
 from .shapes import Figure
 from .tr620 import figure_5, figure_7, figure_9, figure_16, figure_17
 from .tr620_theory import theory
+from .tr620_windows import figure_12, figure_13, figure_13b, figure_14, window_memory
 
 __all__ = ["FIGURES", "main"]
 
@@ -20,8 +21,13 @@ FIGURES: dict[str, Callable[[bool], Figure]] = {
     "tr620-5": figure_5,
     "tr620-7": figure_7,
     "tr620-9": figure_9,
+    "tr620-12": figure_12,
+    "tr620-13": figure_13,
+    "tr620-13b": figure_13b,
+    "tr620-14": figure_14,
     "tr620-16": figure_16,
     "tr620-17": figure_17,
+    "tr620-window-memory": window_memory,
     "tr620-theory": theory,
 }
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from ...conf.errors import OptionError
 from .exact import HIGHEST, LOWEST, Int64s
 from .panes import Paned
+from .recent import latest_fully_arrived, latest_per_key
 from .rows import expand
 
 __all__ = ["Emit", "check_emit", "every_window", "last_panes", "most_recent", "partial_windows"]
@@ -66,9 +67,7 @@ def every_window(
 
 def last_panes(codes: Int64s, panes: Int64s, size: int) -> Int64s:
     """The last pane of each key; LOWEST for a key without entries."""
-    found = np.full(size, LOWEST, dtype=np.int64)
-    np.maximum.at(found, codes, panes)
-    return found
+    return latest_per_key(panes, codes, size)
 
 
 def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
@@ -76,7 +75,7 @@ def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
 
     The rule MRU_L of the report: with `through` the greatest window that has fully arrived.
     """
-    return last_pane if paned.by_row else np.minimum(paned.over.wids(last_pane)[1], through)
+    return last_pane if paned.by_row else latest_fully_arrived(paned.over, last_pane, through)
 
 
 def partial_windows(paned: Paned, last_pane: Int64s) -> Int64s:

@@ -1,0 +1,393 @@
+"""Windows under update semantics: the report's traces and marks, and what must hold for every run."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import MalformedRowError, OptionError
+from upstream.operators.windows.buffers import EagerWindowBuffer, LazyWindowBuffer
+from upstream.operators.windows.every_window import EveryWindow
+from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
+from upstream.operators.windows.marks import DISALLOW, NO_STARTER, Aggregate, MarkedRow
+from upstream.operators.windows.pages import WindowPages
+from upstream.operators.windows.recent import NONE, latest_fully_arrived, latest_per_key, latest_started
+from upstream.operators.windows.transitions import KeyState, KeyTransitionGraph
+
+ENQ, WAIT, READY, IDLE, DONE = KeyState
+
+shapes = st.builds(SlidingWindows, st.integers(1, 9), st.integers(1, 9), st.integers(-5, 5))
+semantics = st.sampled_from(["lazy", "eager"])
+policies = st.sampled_from(["in-place", "fifo"])
+# In each tick one key's row, or none's: the ticks without leave gaps in windows.
+feeds = st.lists(st.sampled_from([None, 0, 0, 1, 2]), min_size=1, max_size=50)
+
+
+def drive(graph, feed, *, low_watermark=True, drain=60):
+    """(tick, what was served) of each tick; after the feed the operator has time to end what it can."""
+    for tick, key in enumerate([*feed, *[None] * drain], start=1):
+        if key is not None:
+            graph.arrive(tick, key, tick)
+        if low_watermark:
+            graph.progress(tick + 1, tick)
+        yield tick, graph.serve(tick)
+
+
+def starters(windows, feed, key):
+    """Window-ids with a row in their first SLIDE, and the tick of the first one, read row by row."""
+    found = {}
+    lows, highs = (ends.tolist() for ends in windows.extent(np.arange(-10, 100)))
+    ticks = [tick for tick, each in enumerate(feed, start=1) if each == key]
+    for w, low, high in zip(range(-10, 100), lows, highs, strict=True):
+        first = next((tick for tick in ticks if low <= tick < min(high, low + windows.slide)), None)
+        if first is not None:
+            found[w] = first
+    return found
+
+
+# --- Figure 12: ω = 3, δ = 1, C_t = 2, a row in each tick
+
+
+def trace(which, ticks=14):
+    graph = KeyTransitionGraph(SlidingWindows(3, 1), which, cost=2)
+    lines = {}
+    for tick, served in drive(graph, [0] * ticks, drain=0):
+        out = [(result.start, result.end) for result in served.results]
+        committed = served.commit.end if served.commit else None
+        lines[tick] = (graph.states(0), graph.waits_since(0), committed, out)
+    return lines
+
+
+def test_lazy_trace_of_figure_12():
+    lines = trace("lazy")
+    # No window has closed: the rows wait for their window, and the key is no update.
+    assert lines[1] == lines[2] == ({ENQ}, None, None, [])
+    # The row of tick 3 closes the window 1 to 3. The operator is free, so it commits at once.
+    assert lines[3] == ({READY}, None, 3, [])
+    # The window 2 to 4 closes at 4: an update (I), for which the key waits while its window is processed. Windows that close at 5 to
+    # 8 (U) replace it, and the key has waited since 4.
+    for tick in range(4, 9):
+        assert lines[tick] == ({WAIT, READY}, 4, None, [])
+    # Three rows of two ticks each after 3 the result is out; the latest fully arrived window is that of 7 to 9, which closed just now.
+    assert lines[9] == ({READY}, None, 9, [(1, 3)])
+    for tick in range(10, 15):
+        assert lines[tick] == ({WAIT, READY}, 10, None, [])
+
+
+def test_eager_trace_of_figure_12():
+    lines = trace("eager")
+    # The first row starts the window 1 to 3, to which the operator commits at once.
+    assert lines[1] == ({READY}, None, 3, [])
+    # "The key starts waiting in the queue when a new window starts at time 2"; later starters overwrite that window.
+    for tick in range(2, 7):
+        assert lines[tick] == ({WAIT, READY}, 2, None, [])
+    # "… the output for window 1, given at time 7": rows 1, 2, 3 took two ticks each. The latest started window is 7 to 9.
+    assert lines[7] == ({READY}, None, 9, [(1, 3)])
+    for tick in range(8, 13):
+        assert lines[tick] == ({WAIT, READY}, 8, None, [])
+    assert lines[13] == ({READY}, None, 15, [(7, 9)])
+
+
+# --- Table 1
+
+
+def test_marks_of_table_1():
+    aggregate = Aggregate()
+    assert aggregate.read(0, MarkedRow(1, DISALLOW)) == (0, [])  # nothing is open, and 0 opens nothing
+    assert aggregate.read(0, MarkedRow(2, 4)) == (1, [])  # τ > 0 opens W(2, 4)
+    assert aggregate.read(0, MarkedRow(3, NO_STARTER)) == (1, [])
+    updated, (result,) = aggregate.read(0, MarkedRow(4, DISALLOW))  # t = end[W]: emit, whatever the mark
+    assert updated == 1
+    assert (result.start, result.end, result.rows) == (2, 4, (2, 3, 4))
+    assert aggregate.read(0, MarkedRow(5, NO_STARTER)) == (0, [])
+
+
+def test_a_row_costs_as_many_windows_as_it_updates():
+    aggregate = Aggregate()
+    costs = [aggregate.read(0, MarkedRow(tick, tick + 3))[0] for tick in range(1, 7)]
+    assert costs == [1, 2, 3, 4, 4, 4]
+
+
+@pytest.mark.parametrize("bound", [5, 9])
+def test_low_watermark_emits_what_no_row_ends(bound):
+    aggregate = Aggregate()
+    aggregate.read(0, MarkedRow(2, 4))
+    assert aggregate.close(0, 4) == []
+    assert [result.rows for result in aggregate.close_all(bound)] == [(2,)]
+
+
+def test_a_commit_marks_its_starter_and_no_other():
+    windows = SlidingWindows(6, 2)  # 2 starts the window 2 to 7, 4 starts 4 to 9, …
+    lazy = LazyWindowBuffer(windows)
+    assert [lazy.enqueue(tick) for tick in range(2, 8)] == [False] * 6
+    assert {row.win_spec for row in lazy.enqueued} == {DISALLOW, NO_STARTER}
+    lazy.overwrite(int(windows.last_complete(8)))
+    assert lazy.commit() == 7
+    assert list(lazy.dequeued) == [(2, 7), (3, -1), (4, 0), (5, -1), (6, 0), (7, -1)]
+    assert list(lazy.enqueued) == [(4, 0), (5, -1), (6, 0), (7, -1)]
+    eager = EagerWindowBuffer(windows)
+    assert [eager.enqueue(tick) for tick in (2, 3)] == [True, False]
+    assert eager.commit() == 7
+    assert [eager.enqueue(tick) for tick in (4, 5, 6, 8)] == [True, False, True, True]
+    assert list(eager.dequeued) == [(2, 7), (3, -1), (4, 0), (5, -1), (6, 0)]  # 8 lies behind the committed window
+    assert list(eager.enqueued) == [(8, 0)]
+
+
+# --- the graph
+
+
+def serve_until_idle(graph, tick):
+    order = []
+    for now in range(tick, tick + 60):
+        order += [result.key for result in graph.serve(now).results]
+    return order
+
+
+@pytest.mark.parametrize("which", ["lazy", "eager"])
+@pytest.mark.parametrize(("policy", "order"), [("in-place", [0, 1, 2]), ("fifo", [0, 2, 1])])
+def test_a_superseded_key_keeps_its_place_or_goes_to_the_tail(which, policy, order):
+    graph = KeyTransitionGraph(SlidingWindows(1, 1), which, cost=5, policy=policy)
+    graph.arrive(1, 0, 1)
+    graph.serve(1)
+    for time, key in ((2, 1), (2, 2), (3, 1)):
+        graph.arrive(time, key, time)
+    assert graph.waits_since(1) == 2
+    assert serve_until_idle(graph, 4) == order
+
+
+def test_an_idle_key_makes_room_and_comes_back_behind_the_others():
+    graph = KeyTransitionGraph(SlidingWindows(4, 4), "eager", cost=1)
+    graph.arrive(1, 0, 1)
+    graph.serve(1)
+    graph.serve(2)
+    assert graph.states(0) == {IDLE}  # the window 0 to 3 is incomplete
+    graph.arrive(1, 1, 3)
+    graph.arrive(2, 1, 3)
+    assert graph.serve(3).commit.key == 1
+    graph.arrive(2, 0, 3)
+    assert graph.states(0) == {READY}
+    assert graph.processing == 1
+    graph.serve(4)
+    graph.serve(5)  # 1 has no more rows: 0 has its turn
+    assert (graph.states(1), graph.processing) == ({IDLE}, 0)
+    graph.progress(4, 6)
+    assert graph.states(1) == {READY}  # the low-watermark closes its window, which is emitted when its turn comes
+    assert serve_until_idle(graph, 6) == [0, 1]
+    assert graph.states(0) == graph.states(1) == {DONE}
+
+
+def test_an_idle_key_that_waits_too_is_passed_over():
+    graph = KeyTransitionGraph(SlidingWindows(4, 1), "eager", cost=1)
+    graph.arrive(1, 0, 1)
+    graph.serve(1)
+    graph.arrive(2, 0, 2)
+    graph.serve(2)
+    graph.serve(3)
+    assert graph.states(0) == {WAIT, IDLE}
+    graph.arrive(1, 1, 4)
+    assert graph.serve(4).commit.key == 1
+    assert graph.waits_since(0) == 2
+
+
+# --- for every run
+
+
+@given(shapes, semantics, policies, feeds, st.integers(1, 4))
+def test_a_window_has_all_its_rows_and_no_other(windows, which, policy, feed, cost):
+    graph = KeyTransitionGraph(windows, which, cost=cost, policy=policy)
+    ends = {}
+    for tick, served in drive(graph, feed):
+        for result in served.results:
+            low = result.end + 1 - windows.range
+            assert (result.end + 1 - windows.origin) % windows.slide == 0
+            assert list(result.rows) == [
+                t for t, key in enumerate(feed, 1) if key == result.key and low <= t <= result.end
+            ]
+            assert tick > result.end or result.rows[-1] + cost <= tick
+            ends.setdefault(result.key, []).append(result.end)
+    for each in ends.values():
+        assert (np.diff(each) > 0).all()
+
+
+@given(shapes, semantics, policies, feeds, st.integers(1, 4))
+def test_the_last_window_of_each_key_is_given(windows, which, policy, feed, cost):
+    graph = KeyTransitionGraph(windows, which, cost=cost, policy=policy)
+    last = {}
+    for _, served in drive(graph, feed, drain=len(feed) * 4 + 20):
+        last |= {result.key: result.end for result in served.results}
+    for key in set(feed) - {None}:
+        started = starters(windows, feed, key)
+        wanted = int(windows.extent(max(started))[1]) - 1 if started else None
+        assert last.get(key) == wanted
+        assert not {WAIT, READY, IDLE} & graph.states(key)
+
+
+@given(shapes, semantics, policies, feeds, st.integers(1, 4), st.booleans())
+def test_window_buffers_are_bounded(windows, which, policy, feed, cost, low_watermark):
+    """ω + δ - 1 (§7.2); the lazy dequeue buffer may keep what remains of a window that no row is shared with."""
+    assume(windows.slide <= windows.range)
+    graph = KeyTransitionGraph(windows, which, cost=cost, policy=policy)
+    limit = windows.range + windows.slide - 1
+    for _ in drive(graph, feed, low_watermark=low_watermark, drain=20):
+        for key in set(feed) - {None}:
+            if not graph.states(key):
+                continue
+            buffer = graph.buffer(key)
+            assert len(buffer.enqueued) <= limit
+            assert len(graph.held(key)) <= limit + (windows.range - 1 if which == "lazy" else 0)
+            assert graph.held(key) == sorted({row.time for row in [*buffer.enqueued, *buffer.dequeued]})
+
+
+@pytest.mark.parametrize(("size", "slide"), [(3, 1), (4, 4), (5, 2), (7, 3)])
+def test_window_buffers_reach_their_bound_and_no_more(size, slide):
+    limit = size + slide - 1
+    windows = SlidingWindows(size, slide, origin=1 + size - slide)  # the first row starts a window
+    most = {}
+    for which in ("lazy", "eager"):
+        graph = KeyTransitionGraph(windows, which, cost=50)
+        lengths = [(len(graph.buffer(0).enqueued), len(graph.held(0))) for _ in drive(graph, [0] * 80, drain=0)]
+        most[which] = tuple(max(column) for column in zip(*lengths, strict=True))
+    assert most["lazy"][0] == limit
+    assert limit < most["lazy"][1] <= limit + size - 1  # its committed window may share no row with what follows
+    assert most["eager"] == (slide, limit)
+
+
+@given(shapes, semantics, policies, feeds, st.integers(1, 4), st.booleans())
+def test_states_are_those_of_figure_10(windows, which, policy, feed, cost, low_watermark):
+    graph = KeyTransitionGraph(windows, which, cost=cost, policy=policy)
+    for _ in drive(graph, feed, low_watermark=low_watermark, drain=20):
+        ready = 0
+        for key in set(feed) - {None}:
+            states = graph.states(key)
+            assert not (IDLE in states and which == "lazy")  # a fully arrived window never runs out of rows
+            assert not {READY, IDLE} <= states
+            assert len(states) <= 1 or WAIT in states
+            ready += READY in states
+            committed = key in graph._buffers and graph.buffer(key).committed is not None
+            assert committed == bool(states & {READY, IDLE})
+        assert ready <= 1 or which == "eager"
+
+
+@given(st.integers(1, 9), st.integers(1, 9), feeds, st.integers(1, 4))
+def test_application_and_queue_staleness_begin_with_the_same_window(size, slide, feed, cost):
+    """A key waits since its next window closed (lazy) or started (eager); either is the first one after the committed window."""
+    windows = SlidingWindows(size, slide)
+    for which in ("lazy", "eager"):
+        graph = KeyTransitionGraph(windows, which, cost=cost)
+        before = {}
+        for _, served in drive(graph, feed):
+            if served.commit is None:
+                continue
+            key, end = served.commit.key, served.commit.end
+            started = starters(windows, feed, key)
+            last = {w: int(windows.extent(w)[1]) - 1 for w in started}
+            following = min(w for w in started if last[w] > before.get(key, -100))
+            assert served.commit.since == (last[following] if which == "lazy" else started[following])
+            assert served.commit.at >= served.commit.since
+            before[key] = end
+
+
+@given(st.integers(1, 9), st.integers(1, 9), feeds, st.integers(1, 3))
+def test_append_semantics_give_every_window(size, slide, feed, cost):
+    windows = SlidingWindows(size, slide)
+    queue = EveryWindow(windows, cost=cost)
+    found = {}
+    for _, served in drive(queue, feed, drain=len(feed) * cost * size + 60):
+        for result in served.results:
+            found.setdefault(result.key, []).append((result.end, list(result.rows)))
+    for key in set(feed) - {None}:
+        last = [int(windows.extent(w)[1]) - 1 for w in sorted(starters(windows, feed, key))]
+        rows = [t for t, each in enumerate(feed, 1) if each == key]
+        assert found.get(key, []) == [(end, [t for t in rows if end - size < t <= end]) for end in last]
+
+
+@given(st.integers(1, 9), st.integers(1, 9), feeds, st.floats(0, 1), st.integers(0, 5))
+def test_random_window_drop_gives_whole_windows(size, slide, feed, keep, seed):
+    queue = EveryWindow(SlidingWindows(size, slide), keep=keep, seed=seed)
+    for _, served in drive(queue, feed):
+        for result in served.results:
+            rows = [t for t, key in enumerate(feed, 1) if key == result.key]
+            assert list(result.rows) == [t for t in rows if result.end - size < t <= result.end]
+    assert len(queue) == 0
+
+
+def test_overlapping_windows_snowball():
+    """One row in each tick, each in ten windows: append falls behind, update semantics do not."""
+    windows = SlidingWindows(10, 1)
+    append, eager = EveryWindow(windows), KeyTransitionGraph(windows, "eager")
+    late = {}
+    for model in (append, eager):
+        for tick, served in drive(model, [0] * 300, drain=0):
+            for result in served.results:
+                late[model] = tick - result.end
+    assert late[eager] == 1
+    assert late[append] > 200
+
+
+# --- which window is the most recent
+
+
+@given(shapes, st.lists(st.tuples(st.integers(0, 3), st.integers(-30, 60)), max_size=30), st.integers(-30, 80))
+def test_most_recent_windows_are_those_of_the_definition(windows, rows, bound):
+    codes = np.array([key for key, _ in rows], dtype=np.int64)
+    x = np.array([value for _, value in rows], dtype=np.int64)
+    ids = range(-80, 140)
+    started = latest_per_key(latest_started(windows, x), codes, 4)
+    arrived = latest_per_key(latest_fully_arrived(windows, x, windows.last_complete(bound)), codes, 4)
+    for key in range(4):
+        ends = {w: (int(low), int(high)) for w, low, high in zip(ids, *windows.extent(np.array(ids)), strict=True)}
+        mine = [value for each, value in rows if each == key]
+        held = [w for w, (low, high) in ends.items() if any(low <= value < high for value in mine)]
+        complete = [w for w in held if ends[w][1] <= bound]
+        assert started[key] == max(held, default=NONE)
+        assert arrived[key] == max(complete, default=NONE)
+
+
+def test_landmark_windows_have_no_latest():
+    with pytest.raises(OptionError, match="landmark"):
+        latest_started(LandmarkWindows(5), np.array([1]))
+
+
+# --- pages
+
+
+@given(shapes, semantics, feeds, st.integers(1, 5), st.integers(1, 4))
+def test_pages_hold_what_the_buffers_do(windows, which, feed, block_rows, page_blocks):
+    graph = KeyTransitionGraph(windows, which, cost=2)
+    pages = WindowPages(block_rows, page_blocks)
+    for _ in drive(graph, feed, drain=40):
+        held = {key: graph.held(key) for key in range(3)}
+        for key, rows in held.items():
+            pages.hold(key, rows)
+        rows = sum(len(each) for each in held.values())
+        assert pages.rows == rows
+        assert rows <= pages.allocated <= min(pages.paged, rows * block_rows)
+    assert block_rows > 1 or pages.allocated == pages.rows
+
+
+# --- what is refused
+
+
+def test_rows_out_of_order_are_refused():
+    for model in (KeyTransitionGraph(SlidingWindows(3, 1), "lazy"), EveryWindow(SlidingWindows(3, 1))):
+        model.arrive(4, 0, 4)
+        for time in (4, 3, 0):
+            with pytest.raises(MalformedRowError, match="tick"):
+                model.arrive(time, 0, 5)
+        model.progress(9, 8)
+        with pytest.raises(MalformedRowError, match="from 9 on"):
+            model.arrive(8, 1, 9)
+
+
+def test_unknown_names_and_impossible_numbers_are_refused():
+    windows = SlidingWindows(3, 1)
+    for make in (
+        lambda: KeyTransitionGraph(windows, "early"),
+        lambda: KeyTransitionGraph(windows, "lazy", policy="append"),
+        lambda: KeyTransitionGraph(windows, "lazy", cost=0),
+        lambda: EveryWindow(windows, cost=0),
+        lambda: EveryWindow(windows, keep=1.5),
+        lambda: WindowPages(0, 4),
+    ):
+        with pytest.raises(OptionError):
+            make()
