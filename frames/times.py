@@ -30,8 +30,8 @@ def is_pattern(time_format: str | None) -> bool:
     return time_format is not None and "%" in time_format
 
 
-def check_time_type(name: str, dtype: pa.DataType, time_format: str | None) -> None:
-    """Refuse a time column whose type and format do not go together.
+def check_time_type(name: str, dtype: pa.DataType, time_format: str | None, option: str = "timeFormat") -> None:
+    """Refuse a time column whose type and format do not go together; `option` is what the user knows the format by.
 
     Raises
     ------
@@ -41,20 +41,20 @@ def check_time_type(name: str, dtype: pa.DataType, time_format: str | None) -> N
     number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
     if time_format is not None and time_format not in EPOCH_UNITS and not is_pattern(time_format):
         raise SchemaError(
-            f"timeFormat={time_format!r} is unknown",
+            f"{option}={time_format!r} is unknown",
             expected="a strptime pattern such as '%Y-%m-%d %H:%M:%S', or one of " + ", ".join(EPOCH_UNITS),
         )
     if number and time_format not in EPOCH_UNITS:
         raise SchemaError(
-            f"the time column {name!r} holds numbers ({dtype}) and timeFormat is {time_format!r}",
+            f"the time column {name!r} holds numbers ({dtype}) and {option} is {time_format!r}",
             expected="one of " + ", ".join(EPOCH_UNITS),
-            hint="say what the numbers count, for example timeFormat=epoch_ms",
+            hint=f"say what the numbers count, for example {option}=epoch_ms",
         )
     text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
     if not (number or text or pa.types.is_timestamp(dtype) or pa.types.is_date(dtype)):
         raise SchemaError(
             f"the time column {name!r} is of type {dtype}",
-            expected="a timestamp, a date, text or a number with timeFormat",
+            expected=f"a timestamp, a date, text or a number with {option}",
         )
 
 

@@ -18,7 +18,7 @@ from .budget import check_budget
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
 from .shards.window_plan import check_method
 from .steps import ArrowStep, chained, mapped
-from .windowed import WindowedStream, lateness_us
+from .windowed import Incomplete, WindowedStream, check_complete, lateness_us
 from .windows.emission import Emit, check_emit
 from .windows.parse import landmark_by_rows, landmark_by_time, slide_by_tuple, window_by_rows, window_by_time
 
@@ -67,6 +67,7 @@ class UpdateStream:
         self._schema: StructType = df.schema
         self._shards: int | None = None
         self._windows = 0
+        self._incomplete: Incomplete | None = None
         absent = [name for name in (*self.key, *([time] if time else []), SYSTEM) if name not in df.columns]
         if absent:
             raise SchemaError(
@@ -140,7 +141,12 @@ class UpdateStream:
             return F.when(stays, column).otherwise(marked if name == SYSTEM else F.lit(None)).alias(name)
 
         # The outcome is a column of its own first: computed once, whatever it costs and however random it is.
-        return self._with(df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns]))
+        deleting = self._with(df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns]))
+        deleting._incomplete = (
+            'where(…, on_leave="delete") makes tombstones of rows, which have no values',
+            'filter with on_leave="keep" before a window',
+        )
+        return deleting
 
     filter = where
 
@@ -323,6 +329,11 @@ class UpdateStream:
         )
         queued = copy(self)
         queued._base, queued._steps, queued._shards = served, (), shards
+        if policy != "append":
+            queued._incomplete = (
+                f"queue(policy={policy!r}) leaves rows out, superseded ones mostly (covered > 1 says so)",
+                'put the window before the queue, or give the queue policy="append"',
+            )
         return queued._then(unpack(to_arrow_schema(self._schema, timezone="UTC"), extra, folder), self._schema)
 
     def window(
@@ -375,10 +386,13 @@ class UpdateStream:
         ------
         OptionError
             Saying which of these is wrong, and what to write.
+        SchemaError
+            The stream does not have every row once: it comes from a queue, from deletions, or from windows that are given again.
         """
         check_emit(emit)
         check_method(method)
-        rows = "row" in range
+        check_complete(self._incomplete)
+        rows = "row" in str(range)  # whatever it is: the parsers refuse what is no text
         if self.time is None and not rows:
             raise OptionError(
                 "windows by time on a stream without a time",
@@ -389,16 +403,16 @@ class UpdateStream:
             raise OptionError(f"shards={shards}", expected="at least 1")
         if rows:
             windows = window_by_rows(range, slide, partitioned=True)
-        elif range.strip().lower() == "all" and slide is not None and "row" in slide:
-            rows, windows = True, landmark_by_rows(slide, partitioned=True)
-        elif range.strip().lower() == "all":
+        elif str(range).strip().lower() == "all" and "row" in str(slide):
+            rows, windows = True, landmark_by_rows(str(slide), partitioned=True)
+        elif str(range).strip().lower() == "all":
             if slide is None:
                 raise OptionError(
                     "range='all' without a slide", expected="slide='1 hour', or how often a result is wanted"
                 )
             windows = landmark_by_time(slide, origin=origin, zone=zone)
-        elif slide is not None and "row" in slide:
-            windows = slide_by_tuple(range, slide, order="time")
+        elif "row" in str(slide):
+            windows = slide_by_tuple(range, str(slide), order="time")
         else:
             windows = window_by_time(range, slide, origin=origin, zone=zone)
         return WindowedStream(
@@ -417,12 +431,14 @@ class UpdateStream:
             },
         )
 
-    def after_window(self, frames: DataFrame, unpack: ArrowStep, schema: StructType, shards: int) -> UpdateStream:
+    def after_window(
+        self, frames: DataFrame, unpack: ArrowStep, schema: StructType, shards: int, incomplete: Incomplete | None
+    ) -> UpdateStream:
         """The stream of a window operator's results; called by the windows, not by users."""
         stream = copy(self)
         stream.time = "window_end"
         stream._base, stream._steps, stream._schema = frames, (unpack,), schema
-        stream._shards, stream._windows = shards, self._windows + 1
+        stream._shards, stream._windows, stream._incomplete = shards, self._windows + 1, incomplete
         return stream
 
     def _fixed(self) -> list[str]:

@@ -17,6 +17,7 @@ from ..frames.times import check_time_type
 from ..frames.window_reports import read_window_reports, windows_folder
 from .aggregates.parts import Aggregate
 from .shards.window_plan import WindowPlan
+from .windows.limits import check_size
 from .windows.panes import paned
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
     from .stream import UpdateStream
 
-__all__ = ["WindowedStream"]
+__all__ = ["Incomplete", "WindowedStream", "check_complete", "lateness_us"]
+
+Incomplete = tuple[str, str]
+"""Why a stream does not have every row once, so that a window over it would be wrong, and what to do instead."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +91,7 @@ class WindowedStream:
         schema = to_arrow_schema(stream.schema, timezone="UTC")
         by_rows = not given["time"]
         if stream.time is not None and not by_rows:
-            check_time_type(stream.time, schema.field(stream.time).type, given["time_format"])
+            check_time_type(stream.time, schema.field(stream.time).type, given["time_format"], "time_format")
         plan = WindowPlan(
             key=stream.key,
             time=None if by_rows else stream.time,
@@ -125,7 +129,22 @@ class WindowedStream:
             )
         )
         spark_schema: StructType = from_arrow_schema(results)
-        return stream.after_window(frames, window_unpack(results), spark_schema, plan.shards)
+        return stream.after_window(frames, window_unpack(results), spark_schema, plan.shards, _replaced(plan))
+
+
+def _replaced(plan: WindowPlan) -> Incomplete | None:
+    """Why another window may not be put on these windows' results."""
+    if plan.emit.endswith("early"):
+        return (
+            f"emit={plan.emit!r} gives a window several times, and another window would count each of them",
+            "leave out the early results of the window before",
+        )
+    if plan.lateness_us:
+        return (
+            "with allowed_lateness a window that is corrected is given again, and another window would count both",
+            "leave out allowed_lateness of the window before: windows close as much later if the source's progressDelay is longer",
+        )
+    return None
 
 
 def lateness_us(value: str) -> int:
@@ -136,8 +155,16 @@ def lateness_us(value: str) -> int:
         raise OptionError(f"allowed_lateness={value!r}", expected="a duration such as '10 minutes'") from None
 
 
+def check_complete(incomplete: Incomplete | None) -> None:
+    """Refuse a window on a stream that does not have every row once."""
+    if incomplete is not None:
+        problem, hint = incomplete
+        raise SchemaError(f"a window would count wrongly here: {problem}", expected="every row, once", hint=hint)
+
+
 def _check(plan: WindowPlan) -> None:
-    plan.algebra  # noqa: B018 plans the aggregates, which refuses what they cannot take
+    entry = plan.algebra.empty(1)  # plans the aggregates, which refuses what they cannot take
+    check_size(paned(plan.windows), plan.method, plan.emit.startswith("all"), entry.nbytes)
     if plan.by_rows and (plan.method != "paned" or plan.emit == "eager" or plan.lateness_us):
         raise OptionError(
             "windows over rows with a method, emit='eager' or an allowed lateness",

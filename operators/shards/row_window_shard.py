@@ -102,13 +102,9 @@ class RowWindowShard:
         before, now = (plan.windows.last_complete(each) for each in (started, count))
         closed, partial = self._closed(numbers, everything, codes, before, now, count > started)
         self._write(touched, self._needed(everything, codes, now), numbers, count)
-        self._store.put("head", 0, head_of(plan, now_us=now_us, kept=self._kept))
-        result = pa.concat_tables(
-            [
-                results_table(plan, part, final, self._number, now_us)
-                for part, final in ((closed, True), (partial, False))
-            ]
-        )
+        parts = [(closed, True), (partial, False)]
+        result, seq = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0))
+        self._store.put("head", 0, head_of(plan, now_us=now_us, kept=self._kept, seq=seq))
         report = WindowReport(
             shard=self._number,
             batch_id=batch_id,

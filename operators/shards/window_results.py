@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,19 +37,37 @@ def result_schema(plan: WindowPlan) -> pa.Schema:
     )
 
 
-def results_table(plan: WindowPlan, results: Results, final: bool, shard: int, now_us: int) -> pa.Table:
+def results_table(
+    plan: WindowPlan, parts: Sequence[tuple[Results, bool]], shard: int, now_us: int, seq: int
+) -> tuple[pa.Table, int]:
     """Results as rows.
 
     Parameters
     ----------
-    plan, results
-    final : bool
-        Whether their windows are complete.
+    plan : WindowPlan
+    parts : sequence of (Results, bool)
+        With whether their windows are complete.
     shard : int
         Which names their feed.
     now_us : int
         Their arrival: when what completed the windows came.
+    seq : int
+        Of the first row. It goes on from batch to batch, since of two results for one window the sink keeps the one with the greater.
+
+    Returns
+    -------
+    pyarrow.Table
+    int
+        The `seq` of the next row.
     """
+    tables: list[pa.Table] = []
+    for results, final in parts:
+        tables.append(_table(plan, results, final, shard, now_us, seq))
+        seq += len(results)
+    return pa.concat_tables(tables), seq
+
+
+def _table(plan: WindowPlan, results: Results, final: bool, shard: int, now_us: int, begin: int) -> pa.Table:
     schema, n = result_schema(plan), len(results)
     ends = schema.field("window_end").type
     start, end = plan.windows.start_and_end(results.wids)
@@ -63,7 +81,7 @@ def results_table(plan: WindowPlan, results: Results, final: bool, shard: int, n
     }
     columns |= {name: values.column(name) for name in plan.aggregates}
     arrival = np.full(n, now_us, dtype=np.int64)
-    seq: Int64s = np.arange(n, dtype=np.int64)
+    seq: Int64s = np.arange(begin, begin + n, dtype=np.int64)
     columns[SYSTEM] = system_array(source=f"window/{shard}", seq=seq, arrival_us=arrival)
     return pa.table(columns, schema=schema)
 

@@ -105,11 +105,9 @@ class WindowShard:
             found, partial = self._as_closed(Progress(before, closed, final), new, ended=bound == ENDED)
             wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else _NONE
         given = self._by_key(found, new, closed)
-        parts = [results_table(plan, each, True, self._number, now_us) for each in given]
-        if partial is not None:
-            parts.append(results_table(plan, partial, False, self._number, now_us))
-        parts.append(self._punctuation(closed, bound, now_us))
-        result = pa.concat_tables(parts)
+        parts = [(each, True) for each in given] + ([] if partial is None else [(partial, False)])
+        results, self._head["seq"] = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0))
+        result = pa.concat_tables([results, self._punctuation(last_final, bound, now_us)])
         self._save(new, rows, wanted, needed)
         self._save_head(closed, last_final, now_us)
         corrected = int(np.count_nonzero(given[0].wids <= before))
@@ -304,12 +302,12 @@ class WindowShard:
         state = table.drop_columns([*plan.key, _LAST])
         return Running(table.select(list(plan.key)), table.column(_LAST).to_numpy(), state)
 
-    def _punctuation(self, closed: int, bound: int | None, now_us: int) -> pa.Table:
-        """The shard's promise on the windows' own time: all results with an earlier `window_end` have been given."""
+    def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
+        """All results with an earlier `window_end` have been given, corrections included: the promise on the windows' own time."""
         schema = result_schema(self._plan)
-        if bound is None or closed == LOWEST:
+        if bound is None or final == LOWEST:
             return schema.empty_table()
-        at = ENDED if bound == ENDED else int(self._plan.windows.start_and_end(closed + 1)[1])
+        at = ENDED if bound == ENDED else int(self._plan.windows.start_and_end(final + 1)[1])
         told = self._head.get("told_us", LOWEST)
         if at <= told:
             return schema.empty_table()
@@ -334,6 +332,7 @@ class WindowShard:
             "closed": closed,
             "final": final,
             "now_us": now_us,
+            "seq": self._head["seq"],
             "told_us": self._head.get("told_us", LOWEST),
             **self._feeds.to_json(),
         }

@@ -57,6 +57,11 @@ class Paned:
         return None if isinstance(self.over, LandmarkWindows) else self.over.range
 
     @property
+    def most_windows(self) -> int | None:
+        """Windows that a row may be in; None where that depends on other rows, or has no end."""
+        return -(-self.over.range // self.over.slide) if isinstance(self.over, SlidingWindows) else None
+
+    @property
     def by_row(self) -> bool:
         """Whether rows open windows: then each instant is a pane, and a window's id is that of its row's."""
         return isinstance(self.over, SlideByTupleWindows)

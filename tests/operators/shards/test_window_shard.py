@@ -253,3 +253,25 @@ def test_a_row_without_a_time_or_a_key_is_refused() -> None:
         run.tables(rows.set_column(1, SCHEMA.field("time"), pa.nulls(1, SCHEMA.field("time").type)))
     with pytest.raises(SchemaError, match="1 rows have no key"):
         run.tables(rows.set_column(0, SCHEMA.field("key"), pa.nulls(1, pa.int64())))
+
+
+def test_a_result_given_again_comes_after_the_one_before_it() -> None:
+    """By `seq`, which decides between results for one window: partial results, the final one, its correction."""
+    run = Run(plan_of(SlidingWindows(10, 10), "all+early", lateness_us=30, shards=1))
+    run.batches([([(1, 3, 1), (2, 4, 1)], 5), ([(1, 7, 1)], 12), ([(1, 9, 1)], 15)])
+    mine = [each for each in run.results if each["key"] == 1 and each["window_id"] == 0]
+    assert [(each["n"], each["final"]) for each in mine] == [(1, False), (2, True), (3, True)]
+    seqs = [each[SYSTEM]["seq"] for each in mine]
+    assert seqs == sorted(set(seqs))
+
+
+def test_punctuation_waits_for_corrections() -> None:
+    """With allowed lateness nothing is promised of a window that may be given again."""
+    run = Run(plan_of(SlidingWindows(10, 10), lateness_us=20, shards=1))
+    run.batches([([(1, 3, 1)], 12), ([(1, 4, 1)], 29), ([], 31)])
+    given = [(each["batch"], each["window_end"], each["n"]) for each in run.results]
+    told = [(each["batch"], each["window_end"]) for each in run.punctuation]
+    assert [(batch, n) for batch, _, n in given] == [(1, 1), (2, 2)]
+    assert all(end >= bound for batch, end, _ in given for other, bound in told if other < batch)
+    assert told
+    assert told[-1][0] == 3
