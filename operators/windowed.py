@@ -15,6 +15,7 @@ from ..frames.buckets import integers_with_hash
 from ..frames.system import SYSTEM
 from ..frames.times import check_time_type
 from ..frames.window_reports import read_window_reports, windows_folder
+from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
 from .shards.window_plan import WindowPlan
 from .windows.limits import check_size
@@ -87,6 +88,13 @@ class WindowedStream:
             raise SchemaError(
                 f"an aggregate is named {', '.join(sorted(taken))}, and results have a column of that name",
                 expected="another name than the key's columns, " + ", ".join(RESULT_COLUMNS),
+            )
+        wrong = [f"{name}={each!r}" for name, each in aggregates.items() if not isinstance(each, Aggregate)]
+        if wrong:
+            raise OptionError(
+                f"{', '.join(wrong)} is no aggregate",
+                expected="what count(), sum_(…) and the other functions of operators.aggregates make",
+                hint="write for example n=count(), total=sum_('value')",
             )
         schema = to_arrow_schema(stream.schema, timezone="UTC")
         by_rows = not given["time"]
@@ -163,7 +171,8 @@ def check_complete(incomplete: Incomplete | None) -> None:
 
 
 def _check(plan: WindowPlan) -> None:
-    entry = plan.algebra.empty(1)  # plans the aggregates, which refuses what they cannot take
+    Aggregates.of(plan.aggregates, plan.schema)  # refuses what they cannot take, and that there is none
+    entry = plan.algebra.empty(1)
     check_size(paned(plan.windows), plan.method, plan.emit.startswith("all"), entry.nbytes)
     if plan.by_rows and (plan.method != "paned" or plan.emit == "eager" or plan.lateness_us):
         raise OptionError(

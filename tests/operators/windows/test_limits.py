@@ -48,5 +48,9 @@ def test_what_is_needed_is_said_and_what_to_do() -> None:
 
 def test_windows_without_a_beginning_and_of_a_calendar_have_no_such_limit() -> None:
     """Landmark windows keep what is in them once; a calendar's units are days."""
-    for windows in (LandmarkWindows(1), landmark_by_time("1 day", zone="UTC"), window_by_time("10 years", "1 month", zone="UTC")):
+    for windows in (
+        LandmarkWindows(1),
+        landmark_by_time("1 day", zone="UTC"),
+        window_by_time("10 years", "1 month", zone="UTC"),
+    ):
         check_size(paned(windows), "paned", True, ENTRY)

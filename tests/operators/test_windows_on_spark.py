@@ -1,0 +1,331 @@
+"""Windows on Spark, from files to a Delta table, against DuckDB over the same files."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import upstream
+from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.frames.window_reports import read_window_reports, windows_folder
+from upstream.operators.aggregates.functions import avg, count, max_, sum_
+
+pytestmark = pytest.mark.spark
+
+DELAY_MS = 100
+FIRST_MS = 1_700_000_000_000
+AGGREGATES: dict[str, Any] = {"n": count(), "total": sum_("value"), "top": max_("value")}
+
+Rows = list[dict[str, Any]]
+
+
+def write_feed(folder: Path, number: int, rows: int = 300, keys: int = 20) -> None:
+    """One file of rows in some disorder, less than the delay; files follow each other in time."""
+    folder.mkdir(exist_ok=True)
+    chance = random.Random(number)
+    begin = FIRST_MS + number * rows
+    lines = [
+        f"k{chance.randrange(keys)},{begin + at - chance.randrange(DELAY_MS)},{chance.randrange(-50, 50)}"
+        for at in range(rows)
+    ]
+    (folder / f"part-{number}.csv").write_text("key,ms,value\n" + "\n".join(lines) + "\n")
+
+
+def write_feeds(folder: Path, files: int = 4) -> None:
+    """Several of them."""
+    for number in range(files):
+        write_feed(folder, number)
+
+
+def feed(spark: SparkSession, folder: Path, **options: Any) -> upstream.UpdateStream:
+    """The files as a stream: one a batch, several tasks each."""
+    given = {"maxFilesPerTrigger": 1, "minPartitions": 2, "splitBytes": "2 KB", "lastLine": "complete", **options}
+    rows = (
+        spark.readStream.format("upstream")
+        .schema(upstream.with_system_ddl("key STRING, ms BIGINT, value BIGINT"))
+        .options(path=str(folder), key="key", time="ms", timeFormat="epoch_ms", progressDelay=f"{DELAY_MS} ms", **given)
+        .load()
+    )
+    return upstream.UpdateStream(rows, key="key", time="ms")
+
+
+def write(stream: upstream.UpdateStream | DataFrame, path: Path, checkpoint: Path, **options: Any) -> None:
+    """Run a query until all files are in."""
+    writer = upstream.write_latest(stream, str(path), checkpointLocation=str(checkpoint), **options)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination(240)
+    assert not query.isActive
+    if query.exception():
+        raise query.exception()
+
+
+def write_every_window(results: upstream.UpdateStream, path: Path, checkpoint: Path) -> None:
+    """A table that keeps the windows of a key apart."""
+    keyed = upstream.UpdateStream(results.df, key=("key", "window_id"), time="window_end")
+    write(keyed, path, checkpoint, buckets=4)
+
+
+def table_of(path: Path, order: str, columns: str = "*", where: str = "true") -> Rows:
+    """A Delta table read by DuckDB."""
+    table = deltalake.DeltaTable(str(path)).to_pyarrow_dataset()
+    found = duckdb.from_arrow(table).filter(where).project(columns).order(order)
+    return found.to_arrow_table().to_pylist()
+
+
+def windows_of(folder: Path, length: int, slide: int, where: str = "true") -> str:
+    """SQL: every window of the files that is complete at the last low-watermark, in milliseconds."""
+    return f"""
+        WITH rows AS (SELECT * FROM read_csv('{folder}/*.csv')),
+        placed AS (
+            SELECT key, value, unnest(range(ms // {slide}, (ms + {length}) // {slide})) AS window_id
+            FROM rows WHERE {where}
+        )
+        SELECT key, window_id, (window_id + 1) * {slide} AS ends, count(*) AS n, sum(value)::BIGINT AS total, max(value) AS top
+        FROM placed WHERE ends <= (SELECT max(ms) - {DELAY_MS} FROM rows) GROUP BY ALL
+    """
+
+
+def expected(sql: str) -> Rows:
+    """What DuckDB finds."""
+    return duckdb.sql(sql).to_arrow_table().to_pylist()
+
+
+OF_WINDOWS = "key, window_id, epoch_ms(window_end) AS ends, n, total, top"
+
+
+@pytest.mark.parametrize("method", ["paned", "wid", "buffering"])
+def test_every_window_is_in_the_table_whatever_the_method(spark: SparkSession, tmp_path: Path, method: Any) -> None:
+    write_feeds(tmp_path / "feed")
+    checkpoint = tmp_path / "checkpoint"
+    results = (
+        feed(spark, tmp_path / "feed")
+        .window(
+            "100 ms",
+            "30 ms",
+            emit="all",
+            method=method,
+            shards=4,
+            time_format="epoch_ms",
+            checkpoint_location=checkpoint,
+        )
+        .agg(**AGGREGATES)
+    )
+    assert results.df.columns == ["key", "window_id", "window_start", "window_end", "final", *AGGREGATES, "_upstream"]
+    write_every_window(results, tmp_path / "table", checkpoint)
+    got = table_of(
+        tmp_path / "table", "key, window_id", OF_WINDOWS, "final AND window_end - window_start = INTERVAL 100 ms"
+    )
+    wanted = expected(windows_of(tmp_path / "feed", 100, 30) + "ORDER BY key, window_id")
+    assert len(wanted) > 500
+    assert got == wanted
+    reports = read_window_reports(windows_folder(str(checkpoint)))
+    assert len(reports) == 4
+    assert sum(report.late for report in reports) == 0
+    assert len(upstream.read_summaries(str(tmp_path / "table"))) >= 4
+
+
+def test_the_latest_window_of_each_key_filtered_before_and_after(spark: SparkSession, tmp_path: Path) -> None:
+    write_feeds(tmp_path / "feed")
+    checkpoint = tmp_path / "checkpoint"
+
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch([pc.multiply(batch.column("value"), 2)], ["value"])
+
+    def mean(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch(
+            [pc.divide(batch.column("total").cast("double"), batch.column("n")), batch.column("n")], ["mean", "n"]
+        )
+
+    latest = (
+        feed(spark, tmp_path / "feed")
+        .where("value % 5 <> 0")
+        .map(doubled, "value BIGINT")
+        .window("60 ms", "20 ms", time_format="epoch_ms", shards=4, checkpoint_location=checkpoint)
+        .agg(n=count(), total=sum_("value"))
+        .map(mean, "mean DOUBLE, n BIGINT")
+        .where("n % 2 = 1", on_leave="delete")
+    )
+    assert (latest.key, latest.time) == (("key",), "window_end")
+    write(latest, tmp_path / "table", checkpoint)
+    got = table_of(tmp_path / "table", "key", "key, epoch_ms(window_end) AS ends, mean")
+    every = windows_of(tmp_path / "feed", 60, 20, "value % 5 <> 0")
+    wanted = expected(
+        f"""SELECT key, ends, 2 * total / n AS mean FROM ({every}) QUALIFY window_id = max(window_id) OVER (PARTITION BY key)
+        AND n % 2 = 1 ORDER BY key"""
+    )
+    assert 0 < len(wanted) < 20
+    assert got == wanted
+    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    assert sum(each.deleted for each in summaries) > 0
+    assert summaries[-1].low_watermark is not None
+
+
+def test_windows_over_windows_close_by_the_punctuation_of_the_first(spark: SparkSession, tmp_path: Path) -> None:
+    write_feeds(tmp_path / "feed")
+    checkpoint = tmp_path / "checkpoint"
+    given: dict[str, Any] = {"emit": "all", "shards": 4, "checkpoint_location": checkpoint}
+    peaks = (
+        feed(spark, tmp_path / "feed")
+        .window("30 ms", time_format="epoch_ms", **given)
+        .agg(total=sum_("value"))
+        .window("120 ms", "60 ms", **given)
+        .agg(windows=count(), top=max_("total"))
+    )
+    assert peaks.windows == 2
+    write_every_window(peaks, tmp_path / "table", checkpoint)
+    got = table_of(tmp_path / "table", "key, window_id", "key, window_id, windows, top")
+    # The first windows promise that no result ends before the end of the one that is open.
+    wanted = expected(
+        f"""WITH firsts AS ({windows_of(tmp_path / "feed", 30, 30)}),
+        bound AS (SELECT ((max(ms) - {DELAY_MS}) // 30 + 1) * 30 AS bound FROM read_csv('{tmp_path}/feed/*.csv')),
+        placed AS (SELECT key, total, unnest(range(ends // 60, (ends + 120) // 60)) AS window_id FROM firsts)
+        SELECT key, window_id, count(*) AS windows, max(total) AS top FROM placed, bound
+        WHERE (window_id + 1) * 60 <= bound GROUP BY ALL ORDER BY key, window_id"""
+    )
+    assert len(wanted) > 200
+    assert got == wanted
+
+
+def test_results_wait_in_a_queue_and_newer_windows_supersede_older_ones(spark: SparkSession, tmp_path: Path) -> None:
+    write_feeds(tmp_path / "feed")
+    checkpoint = tmp_path / "checkpoint"
+    queued = (
+        feed(spark, tmp_path / "feed")
+        .window("60 ms", "20 ms", emit="all", time_format="epoch_ms", shards=4, checkpoint_location=checkpoint)
+        .agg(**AGGREGATES)
+        .queue(policy="in-place", budget=12, shards=4, checkpoint_location=checkpoint)
+    )
+    write(queued, tmp_path / "table", checkpoint)
+    got = table_of(tmp_path / "table", "key", OF_WINDOWS)
+    every = windows_of(tmp_path / "feed", 60, 20)
+    wanted = expected(
+        f"SELECT * FROM ({every}) QUALIFY window_id = max(window_id) OVER (PARTITION BY key) ORDER BY key"
+    )
+    assert len(wanted) == 20
+    assert got == wanted
+    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    assert max(each.rows for each in summaries) <= 12
+    assert sum(each.updates for each in summaries) == len(expected(every)), (
+        "a result is delivered, or stood for by a newer one"
+    )
+    assert sum(each.delivered for each in summaries) < len(expected(every))
+
+
+def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: SparkSession, tmp_path: Path) -> None:
+    """Early results and corrections take the place of what was given before them, across a restart too."""
+    folder, checkpoint, table, late = (tmp_path / name for name in ("feed", "checkpoint", "table", "late"))
+
+    def run(**other: Any) -> None:
+        given: dict[str, Any] = {"shards": 4, "emit": "all+early", "allowed_lateness": "400 ms", **other}
+        results = feed(spark, folder).window(
+            "100 ms",
+            given.pop("slide", "50 ms"),
+            time_format="epoch_ms",
+            checkpoint_location=checkpoint,
+            late_location=late,
+            **given,
+        )
+        write_every_window(results.agg(**given.pop("aggregates", AGGREGATES)), table, checkpoint)
+
+    write_feeds(folder, 2)
+    run()
+    final = table_of(table, "key, window_id", OF_WINDOWS, "final")
+    assert final == expected(windows_of(folder, 100, 50) + "ORDER BY key, window_id")
+    assert table_of(table, "key", where="NOT final"), "the windows that are open by now"
+
+    # Behind the low-watermark, by less than the allowed lateness; and one row beyond it, which is in no window any more.
+    behind = FIRST_MS + 2 * 300 - DELAY_MS
+    rows = [f"k{at % 20},{behind - 10 * at},{1000 + at}" for at in range(20)]
+    (folder / "part-2.csv").write_text("key,ms,value\n" + "\n".join(rows) + "\n")
+    write_feed(folder, 3)
+    run()
+    assert table_of(table, "key, window_id", OF_WINDOWS, "final") == expected(
+        windows_of(folder, 100, 50) + "ORDER BY key, window_id"
+    )
+    assert not late.exists()
+    (folder / "part-4.csv").write_text(f"key,ms,value\nk1,{FIRST_MS},7\nk2,{FIRST_MS + 1},8\n")
+    before = table_of(table, "key, window_id", OF_WINDOWS)
+    run()
+    assert table_of(table, "key, window_id", OF_WINDOWS) == before
+    aside = pa.concat_tables([pq.read_table(file) for file in sorted(late.glob("late-*.parquet"))])
+    assert sorted(zip(*(aside.column(name).to_pylist() for name in ("key", "ms", "value")), strict=True)) == [
+        ("k1", FIRST_MS, 7),
+        ("k2", FIRST_MS + 1, 8),
+    ]
+    for other in (
+        {"slide": "20 ms"},
+        {"aggregates": {"n": count()}},
+        {"shards": 8},
+        {"emit": "all"},
+        {"allowed_lateness": "1 s"},
+        {"method": "wid"},
+    ):
+        with pytest.raises(CheckpointError, match=r"begun with another.*put them back, or start with a new"):
+            run(**other)
+    assert not spark.streams.active
+
+
+def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+    write_feed(tmp_path / "feed", 0, rows=4)
+    stream = feed(spark, tmp_path / "feed")
+    given: dict[str, Any] = {"time_format": "epoch_ms", "checkpoint_location": tmp_path / "checkpoint"}
+
+    def refused(error: type[Exception], message: str, length: Any = "10 s", slide: Any = None, **other: Any) -> None:
+        aggregates = other.pop("aggregates", {"n": count()})
+        on = other.pop("on", stream)
+        with pytest.raises(error, match=message):
+            on.window(length, slide, **{**given, **other}).agg(**aggregates)
+
+    refused(OptionError, r"SLIDE is '0 s'. Expected: at least 1 microsecond", slide="0 s")
+    refused(
+        OptionError, r"SLIDE is '-5 s', which is not a duration. Expected: a positive number and a unit", slide="-5 s"
+    )
+    for wrong in ("soon", 10, None, ""):
+        refused(OptionError, r"RANGE is .*, which is not a duration. Expected: .*'10 minutes'", wrong)
+    refused(OptionError, r"'1 month', and no zone is given.*What to do: give zone", "1 month")
+    refused(OptionError, r"range='all' without a slide.*slide='1 hour'", "all")
+    refused(OptionError, r"emit='sometimes'. Expected: one of all, lazy", emit="sometimes")
+    refused(OptionError, r"method='quick'. Expected: auto, ", method="quick")
+    refused(OptionError, r"method='wid' on landmark windows.*'paned'", "all", "10 s", method="wid")
+    refused(OptionError, r"allowed_lateness on landmark windows", "all", "10 s", allowed_lateness="1 s")
+    refused(OptionError, r"allowed_lateness='a while'. Expected: a duration", allowed_lateness="a while")
+    refused(OptionError, r"shards=0. Expected: at least 1", shards=0)
+    refused(OptionError, r"there is nothing to aggregate.*count\(\)", aggregates={})
+    refused(OptionError, r"n='count'.*count\(\)", aggregates={"n": "count"})
+    refused(
+        SchemaError,
+        r"sum\(speed\): there is no column speed.*one of \['key', 'ms', 'value'",
+        aggregates={"s": sum_("speed")},
+    )
+    refused(SchemaError, r"avg\(key\): key is string. Expected: a column of numbers", aggregates={"s": avg("key")})
+    refused(SchemaError, r"an aggregate is named key.*another name", aggregates={"key": count()})
+    refused(SchemaError, r"an aggregate is named window_end", aggregates={"window_end": count()})
+    refused(SchemaError, r"'ms' holds numbers.*time_format=epoch_ms", time_format=None)
+    refused(OptionError, r"in 86,400 windows.*method='paned'", "1 day", "1 s", method="wid")
+    refused(OptionError, r"86,400,000 results.*emit='lazy'", "1 day", "1 ms", emit="all")
+    refused(OptionError, r"3,600,000,000 panes.*SLIDE that divides RANGE", "1 hour", "1.000001 s")
+    timeless = upstream.UpdateStream(stream.df, key="key")
+    refused(OptionError, r"windows on a stream without a time.*name the time column", on=timeless)
+
+    queued = {"checkpoint_location": tmp_path / "checkpoint"}
+    for policy in ("in-place", "auto", "shed"):
+        refused(
+            SchemaError, rf"queue\(policy='{policy}'\) leaves rows out.*put the window before the queue",
+            on=stream.queue(policy=policy, **queued).where("value > 0"),
+        )  # fmt: skip
+    refused(
+        SchemaError, r'tombstones.*on_leave="keep"', on=stream.where("value > 0", on_leave="delete").select("value")
+    )
+    for again, message in (({"emit": "early"}, "early results"), ({"allowed_lateness": "1 s"}, "progressDelay")):
+        windows = stream.window("10 s", **given, **again).agg(n=count())
+        refused(SchemaError, f"several times|given again.*{message}", on=windows, time_format=None)
+    assert not spark.streams.active
