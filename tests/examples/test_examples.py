@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 BUSES = EXAMPLES / "data" / "buses.csv.gz"
@@ -48,6 +49,27 @@ def test_with_sql(tmp_path: Path) -> None:
     assert set(got["vehicle_id"]) == set(expected["vehicle_id"])
     assert got["kmh"].sum() == pytest.approx(expected["speed"].sum() * 3.6)
     assert set(got["route"].drop_nulls()) <= {"Metro", "Duval", "First", "Manor", "Govalle", "North Lamar", "Burnet"}
+
+
+def test_windows(tmp_path: Path) -> None:
+    said = run("windows.py", "--to", "speeds", cwd=tmp_path)
+    assert "window_end" in said
+    # The latest window of each bus that is complete, and the positions in it.
+    rows = pl.read_csv(BUSES, try_parse_dates=True).with_columns(s=pl.col("timestamp").dt.epoch("s"))
+    complete = (rows["s"].cast(pl.Int64).to_numpy().max() - 300) // 60 - 1
+    closed = (
+        rows.filter(pl.col("s") // 60 <= complete).group_by("vehicle_id").agg(last=(pl.col("s").max() + 900) // 60 - 1)
+    )
+    windows = closed.with_columns(window_id=pl.min_horizontal("last", pl.lit(complete)))
+    inside = rows.join(windows, on="vehicle_id").filter(
+        pl.col("s").is_between((pl.col("window_id") + 1) * 60 - 900, (pl.col("window_id") + 1) * 60, closed="left")
+    )
+    expected = inside.group_by("vehicle_id", "window_id").agg(
+        pl.len().alias("positions").cast(pl.Int64), pl.col("speed").mean(), pl.col("speed").max().alias("top")
+    )
+    got = pl.read_delta(str(tmp_path / "speeds"))
+    assert got.height > 140
+    assert_frame_equal(got.select(expected.columns), expected, check_row_order=False, check_dtypes=False)
 
 
 def test_demo(tmp_path: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +13,8 @@ import pytest
 from deltalake import DeltaTable
 
 from upstream.sink.summary import read_summaries
+
+from .killing import kill_session, start
 
 JOB = Path(__file__).with_name("latest_job.py")
 KEYS = 300
@@ -54,30 +53,6 @@ class Feeder(threading.Thread):
         self.join()
 
 
-def start(*arguments: str, log: Path) -> subprocess.Popen[str]:
-    with log.open("a") as errors:
-        return subprocess.Popen(
-            [sys.executable, str(JOB), *arguments],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-
-
-def kill_session(process: subprocess.Popen[str]) -> None:
-    """Kill -9 everything that the job has started: the JVM, and Python workers, which put themselves into groups of their own."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
-                if session == process.pid:
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue
-    process.wait()
-
-
 def batches(process: subprocess.Popen[str]) -> Iterator[int]:
     assert process.stdout is not None
     for line in process.stdout:
@@ -94,7 +69,7 @@ def attack(tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
     arguments = (str(feed), str(table), str(checkpoint))
     done = 0
     for kill in range(kills):
-        process = start(*arguments, "follow", *policy, log=log)
+        process = start(JOB, *arguments, "follow", *policy, log=log)
         try:
             # Some are killed during recovery, before a first batch of theirs is done; the others within the next batches.
             reached = done
@@ -107,7 +82,7 @@ def attack(tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
         assert reached >= done - 1, "the query went back"
         done = max(done, reached)
     feeder.stop()
-    final = start(*arguments, "finish", *policy, log=log)
+    final = start(JOB, *arguments, "finish", *policy, log=log)
     output, _ = final.communicate(timeout=300)
     assert "finished" in output, log.read_text()[-4000:]
 

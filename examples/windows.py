@@ -1,0 +1,57 @@
+"""How fast each bus was over the last quarter of an hour, every minute: a job for spark-submit.
+
+    spark-submit --properties-file conf/spark-defaults.conf --py-files dist/pyspark-upstream.zip \
+        examples/windows.py --from 'feed/*.csv' --to /data/speeds
+
+Without arguments it reads the recording beside it. Stopped and started again, it goes on where it was, with the windows that were open.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import upstream
+from upstream.operators.aggregates.functions import avg, count, max_
+
+BUSES = Path(__file__).with_name("data") / "buses.csv.gz"
+
+
+def main() -> None:
+    """Read what is there and print the fastest buses."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", dest="source", default=str(BUSES), help="seen by all executors")
+    parser.add_argument("--to", default="demo-output/speeds", help="the table, seen by all executors")
+    parser.add_argument("--range", default="15 minutes", help="how long a window is")
+    parser.add_argument("--slide", default="1 minute", help="how far windows are apart")
+    parser.add_argument("--every", action="store_true", help="keep every window, not only the latest one of each bus")
+    asked = parser.parse_args()
+    checkpoint = asked.to.rstrip("/") + "_checkpoint"
+
+    spark = upstream.session("speeds over a window")
+    # Every row counts in a window, so nothing is coalesced; a row may be five minutes behind the newest.
+    rows = (
+        spark.readStream.format("upstream")
+        .options(key="vehicle_id", time="timestamp", progressDelay="5 minutes")
+        .load(asked.source)
+    )
+    speeds = (
+        upstream.UpdateStream(rows, key="vehicle_id", time="timestamp")
+        .where("speed IS NOT NULL")
+        .window(asked.range, asked.slide, emit="all" if asked.every else "lazy", checkpoint_location=checkpoint)
+        .agg(positions=count(), speed=avg("speed"), top=max_("speed"))
+    )
+    if asked.every:
+        speeds = upstream.UpdateStream(speeds.df, key=("vehicle_id", "window_id"), time="window_end")
+    query = upstream.write_latest(speeds, asked.to, checkpointLocation=checkpoint).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+    table = spark.read.format("delta").load(asked.to)
+    table.select("vehicle_id", "window_start", "window_end", "positions", "speed", "top").orderBy(
+        "speed", ascending=False
+    ).show(5, truncate=False)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

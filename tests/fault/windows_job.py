@@ -1,0 +1,44 @@
+"""The job that the kill tests run and kill: windows over a folder of CSV files, one file a batch.
+
+Arguments: folder of the feed, table, checkpoint, folder of late rows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import upstream
+from upstream.operators.aggregates.functions import avg, count, max_
+
+
+def main(feed: str, table: str, checkpoint: str, late: str) -> None:
+    spark = upstream.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+    rows = (
+        spark.readStream.format("upstream")
+        .schema(upstream.with_system_ddl("k BIGINT, ms BIGINT, v DOUBLE"))
+        .options(path=feed, key="k", time="ms", timeFormat="epoch_ms", progressDelay="500 ms")
+        .options(maxFilesPerTrigger=1, minPartitions=2, splitBytes="2 KB", lastLine="complete")
+        .load()
+    )
+    results = (
+        upstream.UpdateStream(rows, key="k", time="ms")
+        .window(
+            "2 seconds",
+            "300 ms",
+            emit="all",
+            allowed_lateness="600 ms",
+            late_location=late,
+            time_format="epoch_ms",
+            shards=2,
+            checkpoint_location=checkpoint,
+        )
+        .agg(n=count(), mean=avg("v"), top=max_("v"))
+    )
+    every = upstream.UpdateStream(results.df, key=("k", "window_id"), time="window_end")
+    writer = upstream.write_latest(every, table, buckets=2, checkpointLocation=checkpoint)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
