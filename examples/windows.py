@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 import upstream
-from upstream.operators.aggregates.functions import avg, count, max_
+from upstream import aggregates as agg
 
 BUSES = Path(__file__).with_name("data") / "buses.csv.gz"
 
@@ -39,7 +39,7 @@ def main() -> None:
         upstream.UpdateStream(rows, key="vehicle_id", time="timestamp")
         .where("speed IS NOT NULL")
         .window(asked.range, asked.slide, emit="all" if asked.every else "lazy", checkpoint_location=checkpoint)
-        .agg(positions=count(), speed=avg("speed"), top=max_("speed"))
+        .agg(positions=agg.count(), speed=agg.avg("speed"), top=agg.max_("speed"))
     )
     if asked.every:
         speeds = upstream.UpdateStream(speeds.df, key=("vehicle_id", "window_id"), time="window_end")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 import upstream
-from upstream.operators.aggregates.functions import avg, count, max_
+from upstream import aggregates as agg
 
 
 def main(feed: str, table: str, checkpoint: str, late: str) -> None:
@@ -32,7 +32,7 @@ def main(feed: str, table: str, checkpoint: str, late: str) -> None:
             shards=2,
             checkpoint_location=checkpoint,
         )
-        .agg(n=count(), mean=avg("v"), top=max_("v"))
+        .agg(n=agg.count(), mean=agg.avg("v"), top=agg.max_("v"))
     )
     every = upstream.UpdateStream(results.df, key=("k", "window_id"), time="window_end")
     writer = upstream.write_latest(every, table, buckets=2, checkpointLocation=checkpoint)
