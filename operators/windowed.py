@@ -89,12 +89,13 @@ class WindowedStream:
                 f"an aggregate is named {', '.join(sorted(taken))}, and results have a column of that name",
                 expected="another name than the key's columns, " + ", ".join(RESULT_COLUMNS),
             )
-        wrong = [f"{name}={each!r}" for name, each in aggregates.items() if not isinstance(each, Aggregate)]
+        given_as: dict[str, object] = dict(aggregates)  # whatever it is
+        wrong = [f"{name}={each!r}" for name, each in given_as.items() if not isinstance(each, Aggregate)]
         if wrong:
             raise OptionError(
                 f"{', '.join(wrong)} is no aggregate",
-                expected="what count(), sum_(…) and the other functions of operators.aggregates make",
-                hint="write for example n=count(), total=sum_('value')",
+                expected="what the functions of upstream.aggregates make",
+                hint="write for example n=aggregates.count(), total=aggregates.sum_('value')",
             )
         schema = to_arrow_schema(stream.schema, timezone="UTC")
         by_rows = not given["time"]
