@@ -45,11 +45,12 @@ def reported(run: Path, batch: int) -> bool:
     return False
 
 
+# Version 0 of the table is its making; version 0 of the state is empty.
 STEPS: dict[str, Step] = {
     "planned": lambda run, batch: (run / "checkpoint" / "offsets" / str(batch)).exists(),
     "computed": reported,
     "state written": lambda run, batch: any((run / "checkpoint" / "state").rglob(f"{batch + 1}[._]*")),
-    "in the table": lambda run, batch: (run / "table" / "_delta_log" / f"{batch:020d}.json").exists(),
+    "in the table": lambda run, batch: (run / "table" / "_delta_log" / f"{batch + 1:020d}.json").exists(),
     "committed": lambda run, batch: (run / "checkpoint" / "commits" / str(batch)).exists(),
 }
 
