@@ -227,16 +227,18 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
     folder, checkpoint, table, late = (tmp_path / name for name in ("feed", "checkpoint", "table", "late"))
 
     def run(**other: Any) -> None:
-        given: dict[str, Any] = {"shards": 4, "emit": "all+early", "allowed_lateness": "400 ms", **other}
-        results = feed(spark, folder).window(
-            "100 ms",
-            given.pop("slide", "50 ms"),
-            time_format="epoch_ms",
-            checkpoint_location=checkpoint,
-            late_location=late,
-            **given,
+        given: dict[str, Any] = {
+            "slide": "50 ms",
+            "shards": 4,
+            "emit": "all+early",
+            "allowed_lateness": "400 ms",
+            **other,
+        }
+        aggregates = given.pop("aggregates", AGGREGATES)
+        windows = feed(spark, folder).window(
+            "100 ms", time_format="epoch_ms", checkpoint_location=checkpoint, late_location=late, **given
         )
-        write_every_window(results.agg(**given.pop("aggregates", AGGREGATES)), table, checkpoint)
+        write_every_window(windows.agg(**aggregates), table, checkpoint)
 
     write_feeds(folder, 2)
     run()
@@ -316,7 +318,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession
     refused(OptionError, r"86,400,000 results.*emit='lazy'", "1 day", "1 ms", emit="all")
     refused(OptionError, r"3,600,000,000 panes.*SLIDE that divides RANGE", "1 hour", "1.000001 s")
     timeless = upstream.UpdateStream(stream.df, key="key")
-    refused(OptionError, r"windows on a stream without a time.*name the time column", on=timeless)
+    refused(OptionError, r"windows by time on a stream without a time.*name the time column", on=timeless)
 
     queued = {"checkpoint_location": tmp_path / "checkpoint"}
     for policy in ("in-place", "auto", "shed"):
