@@ -138,7 +138,7 @@ def attack(tmp_path: Path, files: int, steps: Sequence[str], kills: int) -> None
 
 
 @pytest.mark.fault
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_killed_in_every_step_of_a_batch_and_at_random(tmp_path: Path) -> None:
     attack(tmp_path, 40, list(STEPS), 3)
 
