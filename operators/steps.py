@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import SchemaError
+from ..conf.options import quoted
 from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
 
-__all__ = ["ArrowStep", "chained", "mapped"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["ArrowStep", "chained", "map_in_arrow", "mapped"]
 
 ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -24,6 +30,22 @@ def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
         return batches
 
     return run
+
+
+def map_in_arrow(df: DataFrame, step: ArrowStep, schema: StructType | str) -> DataFrame:
+    """``df.mapInArrow(step, schema)``, whatever its columns are called.
+
+    Spark looks each name up as if it were an expression, so that it does not find ``id.orig_h``. Such columns go as fields of one struct.
+    """
+    if not any("." in name or "`" in name for name in df.columns):
+        return df.mapInArrow(step, schema)
+    from pyspark.sql import functions as F
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return step(pa.RecordBatch.from_struct_array(batch.column(0)) for batch in batches)
+
+    whole = F.struct(*[F.col(quoted(name)) for name in df.columns]).alias("row")
+    return df.select(whole).mapInArrow(run, schema)
 
 
 def mapped(

@@ -17,7 +17,7 @@ from ..frames.system import SYSTEM
 from .budget import check_budget
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
 from .shards.window_plan import check_method
-from .steps import ArrowStep, chained, mapped
+from .steps import ArrowStep, chained, map_in_arrow, mapped
 from .windowed import Incomplete, WindowedStream, check_complete, lateness_us
 from .windows.emission import Emit, check_emit
 from .windows.parse import landmark_by_rows, landmark_by_time, slide_by_tuple, window_by_rows, window_by_time
@@ -79,7 +79,7 @@ class UpdateStream:
     @property
     def df(self) -> DataFrame:
         """The stream as a DataFrame, with the system column."""
-        return self._base.mapInArrow(chained(self._steps), self._schema) if self._steps else self._base
+        return map_in_arrow(self._base, chained(self._steps), self._schema) if self._steps else self._base
 
     @property
     def schema(self) -> StructType:
@@ -312,7 +312,7 @@ class UpdateStream:
         session.dataSource.register(TickSource)
         coalesce = policy in ONE_PER_KEY and not extra
         slots = integers_with_hash(range(shards))
-        packed = df.mapInArrow(pack(self.key, slots, self.time, coalesce), PACKED_DDL)
+        packed = map_in_arrow(df, pack(self.key, slots, self.time, coalesce), PACKED_DDL)
         options = {
             "feedback": folder,
             "slots": ",".join(str(slot) for slot in slots),

@@ -18,6 +18,7 @@ from ..frames.window_reports import read_window_reports, windows_folder
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
 from .shards.window_plan import WindowPlan
+from .steps import map_in_arrow
 from .windows.limits import check_size
 from .windows.panes import paned
 
@@ -128,7 +129,7 @@ class WindowedStream:
             rows = rows.select(*[quoted(name) for name in needed])
             plan = dataclasses.replace(plan, schema=pa.schema([schema.field(name) for name in needed]))
         frames: DataFrame = (
-            rows.mapInArrow(window_pack(plan, slots, folder), PACKED_DDL)
+            map_in_arrow(rows, window_pack(plan, slots, folder), PACKED_DDL)
             .groupBy("slot")
             .transformWithState(
                 WindowProcessor(plan, slots, folder, None if late is None else os.fspath(late)),

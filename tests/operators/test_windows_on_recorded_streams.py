@@ -145,6 +145,16 @@ def test_distance_of_each_bus_over_fifteen_minutes_every_minute(spark: SparkSess
         fields = rows[-1].split(",")
         return ",".join(["1", "2016-11-25T00:27:00-06:00", *fields[2:]])
 
+    def way(batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Kilometres along the positions of each window."""
+        latitudes = batch.column("latitude")
+        row = np.repeat(np.arange(batch.num_rows), pc.list_value_length(latitudes).to_numpy())
+        lat, lon = (np.radians(batch.column(name).flatten().to_numpy()) for name in ("latitude", "longitude"))
+        square = np.sin(np.diff(lat) / 2) ** 2 + np.cos(lat[1:]) * np.cos(lat[:-1]) * np.sin(np.diff(lon) / 2) ** 2
+        inside = row[1:] == row[:-1]
+        km = np.bincount(row[1:][inside], 2 * 6371 * np.arcsin(np.sqrt(square[inside])), batch.num_rows)
+        return pa.record_batch([batch.column("window_id"), pa.array(km, pa.float64())], ["window_id", "km"])
+
     in_parts("buses-2016-11-24.csv.gz", tmp_path / "feed", closing, by=1)
     path = tmp_path / "table"
     distances = (
@@ -170,14 +180,3 @@ def test_distance_of_each_bus_over_fifteen_minutes_every_minute(spark: SparkSess
     assert wanted.height > 50_000
     assert wanted["km"].max() > 5
     agree(got, wanted)
-
-
-def way(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Kilometres along the positions of each window."""
-    latitudes = batch.column("latitude")
-    row = np.repeat(np.arange(batch.num_rows), pc.list_value_length(latitudes).to_numpy())
-    lat, lon = (np.radians(batch.column(name).flatten().to_numpy()) for name in ("latitude", "longitude"))
-    square = np.sin(np.diff(lat) / 2) ** 2 + np.cos(lat[1:]) * np.cos(lat[:-1]) * np.sin(np.diff(lon) / 2) ** 2
-    inside = row[1:] == row[:-1]
-    km = np.bincount(row[1:][inside], 2 * 6371 * np.arcsin(np.sqrt(square[inside])), batch.num_rows)
-    return pa.record_batch([batch.column("window_id"), pa.array(km, pa.float64())], ["window_id", "km"])

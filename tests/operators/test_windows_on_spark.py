@@ -278,6 +278,37 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
     assert not spark.streams.active
 
 
+def test_names_with_dots_pass_every_step(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "feed").mkdir()
+    rows = [f"h{at % 3},{FIRST_MS + at},{at}" for at in range(400)]
+    (tmp_path / "feed" / "a.csv").write_text("id.orig_h,ms,a`b.c\n" + "\n".join(rows) + "\n")
+    checkpoint = tmp_path / "checkpoint"
+    df = (
+        spark.readStream.format("upstream")
+        .options(key="`id.orig_h`", time="ms", timeFormat="epoch_ms", progress="ordered", lastLine="complete")
+        .load(str(tmp_path / "feed"))
+    )
+
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.record_batch([pc.multiply(batch.column("a`b.c"), 2)], ["twice.it"])
+
+    results = (
+        upstream.UpdateStream(df, key="id.orig_h", time="ms")
+        .where("`id.orig_h` <> 'h2'")
+        .map(doubled, "`twice.it` BIGINT")
+        .window("100 ms", time_format="epoch_ms", shards=2, checkpoint_location=checkpoint)
+        .agg(total=sum_("twice.it"))
+        .queue(policy="in-place", budget=None, shards=2, checkpoint_location=checkpoint)
+    )
+    write(results, tmp_path / "table", checkpoint)
+    got = table_of(tmp_path / "table", "1", '"id.orig_h" AS host, epoch_ms(window_end) AS ends, total')
+    # The window that is open has the rows from 300 to 399.
+    assert got == [
+        {"host": f"h{host}", "ends": FIRST_MS + 300, "total": sum(2 * at for at in range(200, 300) if at % 3 == host)}
+        for host in (0, 1)
+    ]
+
+
 def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     write_feed(tmp_path / "feed", 0, rows=4)
     stream = feed(spark, tmp_path / "feed")
