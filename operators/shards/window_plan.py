@@ -27,7 +27,7 @@ from ..windows.rows import expand
 
 __all__ = ["ROWS", "Method", "WindowPlan", "check_method"]
 
-Method = Literal["wid", "paned", "buffering"]
+Method = Literal["wid", "paned", "adaptive", "buffering"]
 """How windows are computed; the results are the same."""
 
 ROWS = "__upstream_rows"
@@ -96,6 +96,11 @@ class WindowPlan:
     def by_rows(self) -> bool:
         """Whether windows are over the rows of each key, as they arrive."""
         return self.time is None
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether rows are kept as they are, of some keys at least; then they must come as they are."""
+        return self.method in ("adaptive", "buffering")
 
     @property
     def stored_columns(self) -> list[str]:

@@ -69,7 +69,7 @@ def everything(batches: list[Batch]) -> list[Row]:
 @given(
     windows=any_windows(),
     batches=any_batches(),
-    method=st.sampled_from(["paned", "wid", "buffering"]),
+    method=st.sampled_from(["paned", "wid", "adaptive", "buffering"]),
     differential=st.booleans(),
     shards=st.sampled_from([1, 3]),
     tasks=st.sampled_from([1, 2]),
@@ -118,7 +118,7 @@ def test_lazy_gives_the_most_recent_window_of_each_key(
     windows=any_windows().filter(lambda each: isinstance(each, SlidingWindows)),
     batches=any_batches(),
     late=st.lists(st.tuples(st.integers(0, 4), st.integers(-10, 49), st.integers(-5, 5)), min_size=1, max_size=6),
-    method=st.sampled_from(["paned", "wid", "buffering"]),
+    method=st.sampled_from(["paned", "wid", "adaptive", "buffering"]),
     emit=st.sampled_from(["all", "lazy"]),
     differential=st.booleans(),
 )

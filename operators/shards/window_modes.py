@@ -1,0 +1,94 @@
+"""Of which keys a shard keeps rows, and of which partial aggregates: the method `adaptive` (AdaptWID, thesis §6.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...frames.system import system_field
+from ..windows.adaptive import GroupModes, Properties
+from ..windows.entries import PANE, Entries
+from ..windows.exact import Int64s
+from .frames import from_frame, to_frame
+from .store import Store
+from .window_plan import WindowPlan
+
+__all__ = ["KeyModes"]
+
+_KIND, _HEAD = "modes", "adaptive"
+
+
+class KeyModes:
+    """The modes of a shard's keys, over its batches.
+
+    Parameters
+    ----------
+    plan : WindowPlan
+    store : Store
+        The shard's.
+    head : mapping
+        The shard's head; :meth:`to_json` goes into it.
+    """
+
+    def __init__(self, plan: WindowPlan, store: Store, head: dict[str, Any]) -> None:
+        self._plan = plan
+        self._store = store
+        self._least = plan.paned.most_panes or 1
+        self._stream = Properties(**head[_HEAD]) if _HEAD in head else Properties(0.0, 0.0, float(self._least))
+        frame = store.get(_KIND, 0)
+        key = pa.schema([plan.schema.field(name) for name in plan.key])
+        self._modes = (
+            GroupModes.none(self._least, key) if frame is None else GroupModes(self._least, from_frame(frame))
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For the shard's head."""
+        return {_HEAD: self._stream.to_json()}
+
+    def heard(self, rows: pa.Table, panes: Int64s, over: frozenset[str]) -> None:
+        """Rows have come, with their system column; some feeds are over."""
+        self._stream = self._stream.heard(system_field(rows, "source"), panes, over)
+
+    def closed(self, kept_from: int) -> None:
+        """A window has closed; until then panes from that one on were kept."""
+        self._stream = self._stream.closed(kept_from, self._least)
+
+    def split(self, rows: pa.Table | None, entries: Entries, needed: int) -> tuple[pa.Table | None, Entries]:
+        """Decide which keys are dense.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table or None
+            What came, with :data:`PANE`.
+        entries : Entries
+            The same, lifted.
+        needed : int
+            The first pane that is needed from now on.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Rows of sparse keys.
+        Entries
+            Of dense keys.
+
+        Notes
+        -----
+        What earlier batches left stays as it was kept until its panes are over: a switch moves nothing, in either direction. At the threshold both take the
+        same, and from then on the key's new rows are kept the other way, so that no more than that is ever kept in the way that takes more.
+        """
+        if rows is None:
+            return None, entries
+        aggr = entries.table().nbytes / len(entries) if len(entries) else None
+        tup = rows.nbytes / rows.num_rows if rows.num_rows else None
+        self._stream = self._stream.sized(aggr, tup)
+        keys = rows.select(list(self._plan.key))
+        self._modes = self._modes.observed(keys, rows.column(PANE).to_numpy(), needed, self._stream)
+        self._store.put(_KIND, 0, to_frame(self._modes.table))
+        return rows.filter(pa.array(~self._modes.is_dense(keys))), entries.take(self._modes.is_dense(entries.keys))
+
+    def forget(self) -> None:
+        """All feeds have ended."""
+        self._store.remove(_KIND, 0)
