@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .shapes import Figure
+from .thesis import figure_6_10, figure_6_15, figure_6_19
 from .tr620 import figure_5, figure_7, figure_9, figure_16, figure_17
 from .tr620_theory import theory
 from .tr620_windows import figure_12, figure_13, figure_13b, figure_14, window_memory
@@ -29,6 +30,9 @@ FIGURES: dict[str, Callable[[bool], Figure]] = {
     "tr620-17": figure_17,
     "tr620-window-memory": window_memory,
     "tr620-theory": theory,
+    "thesis-6-10": figure_6_10,
+    "thesis-6-15": figure_6_15,
+    "thesis-6-19": figure_6_19,
 }
 
 

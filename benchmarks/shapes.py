@@ -47,6 +47,7 @@ class Panel:
     ylabel: str
     curves: Sequence[Curve]
     log: bool = False
+    log_x: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,8 @@ class Figure:
                 axis.set_yscale("log")
             else:
                 axis.set_ylim(bottom=0)
+            if panel.log_x:
+                axis.set_xscale("log")
             axis.spines[["top", "right"]].set_visible(False)
             if len(panel.curves) > 1:
                 axis.legend(frameon=False, fontsize=8)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from ...frames.system import system_field
-from ..windows.adaptive import GroupModes, Properties
+from ..windows.adaptive import GroupModes, Properties, much_larger
 from ..windows.entries import PANE, Entries
 from ..windows.exact import Int64s
 from .frames import from_frame, to_frame
 from .store import Store
 from .window_plan import WindowPlan
 
-__all__ = ["KeyModes"]
+__all__ = ["KeyModes", "with_automatic_method"]
 
 _KIND, _HEAD = "modes", "adaptive"
+_WORD = 8  # bytes of the pane beside both, and about what a value of no fixed width takes at least
 
 
 class KeyModes:
@@ -92,3 +94,24 @@ class KeyModes:
     def forget(self) -> None:
         """All feeds have ended."""
         self._store.remove(_KIND, 0)
+
+
+def with_automatic_method(plan: WindowPlan) -> WindowPlan:
+    """The plan with the method that suits its aggregates: ``adaptive`` if their least state is much larger than a row, else ``paned``.
+
+    Notes
+    -----
+    Sketches and lists grow with their rows, so those of sparse keys are small, and paned is what suits them.
+    """
+    least = plan.algebra.size_of(plan.algebra.empty(1)).bytes
+    fields = [plan.schema.field(name) for name in plan.stored_columns if name not in plan.key]
+    row = sum(_width(field.type) for field in fields)
+    beside = _WORD * (1 + len(plan.key))
+    return dataclasses.replace(plan, method="adaptive" if much_larger(least + beside, row + beside) else "paned")
+
+
+def _width(kind: pa.DataType) -> float:
+    try:
+        return kind.bit_width / 8
+    except ValueError:  # strings, lists and the like
+        return _WORD

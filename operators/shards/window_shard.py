@@ -95,7 +95,7 @@ class WindowShard:
         new, rows = self._arrived([table for table in tables if is_partial(table)], whole, final)
         if punctuation.num_rows:
             self._hear(punctuation)
-        bound = self._feeds.low_watermark
+        bound = self._bound()
         closed = max(before, self._complete(bound))
         if closed > before and self._panes.modes is not None:
             self._panes.modes.closed(self._operator.keep_from(before, final))
@@ -180,6 +180,7 @@ class WindowShard:
         kept: pa.Table | None = None
         if whole.num_rows:
             times = plan.times(whole)
+            self._head["seen_us"] = max(int(times.max()), self._head.get("seen_us", LOWEST))
             first, last = plan.windows.wids(times)
             floor = np.maximum(final, self._ahead.closed_for(whole.select(list(plan.key))))
             late = (first <= floor) & (last >= first)
@@ -220,6 +221,13 @@ class WindowShard:
             keys = punctuation.filter(pa.array(single)).select(list(self._plan.key))
             if not self._plan.paned.endless and self._plan.emit != "eager":
                 self._ahead.hear(keys, own, bounds[single])
+
+    def _bound(self) -> int | None:
+        """The low-watermark; None before there is one."""
+        bound, seen_us = self._feeds.low_watermark, self._head.get("seen_us", LOWEST)
+        if self._plan.slack_us is None or bound == ENDED:
+            return bound
+        return None if seen_us == LOWEST else seen_us - self._plan.slack_us
 
     def _complete(self, bound: int | None, lateness_us: int = 0) -> int:
         if bound is None or bound <= LOWEST + lateness_us:
@@ -323,6 +331,7 @@ class WindowShard:
             "final": final,
             "now_us": now_us,
             "told_us": self._head.get("told_us", LOWEST),
+            "seen_us": self._head.get("seen_us", LOWEST),
             **self._panes.to_json(),
             **self._feeds.to_json(),
         }

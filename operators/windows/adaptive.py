@@ -18,13 +18,16 @@ from ...frames.newest import key_codes
 from .entries import Keys, grouped
 from .exact import LOWEST, Int64s
 
-__all__ = ["BACK", "GroupModes", "Properties", "dense_groups", "eager_memory", "lazy_memory"]
+__all__ = ["BACK", "MUCH", "GroupModes", "Properties", "dense_groups", "eager_memory", "lazy_memory", "much_larger"]
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 BACK = 0.7
 """A dense group goes back to rows when they take less than this part of its partial aggregates (thesis §6.3.4.2: two thresholds, against thrashing)."""
+
+MUCH = 5
+"""From how many times a row's size on a partial aggregate is so large that ``auto`` adapts."""
 
 _WEIGHT = 0.2  # of the newest measurement of a size
 _PERIOD, _ROWS, _DENSE = "__upstream_period", "__upstream_rows", "__upstream_dense"
@@ -143,6 +146,17 @@ def dense_groups(was: Mask, vol: Floats, stream: Properties) -> Mask:
     """
     lazy, eager = lazy_memory(vol, stream), eager_memory(vol, stream)
     return np.where(was, lazy >= BACK * eager, lazy > eager)
+
+
+def much_larger(aggr: float, tup: float) -> bool:
+    """Whether keeping rows of sparse groups saves so much that it is worth its price: rows are not reduced before they are shuffled.
+
+    Parameters
+    ----------
+    aggr, tup : float
+        Size of the least partial aggregate, and of a row.
+    """
+    return aggr > MUCH * tup
 
 
 class GroupModes:
