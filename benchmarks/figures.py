@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .shapes import Figure
 from .thesis import figure_6_10, figure_6_15, figure_6_19
+from .thesis_disorder import figure_6_11, figure_6_12, figure_ais, figure_dns
 from .tr620 import figure_5, figure_7, figure_9, figure_16, figure_17
 from .tr620_theory import theory
 from .tr620_windows import figure_12, figure_13, figure_13b, figure_14, window_memory
@@ -31,8 +32,12 @@ FIGURES: dict[str, Callable[[bool], Figure]] = {
     "tr620-window-memory": window_memory,
     "tr620-theory": theory,
     "thesis-6-10": figure_6_10,
+    "thesis-6-11": figure_6_11,
+    "thesis-6-12": figure_6_12,
     "thesis-6-15": figure_6_15,
     "thesis-6-19": figure_6_19,
+    "slack-ais": figure_ais,
+    "slack-dns": figure_dns,
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from ...frames.system import system_field
@@ -41,9 +40,7 @@ class KeyModes:
         self._stream = Properties(**head[_HEAD]) if _HEAD in head else Properties(0.0, 0.0, float(self._least))
         frame = store.get(_KIND, 0)
         key = pa.schema([plan.schema.field(name) for name in plan.key])
-        self._modes = (
-            GroupModes.none(self._least, key) if frame is None else GroupModes(self._least, from_frame(frame))
-        )
+        self._modes = GroupModes.none(self._least, key) if frame is None else GroupModes(self._least, from_frame(frame))
 
     def to_json(self) -> dict[str, Any]:
         """For the shard's head."""

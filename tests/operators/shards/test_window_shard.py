@@ -111,7 +111,7 @@ def test_results_do_not_depend_on_modes_nor_on_switches(
     given: dict[str, Any] = {"lateness_us": 0 if isinstance(windows, LandmarkWindows) else lateness_us, "emit": emit}
     random = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(adaptive, "dense_groups", lambda was, vol, stream: random.random(len(was)) < 0.5)
+        patch.setattr(adaptive, "dense_groups", lambda was, *_: random.random(len(was)) < 0.5)
         changing = Run(plan_of(windows, method="adaptive", **given)).batches(batches)
     paned = Run(plan_of(windows, method="paned", **given)).batches(batches)
     assert values_of(changing) == values_of(paned)
