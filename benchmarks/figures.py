@@ -63,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     failed = False
     for name in names:
         figure = FIGURES[name](given.quick)
+        if figure.skipped:
+            print(f"\n{name}: skipped: {figure.skipped}")
+            continue
         print(f"\n{name}: {figure.title}\n{figure.table()}")
         if out is not None and figure.panels:
             figure.draw(out / f"{name}.svg")
@@ -71,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for problem in figure.differs:
             print(f"shape differs: {problem}")
         if not figure.differs:
-            print("shape: as in the report")
+            print("shape: as in the paper")
         failed |= bool(figure.differs)
     return int(failed)
 

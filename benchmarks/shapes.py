@@ -52,12 +52,13 @@ class Panel:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Panels, remarks to print below them, and what is not as in the paper."""
+    """Panels, remarks to print below them, what is not as in the paper; or why there is none."""
 
     title: str
     panels: Sequence[Panel]
     differs: Sequence[str]
     remarks: Sequence[str] = ()
+    skipped: str = ""
 
     def table(self) -> str:
         """All numbers, a line per point on the x axis."""

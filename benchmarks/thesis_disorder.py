@@ -280,10 +280,7 @@ def figure_dns(quick: bool) -> Figure:
 
 def _absent(what: str, path: Path) -> Figure:
     return Figure(
-        what,
-        [],
-        [],
-        [f"skipped: the recording {path.name} lies beside the checkout, in ../shared/data, and is not there"],
+        what, [], [], skipped=f"the recording {path.name} lies beside the checkout, in ../shared/data, and is not there"
     )
 
 
