@@ -21,7 +21,7 @@ from upstream.operators.windows.rows import expand
 
 from .shapes import Curve, Figure, Panel
 from .simulator import estimate
-from .windows_in_process import Query, rows_table, window_plan
+from .window_query import Query, rows_table, window_plan
 
 __all__ = ["figure_6_11", "figure_6_12", "figure_ais", "figure_dns"]
 

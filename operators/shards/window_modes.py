@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ...frames.system import system_field
@@ -39,8 +40,11 @@ class KeyModes:
         self._least = plan.paned.most_panes or 1
         self._stream = Properties(**head[_HEAD]) if _HEAD in head else Properties(0.0, 0.0, float(self._least))
         frame = store.get(_KIND, 0)
-        key = pa.schema([plan.schema.field(name) for name in plan.key])
-        self._modes = GroupModes.none(self._least, key) if frame is None else GroupModes(self._least, from_frame(frame))
+        self._modes = (
+            GroupModes.none(self._least, plan.key_schema)
+            if frame is None
+            else GroupModes(self._least, from_frame(frame))
+        )
 
     def to_json(self) -> dict[str, Any]:
         """For the shard's head."""
@@ -78,28 +82,32 @@ class KeyModes:
         What earlier batches left stays as it was kept until its panes are over: a switch moves nothing, in either direction. At the threshold both take the
         same, and from then on the key's new rows are kept the other way, so that no more than that is ever kept in the way that takes more.
         """
+        if rows is not None and rows.num_rows:
+            tup, aggr = rows.nbytes / rows.num_rows, entries.table().nbytes / max(len(entries), 1)
+            self._stream = self._stream.sized(aggr, tup)
+        keys = self._plan.key_schema.empty_table() if rows is None else rows.select(list(self._plan.key))
+        panes = np.empty(0, dtype=np.int64) if rows is None else rows.column(PANE).to_numpy()
+        self._modes = self._modes.observed(keys, panes, needed, self._stream)
+        if self._modes.table.num_rows:
+            self._store.put(_KIND, 0, to_frame(self._modes.table))
+        else:
+            self._store.remove(_KIND, 0)
         if rows is None:
             return None, entries
-        aggr = entries.table().nbytes / len(entries) if len(entries) else None
-        tup = rows.nbytes / rows.num_rows if rows.num_rows else None
-        self._stream = self._stream.sized(aggr, tup)
-        keys = rows.select(list(self._plan.key))
-        self._modes = self._modes.observed(keys, rows.column(PANE).to_numpy(), needed, self._stream)
-        self._store.put(_KIND, 0, to_frame(self._modes.table))
         return rows.filter(pa.array(~self._modes.is_dense(keys))), entries.take(self._modes.is_dense(entries.keys))
-
-    def forget(self) -> None:
-        """All feeds have ended."""
-        self._store.remove(_KIND, 0)
 
 
 def with_automatic_method(plan: WindowPlan) -> WindowPlan:
     """The plan with the method that suits its aggregates: ``adaptive`` if their least state is much larger than a row, else ``paned``.
 
+    Where rows must not be kept, it is ``paned`` too: windows over rows, and windows that keys are committed to.
+
     Notes
     -----
     Sketches and lists grow with their rows, so those of sparse keys are small, and paned is what suits them.
     """
+    if plan.by_rows or plan.emit == "eager":
+        return dataclasses.replace(plan, method="paned")
     least = plan.algebra.size_of(plan.algebra.empty(1)).bytes
     fields = [plan.schema.field(name) for name in plan.stored_columns if name not in plan.key]
     row = sum(_width(field.type) for field in fields)

@@ -88,8 +88,8 @@ class Properties:
                 highs[name], shares[name] = last, float(rows)
         return dataclasses.replace(self, highs=highs, shares=shares)
 
-    def sized(self, aggr: float | None, tup: float | None) -> Properties:
-        """With what partial aggregates and rows of a batch take on average; None where there are none."""
+    def sized(self, aggr: float, tup: float) -> Properties:
+        """With what partial aggregates and rows of a batch take on average."""
         return dataclasses.replace(self, aggr=_smoothed(self.aggr, aggr), tup=_smoothed(self.tup, tup))
 
     def closed(self, first: int, least: int) -> Properties:
@@ -204,7 +204,7 @@ class GroupModes:
             The key's columns of each row.
         panes : int64 array of length rows
         first : int
-            The first pane that is needed from now on; LOWEST if all are.
+            The first pane that is needed from now on; LOWEST if all are, more than any if none is.
         stream : Properties
         """
         known = Keys([self.keys, keys])
@@ -241,7 +241,5 @@ class GroupModes:
         return self.table.column(name).to_numpy()
 
 
-def _smoothed(was: float, now: float | None) -> float:
-    if now is None:
-        return was
+def _smoothed(was: float, now: float) -> float:
     return now if was == 0 else was + _WEIGHT * (now - was)

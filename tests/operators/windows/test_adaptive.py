@@ -131,9 +131,9 @@ def test_how_long_windows_stay_is_measured_when_one_closes() -> None:
 
 
 def test_sizes_follow_what_is_measured() -> None:
-    """The first as it is, later ones in part, none where there is nothing."""
-    stream = Properties(0, 0, 1).sized(50, None)
-    assert (stream.aggr, stream.tup) == (50, 0)
+    """The first as it is, later ones in part."""
+    stream = Properties(0, 0, 1).sized(50, 10)
+    assert (stream.aggr, stream.tup) == (50, 10)
     stream = stream.sized(100, 10)
     assert 50 < stream.aggr < 100
     assert stream.tup == 10
