@@ -170,7 +170,7 @@ def _groups(seed: int, n: int, small: int) -> Int64s:
 
 def figure_6_19(quick: bool) -> Figure:
     """Figure 6-19a: memory of WID and AdaptWID over skewed groups; tumbling windows of 1 s, and 10 s every 1 s over three feeds."""
-    n, seeds, seconds = (4_000, 1, 14) if quick else (20_000, 3, 40)
+    n, seeds, seconds = (20_000, 1, 12) if quick else (80_000, 3, 40)
     percents = _SMALL[::4] if quick else _SMALL
     queries = {
         "tumbling, deviation (Q6-7)": (SlidingWindows(1_000_000, 1_000_000), {"spread": stddev_pop("v")}),

@@ -118,8 +118,8 @@ class Query:
 
     @property
     def kept_bytes(self) -> int:
-        """Size of the partial aggregates and rows that are kept."""
-        return sum(len(value) for (kind, _), value in self.store.values.items() if kind in ("run", "rows"))
+        """Size of the partial aggregates and rows that are kept, and of what decides between them."""
+        return sum(len(value) for (kind, _), value in self.store.values.items() if kind in ("run", "rows", "modes"))
 
     def batch(self, rows: pa.Table | None, bounds: Mapping[str, int | None] | None = None) -> list[dict[str, Any]]:
         """Take rows, and punctuation by feed (None: the feed has ended); returns the results."""

@@ -172,12 +172,15 @@ class GroupModes:
     Attributes
     ----------
     table : pyarrow.Table
-        The key's columns, a period, the group's rows in it, and whether the group is dense: a few rows for each group that has had rows lately.
+        The key's columns, a period, the group's rows in it, and whether the group is dense: a few rows for each group that has had
+        several rows lately.
 
     Notes
     -----
     Rows are counted by their own time, so neither order nor batches matter to the volume. A group's is that of its fullest period among those that
-    are kept: the period that has just begun says little. Groups without rows are forgotten, which makes them sparse.
+    are kept: the period that has just begun says little. Groups without rows are forgotten, which makes them sparse. A sparse group's single row is not
+    remembered either: most groups may have no more than that, and one that never has two rows in a batch has a partial aggregate in each, since those of several
+    batches are kept apart; so rows are what suits it.
     """
 
     def __init__(self, period: int, table: pa.Table) -> None:
@@ -224,6 +227,8 @@ class GroupModes:
         most = np.zeros(known.size, dtype=np.int64)
         np.maximum.at(most, group, count)
         dense = dense_groups(was, most / self._period, stream)
+        remembered = (count > 1) | dense[group]
+        group, places, count = group[remembered], places[remembered], count[remembered]
         table = known.take(group)
         for name, column in ((_PERIOD, period[places]), (_ROWS, count), (_DENSE, dense[group])):
             table = table.append_column(name, pa.array(column))
