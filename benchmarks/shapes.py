@@ -47,16 +47,18 @@ class Panel:
     ylabel: str
     curves: Sequence[Curve]
     log: bool = False
+    log_x: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Panels, remarks to print below them, and what is not as in the paper."""
+    """Panels, remarks to print below them, what is not as in the paper; or why there is none."""
 
     title: str
     panels: Sequence[Panel]
     differs: Sequence[str]
     remarks: Sequence[str] = ()
+    skipped: str = ""
 
     def table(self) -> str:
         """All numbers, a line per point on the x axis."""
@@ -84,6 +86,8 @@ class Figure:
                 axis.set_yscale("log")
             else:
                 axis.set_ylim(bottom=0)
+            if panel.log_x:
+                axis.set_xscale("log")
             axis.spines[["top", "right"]].set_visible(False)
             if len(panel.curves) > 1:
                 axis.legend(frameon=False, fontsize=8)

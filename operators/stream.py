@@ -343,7 +343,7 @@ class UpdateStream:
         *,
         checkpoint_location: str | os.PathLike[str],
         emit: Emit = "lazy",
-        method: Literal["auto", "wid", "paned", "buffering"] = "auto",
+        method: Literal["auto", "wid", "paned", "adaptive", "buffering"] = "auto",
         allowed_lateness: str = "0 seconds",
         late_location: str | os.PathLike[str] | None = None,
         origin: str | dt.datetime | dt.date | None = None,
@@ -369,8 +369,9 @@ class UpdateStream:
             ``lazy``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a row. ``eager``:
             commit to each key's latest started window and pass over all others until it closes (§6.2.2). ``early``: lazy, and before it what the open window holds by now, with ``final = false``; ``all+early`` likewise.
         method
-            How windows are computed, at the same results: ``paned`` (thesis §6.2), ``wid`` (§6.1), ``buffering`` (whole rows, the baseline).
-            ``auto`` is ``paned``.
+            How windows are computed, at the same results: ``paned`` (thesis §6.2), ``wid`` (§6.1), ``adaptive`` (§6.3: keys with few rows
+            keep them, others partial aggregates, whichever is smaller), ``buffering`` (whole rows, the baseline). ``auto`` is ``adaptive``
+            where even the state of no rows is much larger than a row, else ``paned``: see `docs/windows.md`.
         allowed_lateness
             How long after a window closed rows for it still count, and its result is given again.
         late_location

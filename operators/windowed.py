@@ -79,6 +79,7 @@ class WindowedStream:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
         from .shards.pack import PACKED_DDL
+        from .shards.window_modes import with_automatic_method
         from .shards.window_pack import window_pack
         from .shards.window_processor import WindowProcessor, window_unpack
         from .shards.window_results import RESULT_COLUMNS, check_identity, result_schema
@@ -102,6 +103,7 @@ class WindowedStream:
         by_rows = not given["time"]
         if stream.time is not None and not by_rows:
             check_time_type(stream.time, schema.field(stream.time).type, given["time_format"], "time_format")
+        automatic = given["method"] == "auto"
         plan = WindowPlan(
             key=stream.key,
             time=None if by_rows else stream.time,
@@ -110,12 +112,14 @@ class WindowedStream:
             windows=given["windows"],
             aggregates=aggregates,
             emit=given["emit"],
-            method="paned" if given["method"] == "auto" else given["method"],
+            method="paned" if automatic else given["method"],
             lateness_us=given["lateness_us"],
             shards=given["shards"],
             schema=schema,
         )
         _check(plan)
+        if automatic:
+            plan = with_automatic_method(plan)
         folder = windows_folder(os.fspath(given["checkpoint_location"]), stream.windows)
         for report in read_window_reports(folder):
             check_identity(report.plan, plan)
@@ -191,11 +195,11 @@ def _check(plan: WindowPlan) -> None:
     if plan.method == "wid" and (panes.endless or panes.by_row):
         raise OptionError(
             "method='wid' on landmark windows, or on windows that slide by row",
-            expected="'paned' or 'buffering': how many of them a row is in is not known when it comes",
+            expected="'paned', 'adaptive' or 'buffering': how many of them a row is in is not known when it comes",
         )
-    if plan.emit == "eager" and (panes.endless or panes.by_row or plan.method == "buffering" or plan.lateness_us):
+    if plan.emit == "eager" and (panes.endless or panes.by_row or plan.keeps_rows or plan.lateness_us):
         raise OptionError(
-            "emit='eager' on landmark windows, on windows that slide by row, with method='buffering', or with an allowed lateness",
+            "emit='eager' on landmark windows, on windows that slide by row, with a method that keeps rows, or with an allowed lateness",
             expected="sliding or tumbling windows, the method paned or wid, and no lateness: rows that no committed window needs are not kept",
             hint="emit='lazy' takes them all",
         )

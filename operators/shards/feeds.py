@@ -51,6 +51,11 @@ class FeedBounds:
         """The least of them (Eq. 4.1); None before the first punctuation."""
         return min(self._bounds.values(), default=None)
 
+    @property
+    def over(self) -> frozenset[str]:
+        """Feeds that have ended."""
+        return frozenset(feed for feed, bound in self._bounds.items() if bound == ENDED)
+
     def due(self, limit: int) -> list[tuple[str, int]]:
         """What can be promised for each feed that was not yet: its bound, but no more than `limit`. It counts as promised from now on."""
         capped = [(feed, min(bound, limit)) for feed, bound in self._bounds.items()]

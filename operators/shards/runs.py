@@ -1,4 +1,4 @@
-"""Runs of entries: what a batch leaves for later ones, in pages of neighbouring panes, written once and given back when its panes are over.
+"""Runs of entries or of rows: what a batch leaves for later ones, in pages of neighbouring panes, written once and given back when its panes are over.
 
 A batch adds runs and reads only those whose panes it needs, so what it reads and writes follows from what has come, from what enters a
 window and from what leaves one; never from all that is kept.
@@ -21,7 +21,6 @@ __all__ = ["Run", "Runs"]
 
 Int64s = npt.NDArray[np.int64]
 
-_KIND = "run"
 _ROWS = 2048  # fewer than this are not worth a value of their own: a call to Spark's state store costs as much as some thousand rows
 _MANY = 16
 
@@ -54,14 +53,17 @@ class Runs:
     Parameters
     ----------
     store : Store
+    kind : str
+        What its values are called in the store.
     known : sequence
         What :meth:`known` gave after the batch before.
     span : int
         Panes that a run should cover at most: windows are entered and left a part at a time.
     """
 
-    def __init__(self, store: Store, known: Sequence[Any], span: int) -> None:
+    def __init__(self, store: Store, kind: str, known: Sequence[Any], span: int) -> None:
         self._store = store
+        self._kind = kind
         self._runs = [Run(*each) for each in known]
         self._span = max(1, span)
         self._loaded: dict[int, pa.Table] = {}
@@ -83,7 +85,7 @@ class Runs:
         return max((run.last for run in self._runs), default=None)
 
     def tables(self, first: int, last: int) -> list[pa.Table]:
-        """Entries with ``first <= pane <= last``, a table for each run that has some."""
+        """What has ``first <= pane <= last``, a table for each run that has some."""
         found: list[pa.Table] = []
         for run in self._runs:
             if run.last < first or run.first > last:
@@ -117,7 +119,7 @@ class Runs:
         """Give back runs of which every pane is less."""
         for run in self._runs:
             if run.last < pane:
-                self._store.remove(_KIND, run.number)
+                self._store.remove(self._kind, run.number)
         self._runs = [run for run in self._runs if run.last >= pane]
 
     def _parts(self, panes: Int64s) -> list[tuple[int, int]]:
@@ -141,7 +143,7 @@ class Runs:
                 return
             table = pa.concat_tables([self._load(run) for run in many])
             for run in many:
-                self._store.remove(_KIND, run.number)
+                self._store.remove(self._kind, run.number)
             gone = set(many)
             self._runs = [run for run in self._runs if run not in gone]
             panes = table.column(PANE).to_numpy()
@@ -152,14 +154,14 @@ class Runs:
 
     def _put(self, table: pa.Table, panes: Int64s, level: int) -> None:
         number = max((run.number for run in self._runs), default=-1) + 1
-        self._store.put(_KIND, number, to_frame(table))
+        self._store.put(self._kind, number, to_frame(table))
         self._loaded[number] = table
         self._runs.append(Run(number, int(panes[0]), int(panes[-1]), table.num_rows, level))
         self.written += 1
 
     def _load(self, run: Run) -> pa.Table:
         if run.number not in self._loaded:
-            frame = self._store.get(_KIND, run.number)
+            frame = self._store.get(self._kind, run.number)
             assert frame is not None, f"run {run.number} is not in the state store"
             self._loaded[run.number] = from_frame(frame)
             self.read += 1

@@ -86,7 +86,7 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     found: list[tuple[int, bytes]] = []
     whole = np.ones(rows.num_rows, dtype=np.bool_)
     times = np.empty(0, dtype=np.int64)
-    if not plan.by_rows and plan.method != "buffering":
+    if not plan.by_rows and not plan.keeps_rows:
         times = plan.times(rows)
         whole = plan.windows.wids(times)[0] <= (LOWEST if final is None else final)
     early = rows.filter(pa.array(whole)) if whole.any() else rows.slice(0, 0)

@@ -27,7 +27,7 @@ from ..windows.rows import expand
 
 __all__ = ["ROWS", "Method", "WindowPlan", "check_method"]
 
-Method = Literal["wid", "paned", "buffering"]
+Method = Literal["wid", "paned", "adaptive", "buffering"]
 """How windows are computed; the results are the same."""
 
 ROWS = "__upstream_rows"
@@ -63,6 +63,10 @@ class WindowPlan:
     shards : int
     schema : pyarrow.Schema
         Of the rows.
+    slack_us : int or None
+        For the method ``buffering`` as others have it, to compare with (thesis §6.1.5): the low-watermark is the largest time that the shard has
+        seen, less this; punctuation does not count, but a feed's end does. Results then depend on the order of arrival, and on which keys are in
+        one shard, so it is no option of a stream.
     """
 
     key: tuple[str, ...]
@@ -76,6 +80,7 @@ class WindowPlan:
     lateness_us: int
     shards: int
     schema: pa.Schema
+    slack_us: int | None = None
 
     @cached_property
     def algebra(self) -> Aggregates:
@@ -98,6 +103,11 @@ class WindowPlan:
         return self.time is None
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether rows are kept as they are, of some keys at least; then they must come as they are."""
+        return self.method in ("adaptive", "buffering")
+
+    @property
     def stored_columns(self) -> list[str]:
         """What is kept of a row where rows are kept."""
         return list(dict.fromkeys([*self.key, *self.algebra.inputs]))
@@ -115,6 +125,7 @@ class WindowPlan:
             "method": self.method,
             "allowed lateness": f"{self.lateness_us} us",
             "shards": str(self.shards),
+            **({} if self.slack_us is None else {"slack": f"{self.slack_us} us"}),
         }
 
     def times(self, rows: pa.Table) -> Int64s:

@@ -27,8 +27,8 @@ from .arrivals import by_arrival
 from .feeds import ENDED, FeedBounds, key_mask, punctuation_rows
 from .frames import from_frame, to_frame
 from .pack import apart
-from .runs import Runs
 from .store import CountingStore, Store
+from .window_kept import KeptPanes
 from .window_pack import is_partial, latest_arrival, outside_in
 from .window_plan import WindowPlan
 from .window_results import check_head, head_of, result_schema, results_table
@@ -71,8 +71,7 @@ class WindowShard:
         if self._head:
             check_head(self._head, plan)
         self._feeds = FeedBounds(self._head)
-        most = plan.paned.most_panes or 1
-        self._runs = Runs(self._store, self._head.get("runs", ()), -(-most // 16))
+        self._panes = KeptPanes(plan, self._store, self._head)
         self._operator = WindowOperator(plan.paned, plan.algebra, plan.emit)
         frame = store.get("ahead", 0) if self._head.get("ahead") else None
         self._ahead = KeyBounds(None if frame is None else from_frame(frame), plan.key_schema)
@@ -96,8 +95,10 @@ class WindowShard:
         new, rows = self._arrived([table for table in tables if is_partial(table)], whole, final)
         if punctuation.num_rows:
             self._hear(punctuation)
-        bound = self._feeds.low_watermark
+        bound = self._bound()
         closed = max(before, self._complete(bound))
+        if closed > before and self._panes.modes is not None:
+            self._panes.modes.closed(self._operator.keep_from(before, final))
         last_final = max(final, min(closed, self._complete(bound, plan.lateness_us)))
         if plan.emit == "eager":
             found, partial, wanted, needed = self._eagerly(Progress(before, closed, final), new)
@@ -125,13 +126,10 @@ class WindowShard:
             late=self._late,
             superseded=0 if wanted is None else plan.rows_of(new.take(~wanted).state),
             outside=self._outside,
-            entries=0 if plan.method == "buffering" else self._runs.rows,
-            rows=self._runs.rows if plan.method == "buffering" else 0,
             running=self._head.get("running", 0),
             state_bytes=self._store.written,
-            runs_read=self._runs.read,
-            runs_written=self._runs.written,
             plan=plan.identity(),
+            **self._panes.counts,
         )
         return (result if result.num_rows else None), report
 
@@ -180,6 +178,7 @@ class WindowShard:
         kept: pa.Table | None = None
         if whole.num_rows:
             times = plan.times(whole)
+            self._head["seen_us"] = max(int(times.max()), self._head.get("seen_us", LOWEST))
             first, last = plan.windows.wids(times)
             floor = np.maximum(final, self._ahead.closed_for(whole.select(list(plan.key))))
             late = (first <= floor) & (last >= first)
@@ -194,6 +193,8 @@ class WindowShard:
             if plan.method == "wid":  # of its windows a late row is only in those that are not final
                 alive = panes > np.maximum(final, self._ahead.closed_for(rows.select(list(plan.key))))
                 rows, panes = rows.filter(pa.array(alive)), panes[alive]
+            if self._panes.modes is not None:
+                self._panes.modes.heard(rows, panes, self._feeds.over)
             kept = rows.select(plan.stored_columns).append_column(PANE, pa.array(panes))
             parts.append(plan.lifted(kept))
         empty = Entries(
@@ -218,6 +219,13 @@ class WindowShard:
             keys = punctuation.filter(pa.array(single)).select(list(self._plan.key))
             if not self._plan.paned.endless and self._plan.emit != "eager":
                 self._ahead.hear(keys, own, bounds[single])
+
+    def _bound(self) -> int | None:
+        """The low-watermark; None before there is one."""
+        bound, seen_us = self._feeds.low_watermark, self._head.get("seen_us", LOWEST)
+        if self._plan.slack_us is None or bound == ENDED:
+            return bound
+        return None if seen_us == LOWEST else seen_us - self._plan.slack_us
 
     def _complete(self, bound: int | None, lateness_us: int = 0) -> int:
         if bound is None or bound <= LOWEST + lateness_us:
@@ -260,7 +268,7 @@ class WindowShard:
         """How far windows must be computed: to the last complete one, but no further than there are entries."""
         paned = self._plan.paned
         last = [int(new.panes.max())] if len(new) else []
-        last += [] if self._runs.last_pane is None else [self._runs.last_pane]
+        last += [] if self._panes.last_pane is None else [self._panes.last_pane]
         last += [int(running.last_panes.max())] if running is not None and len(running) else []
         if not last or closed <= before:
             return before
@@ -270,13 +278,8 @@ class WindowShard:
         return max(before, min(closed, int(last_wid)))
 
     def _kept(self, first: int, last: int) -> Entries:
-        plan = self._plan
-        found = self._runs.tables(first, last)
-        if plan.method == "buffering":
-            parts = [plan.lifted(table) for table in found]
-        else:
-            parts = [Entries.of(table, plan.key) for table in found]
-        empty = self._operator.none(plan.key_schema)
+        parts = self._panes.tables(first, last)
+        empty = self._operator.none(self._plan.key_schema)
         return Entries.concat([*parts, Entries(empty.keys, empty.last_panes, empty.state)])
 
     def _needs_running(self, new: Entries, before: int, closed: int) -> bool:
@@ -316,17 +319,10 @@ class WindowShard:
         return punctuation_rows(schema, [f"window/{self._number}"], now_us, window_end=end)
 
     def _save(self, new: Entries, rows: pa.Table | None, wanted: npt.NDArray[np.bool_] | None, needed: int) -> None:
-        self._runs.drop_below(needed)
-        if self._plan.method == "buffering":
-            if rows is not None:
-                self._runs.add(rows.filter(pa.array(rows.column(PANE).to_numpy() >= needed)))
-            return
-        keep = new.panes >= needed
-        self._runs.add(new.take(keep if wanted is None else keep & wanted).table())
+        self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
 
     def _save_head(self, closed: int, final: int, now_us: int) -> None:
         members = {
-            "runs": self._runs.known,
             "running": self._head.get("running", 0),
             "ahead": self._head.get("ahead", 0),
             "closed": closed,
@@ -334,6 +330,8 @@ class WindowShard:
             "now_us": now_us,
             "seq": self._head["seq"],
             "told_us": self._head.get("told_us", LOWEST),
+            "seen_us": self._head.get("seen_us", LOWEST),
+            **self._panes.to_json(),
             **self._feeds.to_json(),
         }
         self._store.put("head", 0, head_of(self._plan, **members))

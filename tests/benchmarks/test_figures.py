@@ -15,21 +15,46 @@ def figures(*arguments):
 
 
 def test_names_one_a_line():
-    names = ["5", "7", "9", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
-    assert figures("--list").stdout.split() == [f"tr620-{name}" for name in names]
+    report = ["5", "7", "9", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
+    thesis = ["6-10", "6-11", "6-12", "6-15", "6-19"]
+    names = [*(f"tr620-{name}" for name in report), *(f"thesis-{name}" for name in thesis), "slack-ais", "slack-dns"]
+    assert figures("--list").stdout.split() == names
 
 
-@pytest.mark.parametrize("name", ["5", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"])
-def test_shape_is_that_of_the_report(name, tmp_path):
-    name = f"tr620-{name}"
+REPORT = ["5", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
+THESIS = ["6-11", "6-12", "6-19"]
+
+
+@pytest.mark.parametrize("name", [*(f"tr620-{name}" for name in REPORT), *(f"thesis-{name}" for name in THESIS)])
+def test_shape_is_that_of_the_paper(name, tmp_path):
     done = figures(name, "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "shape: as in the report" in done.stdout
+    assert "shape: as in the paper" in done.stdout
     for drawn in tmp_path.iterdir():
         assert drawn.stat().st_size < 100_000
         again = drawn.read_bytes()
         figures(name, "--quick", "--out", tmp_path)
         assert drawn.read_bytes() == again
+
+
+def test_panes_cost_as_in_the_thesis():
+    done = figures("thesis-6-15", "--quick")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_figure_that_differs_says_so():
+    """Where it is otherwise than in the thesis is on the page, and its other checks hold."""
+    done = figures("thesis-6-10", "--quick")
+    assert done.returncode == 1
+    assert done.stdout.count("shape differs") == 1
+    assert "WID does up to 1.0" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["slack-ais", "slack-dns"])
+def test_recorded_streams_are_drawn_or_skipped_with_a_reason(name):
+    done = figures(name, "--quick")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "shape: as in the paper" in done.stdout or "is not there" in done.stdout
 
 
 def test_unknown_figure_is_refused_by_name():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, SchemaError
 from upstream.frames.system import SYSTEM
-from upstream.operators.aggregates.functions import count, max_, sum_
+from upstream.operators.aggregates.approximate import median
+from upstream.operators.aggregates.functions import avg, collect, count, max_, min_, stddev_pop, sum_
+from upstream.operators.shards.window_modes import with_automatic_method
 from upstream.operators.shards.window_plan import WindowPlan
+from upstream.operators.windows import adaptive
 from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
 
 from .windows_of import SCHEMA, Batch, Row, Run, in_windows, punctuation_table, rows_table
@@ -69,7 +73,7 @@ def everything(batches: list[Batch]) -> list[Row]:
 @given(
     windows=any_windows(),
     batches=any_batches(),
-    method=st.sampled_from(["paned", "wid", "buffering"]),
+    method=st.sampled_from(["paned", "wid", "adaptive", "buffering"]),
     differential=st.booleans(),
     shards=st.sampled_from([1, 3]),
     tasks=st.sampled_from([1, 2]),
@@ -90,6 +94,59 @@ def test_every_window_whatever_the_method_the_order_and_the_batches(
     assert got == expected
     assert len(got) == len(run.results), "a window closes once"
     assert sum(report.late for report in run.reports) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    windows=any_windows(),
+    batches=any_batches(),
+    emit=st.sampled_from(["all", "lazy", "all+early"]),
+    lateness_us=st.sampled_from([0, 15]),
+    seed=st.integers(0, 99),
+)
+def test_results_do_not_depend_on_modes_nor_on_switches(
+    windows: Windows, batches: list[Batch], emit: str, lateness_us: int, seed: int
+) -> None:
+    """Keys are dense or not at random, anew with each batch; all else is as for panes."""
+    given: dict[str, Any] = {"lateness_us": 0 if isinstance(windows, LandmarkWindows) else lateness_us, "emit": emit}
+    random = np.random.default_rng(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adaptive, "dense_groups", lambda was, *_: random.random(len(was)) < 0.5)
+        changing = Run(plan_of(windows, method="adaptive", **given)).batches(batches)
+    paned = Run(plan_of(windows, method="paned", **given)).batches(batches)
+    assert values_of(changing) == values_of(paned)
+
+
+def values_of(run: Run) -> list[tuple[Any, ...]]:
+    """All results, in an order of their own."""
+    columns = ("batch", "key", "window_id", "final", "n", "total")
+    return sorted(tuple(each[name] for name in columns) for each in run.results)
+
+
+def test_dense_keys_keep_partial_aggregates_and_sparse_ones_rows() -> None:
+    """One key with 40 rows a pane, which then has few; 30 keys with one row in two windows, of which one then has many."""
+    aggregates = {"spread": stddev_pop("v")}
+    runs = {method: Run(plan_of(SlidingWindows(8, 2), method=method, shards=1, aggregates=aggregates)) for method in ("adaptive", "paned", "buffering")}  # fmt: skip
+    for pane in range(80):
+        hot = 0 if pane < 40 else 7
+        rows = [(hot, 2 * pane, value) for value in range(40)] + [(1 + pane % 30, 2 * pane + 1, 5)]
+        for run in runs.values():
+            run.batches([(rows, 2 * pane + 2)])
+        if pane in (30, 79):
+            report = runs["adaptive"].reports[-1]
+            assert (report.entries, report.rows) == (4, 4), "of four panes"
+            assert runs["paned"].reports[-1].entries == 8
+            assert runs["buffering"].reports[-1].rows == 4 * 41
+    assert [each["spread"] for each in runs["adaptive"].results] == [each["spread"] for each in runs["paned"].results]
+
+
+def test_auto_adapts_where_the_least_state_is_much_larger_than_a_row() -> None:
+    """What grows with its rows is small where they are few."""
+    windows = SlidingWindows(10, 5)
+    for aggregate in (count(), sum_("v"), avg("v"), stddev_pop("v"), median("v"), collect("v", "time", limit=100)):
+        assert with_automatic_method(plan_of(windows, aggregates={"it": aggregate})).method == "paned"
+    several = {each.__name__: each("v") for each in (stddev_pop, min_, max_, sum_)}
+    assert with_automatic_method(plan_of(windows, aggregates=several)).method == "adaptive"
 
 
 @settings(max_examples=150, deadline=None)
@@ -118,7 +175,7 @@ def test_lazy_gives_the_most_recent_window_of_each_key(
     windows=any_windows().filter(lambda each: isinstance(each, SlidingWindows)),
     batches=any_batches(),
     late=st.lists(st.tuples(st.integers(0, 4), st.integers(-10, 49), st.integers(-5, 5)), min_size=1, max_size=6),
-    method=st.sampled_from(["paned", "wid", "buffering"]),
+    method=st.sampled_from(["paned", "wid", "adaptive", "buffering"]),
     emit=st.sampled_from(["all", "lazy"]),
     differential=st.booleans(),
 )
@@ -275,3 +332,16 @@ def test_punctuation_waits_for_corrections() -> None:
     assert all(end >= bound for batch, end, _ in given for other, bound in told if other < batch)
     assert told
     assert told[-1][0] == 3
+
+
+def test_with_slack_rows_say_what_is_complete_and_punctuation_does_not() -> None:
+    """The in-order baseline: what lies more than the slack behind the newest row is late; the end of the feed closes the rest."""
+    run = Run(plan_of(SlidingWindows(10, 10), method="buffering", shards=1, slack_us=5))
+    run.batches([([(1, 3, 1)], 100), ([(1, 14, 2)], None), ([(1, 4, 4)], None)])
+    assert not run.results
+    run.batches([([(1, 15, 8)], None)])
+    assert [(each["window_id"], each["total"]) for each in run.results] == [(0, 5)]
+    run.batches([([(1, 5, 16)], None)])
+    run.tables(punctuation_table(None, 9))
+    assert [(each["window_id"], each["total"]) for each in run.results] == [(0, 5), (1, 10)]
+    assert [table.column("v").to_pylist() for table in run.late] == [[16]]

@@ -1,0 +1,139 @@
+"""Window operators without Spark: what tasks and shards do to a batch, by the same classes, counted and timed."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from upstream.frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
+from upstream.frames.window_reports import WindowReport
+from upstream.operators.aggregates.algebra import Aggregates, Codes
+from upstream.operators.aggregates.functions import count
+from upstream.operators.aggregates.parts import Aggregate
+from upstream.operators.shards.feeds import punctuation_rows
+from upstream.operators.shards.store import DictStore
+from upstream.operators.shards.window_pack import frames_of
+from upstream.operators.shards.window_plan import ROWS, Method, WindowPlan
+from upstream.operators.shards.window_shard import WindowShard
+from upstream.operators.windows.kinds import SlidingWindows
+
+__all__ = ["SCHEMA", "CountedAggregates", "Query", "rows_table", "window_plan"]
+
+Int64s = npt.NDArray[np.int64]
+
+SCHEMA = pa.schema([("key", pa.int64()), ("time", TIMESTAMP), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+"""Of the rows of all figures. Row numbers are microseconds too."""
+
+
+class CountedAggregates(Aggregates):
+    """Counts how often a value is added to an aggregate: a row that is lifted, a partial aggregate that is combined."""
+
+    operations = 0
+
+    def lift(self, rows: pa.Table | pa.RecordBatch, codes: Codes, groups: int) -> pa.Table:
+        """See :class:`~upstream.operators.aggregates.algebra.Aggregates`."""
+        self.operations += rows.num_rows
+        return super().lift(rows, codes, groups)
+
+    def combine(self, state: pa.Table, codes: Codes, groups: int) -> pa.Table:
+        """See :class:`~upstream.operators.aggregates.algebra.Aggregates`."""
+        self.operations += state.num_rows
+        return super().combine(state, codes, groups)
+
+
+class _CountedPlan(WindowPlan):
+    @cached_property
+    def algebra(self) -> CountedAggregates:
+        """The same, counting."""
+        plans = {**self.aggregates, ROWS: count()}
+        return CountedAggregates({name: aggregate.plan(self.schema) for name, aggregate in plans.items()})
+
+
+def window_plan(
+    windows: SlidingWindows,
+    aggregates: Mapping[str, Aggregate],
+    method: Method = "paned",
+    *,
+    emit: Literal["all", "lazy"] = "all",
+    slack_us: int | None = None,
+) -> WindowPlan:
+    """A plan for rows of :data:`SCHEMA` in one shard, which counts its operations."""
+    return _CountedPlan(
+        key=("key",),
+        time="time",
+        time_format=None,
+        time_zone="UTC",
+        windows=windows,
+        aggregates=aggregates,
+        emit=emit,
+        method=method,
+        lateness_us=0,
+        shards=1,
+        schema=SCHEMA,
+        slack_us=slack_us,
+    )
+
+
+def rows_table(key: Int64s, time_us: Int64s, value: Int64s, feed: str = "feed") -> pa.Table:
+    """Rows as they come from a source."""
+    number = np.arange(len(key), dtype=np.int64)
+    system = system_array(source=feed, seq=number, arrival_us=np.zeros(len(key), dtype=np.int64))
+    return pa.table([pa.array(key), pa.array(time_us).cast(TIMESTAMP), pa.array(value), system], schema=SCHEMA)
+
+
+@dataclasses.dataclass
+class Query:
+    """A window query that runs batch by batch.
+
+    Attributes
+    ----------
+    plan : WindowPlan
+    store : DictStore
+        What is kept.
+    report : WindowReport or None
+        The shard's last one.
+    cpu_s : float
+        Processor time of tasks and shard.
+    """
+
+    plan: WindowPlan
+    store: DictStore = dataclasses.field(default_factory=DictStore)
+    report: WindowReport | None = None
+    cpu_s: float = 0.0
+
+    @property
+    def operations(self) -> int:
+        """How often a value was added to an aggregate."""
+        algebra = self.plan.algebra
+        assert isinstance(algebra, CountedAggregates)
+        return algebra.operations
+
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the partial aggregates and rows that are kept, and of what decides between them."""
+        return sum(len(value) for (kind, _), value in self.store.values.items() if kind in ("run", "rows", "modes"))
+
+    def batch(self, rows: pa.Table | None, bounds: Mapping[str, int | None] | None = None) -> list[dict[str, Any]]:
+        """Take rows, and punctuation by feed (None: the feed has ended); returns the results."""
+        tables = [] if rows is None else [rows]
+        for feed, bound in (bounds or {}).items():
+            at = pa.array([bound], pa.int64()).cast(TIMESTAMP)
+            tables.append(punctuation_rows(SCHEMA, [feed], 0, time=at).cast(SCHEMA))
+        began = time.process_time()
+        final = None if self.report is None else self.report.final
+        packed = frames_of(pa.concat_tables(tables), self.plan, [0], final)
+        shard = WindowShard(0, self.plan, self.store)
+        found, self.report = shard.run(packed.column(1).to_pylist())
+        self.cpu_s += time.process_time() - began
+        if found is None:
+            return []
+        mark = pc.struct_field(found.column(SYSTEM), "punctuation")
+        return found.filter(pc.invert(mark)).drop_columns([SYSTEM]).to_pylist()
