@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..aggregates.algebra import Aggregates
-from .emission import last_panes
 from .entries import Entries, Keys
 from .evaluate import Results, combine_each
 from .exact import LOWEST, Int64s
 from .operator import Kept, Progress
 from .panes import Paned
+from .recent import latest_per_key, latest_started
 
 __all__ = ["Commitments", "EagerOperator", "EagerStep"]
 
@@ -105,8 +105,8 @@ class EagerOperator:
         committed = np.full(keys.size, LOWEST, dtype=np.int64)
         committed[mine] = before.wids
         panes = np.concatenate([before.last_panes, new.panes])
-        last_pane = last_panes(np.concatenate([mine, come]), panes, keys.size)
-        started = paned.over.wids(last_pane)[1]
+        last_pane = latest_per_key(panes, np.concatenate([mine, come]), keys.size)
+        started = latest_started(paned.over, last_pane)
 
         closing = np.flatnonzero((committed > LOWEST) & (committed <= through))
         free = (committed <= through) & (started > progress.before) & (started > committed)

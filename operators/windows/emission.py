@@ -10,10 +10,10 @@ import numpy.typing as npt
 from ...conf.errors import OptionError
 from .exact import HIGHEST, LOWEST, Int64s
 from .panes import Paned
-from .recent import latest_fully_arrived, latest_per_key
+from .recent import latest_fully_arrived
 from .rows import expand
 
-__all__ = ["Emit", "check_emit", "every_window", "last_panes", "most_recent", "partial_windows"]
+__all__ = ["Emit", "check_emit", "every_window", "most_recent", "partial_windows"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -63,11 +63,6 @@ def every_window(
     end = np.where(opened == HIGHEST, begin - 1, end)
     row, wid = expand(begin, end)
     return codes[row], wid
-
-
-def last_panes(codes: Int64s, panes: Int64s, size: int) -> Int64s:
-    """The last pane of each key; LOWEST for a key without entries."""
-    return latest_per_key(panes, codes, size)
 
 
 def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from ..aggregates.algebra import Aggregates
 from ..aggregates.ranges import combined_ranges, prefixes
-from .emission import every_window, last_panes, most_recent
+from .emission import every_window, most_recent
 from .entries import Entries, Keys
 from .exact import LOWEST, Int64s
 from .panes import Paned
+from .recent import latest_per_key
 
 __all__ = ["Results", "Running", "advance", "combine_each", "window_ranges"]
 
@@ -75,7 +76,7 @@ class Running:
         keys = Keys([self.keys, entries.keys])
         codes = np.concatenate(keys.codes)
         state = aggregates.combine(pa.concat_tables([self.state, entries.state]), codes, keys.size)
-        last = last_panes(codes, np.concatenate([self.last_panes, entries.panes]), keys.size)
+        last = latest_per_key(np.concatenate([self.last_panes, entries.panes]), codes, keys.size)
         return Running(keys.take(np.arange(keys.size)), last, state)
 
 
@@ -199,7 +200,7 @@ def advance(
     mine, entering, leaving = keys.codes
     everything = np.concatenate([mine, entering])
     panes = np.concatenate([before.last_panes, enter.panes])
-    last_pane = last_panes(everything, panes, keys.size)
+    last_pane = latest_per_key(panes, everything, keys.size)
     if wanted == "all":
         order = np.lexsort((panes, everything))
         code, wid = every_window(paned, everything[order], panes[order], after, through)

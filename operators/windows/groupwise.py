@@ -9,12 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..aggregates.algebra import Aggregates
-from .emission import every_window, last_panes, most_recent
+from .emission import every_window, most_recent
 from .entries import Keys, grouped
 from .evaluate import Results, combine_each
 from .exact import HIGHEST, LOWEST, Int64s
 from .operator import Kept
 from .panes import Paned
+from .recent import latest_per_key
 
 __all__ = ["KeyBounds"]
 
@@ -59,9 +60,9 @@ class KeyBounds:
         more = keys.append_column(_FEED, pa.array(feeds, pa.string())).append_column(_BOUND, pa.array(bounds))
         both = pa.concat_tables([self._table, more.append_column(_CLOSED, pa.array(closed)).cast(self._table.schema)])
         codes, first, size = grouped(both.select([*self._names, _FEED]).columns)
-        bound = _greatest(codes, both.column(_BOUND).to_numpy(), size)
+        bound = latest_per_key(both.column(_BOUND).to_numpy(), codes, size)
         owner = Keys([both.select(self._names)]).codes[0]
-        closed = _greatest(owner, both.column(_CLOSED).to_numpy(), size)[owner]
+        closed = latest_per_key(both.column(_CLOSED).to_numpy(), owner, size)[owner]
         table = both.take(pa.array(first))
         table = table.set_column(table.num_columns - 2, _BOUND, pa.array(bound))
         self._table = table.set_column(table.num_columns - 1, _CLOSED, pa.array(closed[first]))
@@ -71,7 +72,7 @@ class KeyBounds:
         if len(self) == 0:
             return np.full(keys.num_rows, LOWEST, dtype=np.int64)
         numbers = Keys([self._table.select(self._names), keys])
-        known = _greatest(numbers.codes[0], self._table.column(_CLOSED).to_numpy(), numbers.size)
+        known = latest_per_key(self._table.column(_CLOSED).to_numpy(), numbers.codes[0], numbers.size)
         return known[numbers.codes[1]]
 
     def given(self, results: Results) -> Mask:
@@ -123,7 +124,7 @@ class KeyBounds:
             own = np.full(keys.size, whole, dtype=np.int64)
             np.maximum.at(own, of_row[here], mine[here])
             bound = np.minimum(bound, own)
-        before = np.maximum(_greatest(of_row, self._table.column(_CLOSED).to_numpy(), keys.size), now)
+        before = np.maximum(latest_per_key(self._table.column(_CLOSED).to_numpy(), of_row, keys.size), now)
         closed = np.maximum(before, complete(bound))
         results = self._results(paned, aggregates, every, keys, before, closed, kept)
         ahead = further | (closed[of_row] > now)  # the others have nothing left to say
@@ -159,15 +160,9 @@ class KeyBounds:
             )
         else:
             inside = (entries.panes if paned.by_row else paned.over.wids(entries.panes)[0]) <= through[codes]
-            last = last_panes(codes[inside], entries.panes[inside], every_key.size)
+            last = latest_per_key(entries.panes[inside], codes[inside], every_key.size)
             code = np.flatnonzero(last > LOWEST)
             wid = np.minimum(most_recent(paned, last[code], HIGHEST), through[code])
             code, wid = code[wid > after[code]], wid[wid > after[code]]
         state = combine_each(paned, aggregates, entries, codes, (code, wid))
         return Results(every_key.take(code), wid, state)
-
-
-def _greatest(codes: Int64s, values: Int64s, size: int) -> Int64s:
-    found = np.full(size, LOWEST, dtype=np.int64)
-    np.maximum.at(found, codes, values)
-    return found

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 
 from ..aggregates.algebra import Aggregates
-from .emission import Emit, every_window, last_panes, most_recent, partial_windows
+from .emission import Emit, every_window, most_recent, partial_windows
 from .entries import Entries, Keys
 from .evaluate import Results, Running, advance, combine_each
 from .exact import HIGHEST, LOWEST, Int64s
 from .panes import Paned
+from .recent import latest_per_key
 
 __all__ = ["Kept", "Progress", "Step", "WindowOperator"]
 
@@ -160,7 +161,7 @@ class WindowOperator:
             code, wid = every_window(paned, codes[order], entries.panes[order], before, now)
         else:
             code = np.arange(keys.size)
-            wid = most_recent(paned, last_panes(codes, entries.panes, keys.size), now)
+            wid = most_recent(paned, latest_per_key(entries.panes, codes, keys.size), now)
             code, wid = code[wid > before], wid[wid > before]
         state = combine_each(paned, self._aggregates, entries, codes, (code, wid))
         return Results(keys.take(code), wid, state)
@@ -179,7 +180,7 @@ class WindowOperator:
         code, wid = every_window(paned, codes[order], late.panes[order], final, before)
         if not self._every:
             # Readers have the most recent one of each key: no other needs to be corrected.
-            last_pane = last_panes(all_codes, entries.panes, keys.size)
+            last_pane = latest_per_key(entries.panes, all_codes, keys.size)
             latest = most_recent(paned, np.maximum(last_pane, int(late.panes.min())), before)
             code, wid = code[wid == latest[code]], wid[wid == latest[code]]
         state = combine_each(paned, self._aggregates, entries, all_codes, (code, wid))
@@ -193,7 +194,7 @@ class WindowOperator:
         if len(open_) == 0:
             return None
         keys = Keys([open_.keys])
-        last = last_panes(keys.codes[0], open_.panes, keys.size)
+        last = latest_per_key(open_.panes, keys.codes[0], keys.size)
         first = LOWEST if paned.endless else int(paned.first_and_last(partial_windows(paned, last).min())[0])
         if running is not None and paned.endless:
             first = after
@@ -207,7 +208,7 @@ class WindowOperator:
             codes = np.concatenate([codes, every.codes[2]])
             entries = Entries.concat([entries, Entries(running.keys, running.last_panes, running.state)])
         # A key may have newer entries from an earlier step.
-        newest = last_panes(codes, entries.panes, every.size)[asked]
+        newest = latest_per_key(entries.panes, codes, every.size)[asked]
         wid = partial_windows(paned, newest)
         state = combine_each(paned, self._aggregates, entries, codes, (asked, wid))
         return Results(every.take(asked), wid, state)
