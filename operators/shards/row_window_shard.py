@@ -18,7 +18,7 @@ import pyarrow as pa
 from ...frames.buckets import bucket_of
 from ...frames.window_reports import WindowReport
 from ..windows.emission import every_window
-from ..windows.entries import Entries, Keys, grouped, lifted
+from ..windows.entries import Entries, Keys, combined, lifted
 from ..windows.evaluate import Results, combine_each
 from ..windows.exact import LOWEST, Int64s
 from ..windows.rows import ranks
@@ -134,10 +134,8 @@ class RowWindowShard:
         if not paned.endless:
             return entries.take(entries.panes >= paned.first_and_last(now + 1)[0][codes])
         # What is in a window is in all later ones, and may as well be in their first new pane.
-        panes = np.maximum(entries.panes, now[codes] + 1)
-        code, first, groups = grouped([*entries.keys.columns, pa.array(panes)])
-        state = self._plan.algebra.combine(entries.state, code, groups)
-        return Entries(entries.keys.take(pa.array(first)), panes[first], state)
+        later = Entries(entries.keys, np.maximum(entries.panes, now[codes] + 1), entries.state)
+        return combined(self._plan.algebra, later)
 
     def _outside(self, rank: Int64s) -> Mask:
         first, last = self._plan.windows.wids(rank)

@@ -6,7 +6,7 @@ window and from what leaves one; never from all that is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ Int64s = npt.NDArray[np.int64]
 
 _ROWS = 2048  # fewer than this are not worth a value of their own: a call to Spark's state store costs as much as some thousand rows
 _MANY = 16
+_FEW = 4  # runs of one pane, each entry of which is likely to meet another of its key
 
 
 class Run(NamedTuple):
@@ -59,13 +60,23 @@ class Runs:
         What :meth:`known` gave after the batch before.
     span : int
         Panes that a run should cover at most: windows are entered and left a part at a time.
+    combine : callable, optional
+        Makes fewer rows of the rows of several runs, where there are several for one key and pane.
     """
 
-    def __init__(self, store: Store, kind: str, known: Sequence[Any], span: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        kind: str,
+        known: Sequence[Any],
+        span: int,
+        combine: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> None:
         self._store = store
         self._kind = kind
         self._runs = [Run(*each) for each in known]
         self._span = max(1, span)
+        self._combine = combine
         self._loaded: dict[int, pa.Table] = {}
         self.read = self.written = 0
 
@@ -132,16 +143,14 @@ class Runs:
         return list(zip(cuts.tolist(), [*cuts[1:].tolist(), len(panes)], strict=True))
 
     def _merge(self) -> None:
-        """Many small runs of one age become one: each entry is written once more for each factor of that many."""
+        """Many runs of one age become one: each entry is written once more for each factor of that many."""
         while True:
-            small = [run for run in self._runs if run.rows < _ROWS]
-            by_level: dict[int, list[Run]] = {}
-            for run in small:
-                by_level.setdefault(run.level, []).append(run)
-            many = next((runs for runs in by_level.values() if len(runs) > _MANY), None)
+            many = self._many()
             if many is None:
                 return
             table = pa.concat_tables([self._load(run) for run in many])
+            if self._combine is not None:
+                table = self._combine(table)
             for run in many:
                 self._store.remove(self._kind, run.number)
             gone = set(many)
@@ -151,6 +160,18 @@ class Runs:
             table, panes = table.take(pa.array(order)), panes[order]
             for low, high in self._parts(panes):
                 self._put(table.slice(low, high - low), panes[low:high], many[0].level + 1)
+
+    def _many(self) -> list[Run] | None:
+        """Runs that are better one: small ones, of which each costs a call; and, where they can be combined, those of one pane."""
+        small: dict[int, list[Run]] = {}
+        alike: dict[tuple[int, int], list[Run]] = {}
+        for run in self._runs:
+            if run.rows < _ROWS:
+                small.setdefault(run.level, []).append(run)
+            elif run.first == run.last and self._combine is not None:
+                alike.setdefault((run.first, run.level), []).append(run)
+        found = [runs for runs in small.values() if len(runs) > _MANY]
+        return next(iter(found + [runs for runs in alike.values() if len(runs) > _FEW]), None)
 
     def _put(self, table: pa.Table, panes: Int64s, level: int) -> None:
         number = max((run.number for run in self._runs), default=-1) + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..windows.entries import PANE, Entries
+from ..windows.entries import PANE, Entries, combined
 from .runs import Runs
 from .store import Store
 from .window_modes import KeyModes
@@ -35,9 +35,12 @@ class KeptPanes:
     def __init__(self, plan: WindowPlan, store: Store, head: dict[str, Any]) -> None:
         self._plan = plan
         span = -(-(plan.paned.most_panes or 1) // 16)
-        self._entries = Runs(store, "run", head.get("runs", ()), span)
+        self._entries = Runs(store, "run", head.get("runs", ()), span, self._combined)
         self._rows = Runs(store, "rows", head.get("rows", ()), span)
         self.modes = KeyModes(plan, store, head) if plan.method == "adaptive" else None
+
+    def _combined(self, table: pa.Table) -> pa.Table:
+        return combined(self._plan.algebra, Entries.of(table, self._plan.key)).table()
 
     def to_json(self) -> dict[str, Any]:
         """For the shard's head."""

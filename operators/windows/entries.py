@@ -12,7 +12,7 @@ import pyarrow as pa
 from ...frames.newest import key_codes
 from ..aggregates.algebra import Aggregates
 
-__all__ = ["PANE", "Entries", "Keys", "grouped", "lifted"]
+__all__ = ["PANE", "Entries", "Keys", "combined", "grouped", "lifted"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -121,6 +121,15 @@ def grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, Int6
     if occurs.all():
         return codes, first, size
     return (np.cumsum(occurs) - 1)[codes], first[occurs], int(np.count_nonzero(occurs))
+
+
+def combined(aggregates: Aggregates, entries: Entries) -> Entries:
+    """One entry for each key and pane."""
+    codes, first, groups = grouped([*entries.keys.columns, pa.array(entries.panes)])
+    if groups == len(entries):
+        return entries
+    state = aggregates.combine(entries.state, codes, groups)
+    return Entries(entries.keys.take(pa.array(first)), entries.panes[first], state)
 
 
 def lifted(aggregates: Aggregates, rows: pa.Table, key: Sequence[str], panes: Int64s) -> Entries:

@@ -345,3 +345,14 @@ def test_with_slack_rows_say_what_is_complete_and_punctuation_does_not() -> None
     run.tables(punctuation_table(None, 9))
     assert [(each["window_id"], each["total"]) for each in run.results] == [(0, 5), (1, 10)]
     assert [table.column("v").to_pylist() for table in run.late] == [[16]]
+
+
+def test_batches_shorter_than_a_pane_leave_few_entries() -> None:
+    """What several batches bring for one key and pane is combined now and then, so that state follows keys and panes, not batches."""
+    run = Run(plan_of(SlidingWindows(1000, 1000), shards=1))
+    keys = 3000  # a run of its own in each batch
+    for second in range(100):
+        run.batches([([(key, second, 1) for key in range(keys)], 0)])
+    assert max(report.entries for report in run.reports) <= 12 * keys
+    run.batches([([], 1000)])
+    assert [each["n"] for each in run.results] == [100] * keys
