@@ -101,7 +101,7 @@ def expected(sql: str) -> Rows:
 OF_WINDOWS = "key, window_id, epoch_ms(window_end) AS ends, n, total, top"
 
 
-@pytest.mark.parametrize("method", ["paned", "wid", "buffering"])
+@pytest.mark.parametrize("method", ["paned", "wid", "adaptive", "buffering"])
 def test_every_window_is_in_the_table_whatever_the_method(spark: SparkSession, tmp_path: Path, method: Any) -> None:
     write_feeds(tmp_path / "feed")
     checkpoint = tmp_path / "checkpoint"
