@@ -20,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .environments import CACHE
+from .environments import CACHE, flink_python, flink_sink_jar
 from .memory import PeakMemory
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "arguments",
     "assert_equal",
     "cores",
+    "engine_command",
     "environment",
     "fresh",
     "introduce",
@@ -259,6 +260,14 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 
 
+def engine_command(script: str, job: Mapping[str, Any]) -> list[str]:
+    """What runs a module below ``benchmarks.engines`` with a job; one whose name ends in ``flink`` in Flink's environment."""
+    if script.endswith("flink"):
+        path = Path(__file__).parent / "engines" / f"{script}.py"
+        return [str(flink_python()), str(path), json.dumps({**job, "sink_jar": str(flink_sink_jar())})]
+    return [sys.executable, "-m", f"benchmarks.engines.{script}", json.dumps(job)]
+
+
 def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: str) -> Run:
     """Run a process in a session of its own; its time, its memory, and what it said.
 
@@ -317,7 +326,7 @@ def assert_equal(engine: str, result: pa.Table, expected: pa.Table) -> None:
     if got.equals(expected.combine_chunks()):
         return
     if got.num_rows != expected.num_rows:
-        raise SystemExit(f"{engine}: {got.num_rows:,} keys, expected {expected.num_rows:,}")
+        raise SystemExit(f"{engine}: {got.num_rows:,} rows, expected {expected.num_rows:,}")
     for name in expected.schema.names:
         for place, (one, other) in enumerate(zip(got[name].to_pylist(), expected[name].to_pylist(), strict=True)):
             if one != other:

@@ -12,9 +12,7 @@ are too small for that).
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from .data import feed, reference
-from .environments import CACHE, flink_python, flink_sink_jar
+from .environments import CACHE
 from .harness import (
     Measured,
     Report,
@@ -30,6 +28,7 @@ from .harness import (
     arguments,
     assert_equal,
     cores,
+    engine_command,
     fresh,
     introduce,
     labelled,
@@ -112,11 +111,7 @@ class Engine:
         """Run it in a process of its own over (rows, keys, kind of file); the run, and where each result is."""
         outs = [fresh(_OUT, f"{label}-{number}") for number in range(len(works))]
         work = [{"data": str(feed(*each)), "out": str(out)} for each, out in zip(works, outs, strict=True)]
-        job = {**self.job, "cores": cores(), "work": work}
-        command = [sys.executable, "-m", f"benchmarks.engines.{self.script}", json.dumps(job)]
-        if self.script == "latest_flink":
-            script = str(Path(__file__).parent / "engines" / "latest_flink.py")
-            command = [str(flink_python()), script, json.dumps({**job, "sink_jar": str(flink_sink_jar())})]
+        command = engine_command(self.script, {**self.job, "cores": cores(), "work": work})
         return run(command, log=label), outs
 
 
@@ -200,7 +195,7 @@ def small(sizes: Sizes, report: Report) -> None:
             out = fresh(_OUT, "small")
             job = {"engine": name, "cores": cores(), "out": str(out), "keys": sizes.table_keys, "rows": 1000}
             job["batches"] = sizes.batches
-            command = [sys.executable, "-m", "benchmarks.engines.small_batches", json.dumps(job)]
+            command = engine_command("small_batches", job)
             once = run(command, log=f"{labelled(name)}-small")
             said, peak = once.said, once.peak_mb
             for work, size, seconds in (
