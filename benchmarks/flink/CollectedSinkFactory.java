@@ -1,5 +1,5 @@
-// A Flink table sink that writes CSV: of a table with a primary key the newest row per key, kept in memory until the input ends; of a table
-// without one every row as it comes. Flink has no sink of its own that takes updates and needs no server; this one costs it next to nothing.
+// A Flink table sink that writes CSV: of a table with a key the newest row per key, kept in memory until the input ends; of a table without one
+// every row as it comes. Flink has no sink of its own that takes updates and needs no server; this one costs it next to nothing.
 
 import java.io.IOException;
 import java.io.PrintWriter;
@@ -27,6 +27,8 @@ import org.apache.flink.types.RowKind;
 
 public class CollectedSinkFactory implements DynamicTableSinkFactory {
     private static final ConfigOption<String> PATH = ConfigOptions.key("path").stringType().noDefaultValue();
+    // The column of which the newest row per value is kept, where rows come that replace each other without Flink knowing.
+    private static final ConfigOption<String> NEWEST_PER = ConfigOptions.key("newest-per").stringType().noDefaultValue();
 
     @Override
     public String factoryIdentifier() {
@@ -40,24 +42,28 @@ public class CollectedSinkFactory implements DynamicTableSinkFactory {
 
     @Override
     public Set<ConfigOption<?>> optionalOptions() {
-        return Set.of();
+        return Set.of(NEWEST_PER);
     }
 
     @Override
     public DynamicTableSink createDynamicTableSink(Context context) {
         FactoryUtil.TableFactoryHelper helper = FactoryUtil.createTableFactoryHelper(this, context);
         helper.validate();
+        List<String> names = context.getCatalogTable().getResolvedSchema().getColumnNames();
+        int[] primary = context.getPrimaryKeyIndexes();
         return new Collected(
                 helper.getOptions().get(PATH),
-                context.getPrimaryKeyIndexes(),
-                context.getCatalogTable().getResolvedSchema().getColumnNames(),
+                helper.getOptions().getOptional(NEWEST_PER).map(name -> new int[] {names.indexOf(name)}).orElse(primary),
+                primary.length > 0,
+                names,
                 context.getPhysicalRowDataType().getLogicalType().getChildren());
     }
 
-    private record Collected(String path, int[] key, List<String> names, List<LogicalType> types) implements DynamicTableSink {
+    private record Collected(String path, int[] key, boolean updates, List<String> names, List<LogicalType> types)
+            implements DynamicTableSink {
         @Override
         public ChangelogMode getChangelogMode(ChangelogMode requested) {
-            return key.length == 0 ? ChangelogMode.insertOnly() : ChangelogMode.upsert();
+            return updates ? ChangelogMode.upsert() : ChangelogMode.insertOnly();
         }
 
         @Override
