@@ -25,7 +25,6 @@ class Checkpoints:
         self._sizes: dict[str, int] = {}
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
-
         self._thread.start()
 
     def end(self) -> dict:
