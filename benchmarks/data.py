@@ -134,8 +134,7 @@ def _folder(name: str, kind: str, tables: Callable[[], Sequence[pa.Table]]) -> P
     folder = CACHE / "data" / name
     if folder.exists():
         return folder
-    staged = folder.with_name(folder.name + ".tmp")
-    shutil.rmtree(staged, ignore_errors=True)
+    staged = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")  # another benchmark may be making it as well
     staged.mkdir(parents=True)
     made = tables()
     now = time.time()
@@ -144,7 +143,10 @@ def _folder(name: str, kind: str, tables: Callable[[], Sequence[pa.Table]]) -> P
         _write(table, path, kind)
         # Files are taken in the order of their times, which small ones might share.
         os.utime(path, (now - len(made) + number,) * 2)
-    staged.rename(folder)
+    if folder.exists():
+        shutil.rmtree(staged)
+    else:
+        staged.rename(folder)
     return folder
 
 
