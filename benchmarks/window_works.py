@@ -93,7 +93,8 @@ def expected(work: Work, rows: pa.Table) -> pa.Table:
     else:
         query = _ALL.format(of_pane=what if of_panes else "value", per_pane="GROUP BY ALL" if of_panes else "")
     query += f"SELECT key, window_end, {_SUMS_OF_PANES if of_panes else what} FROM contents GROUP BY ALL ORDER BY ALL"
-    with duckdb.connect(config={"enable_progress_bar": False}) as connection:
+    with duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")
         connection.register("rows", rows)
         given = {"range": work.range_s * 1000, "slide": work.slide_s * 1000, "closing": CLOSING_KEY}
         return connection.sql(query, params=given).to_arrow_table()
