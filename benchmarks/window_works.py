@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import pyarrow as pa
@@ -100,6 +101,7 @@ def expected(work: Work, rows: pa.Table) -> pa.Table:
         return connection.sql(query, params=given).to_arrow_table()
 
 
+@functools.lru_cache(maxsize=4)
 def holds(work: Work, rows: int, keys: int) -> pa.Table:
     """The answer over the feed of :func:`~benchmarks.data.window_feed`."""
     return expected(work, window_table(rows, keys))

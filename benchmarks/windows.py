@@ -5,7 +5,7 @@ the last row is so late that it closes all windows in every engine, so that all 
 answer of a batch query by DuckDB. A result that differs stops the benchmark. Ours and Spark take two files a batch; Flink gets the same
 rows in as many files as there are cores, each in the order of time, since it reads so many at once.
 
-What is shown is from a query's start to its end, in a process that has done smaller ones of its kind before (not with ``--quick``).
+What is shown is from a query's start to its end, in a process that has done smaller ones of its kind before (with ``--quick``: the other works).
 *Further rows* is what it takes longer than a smaller one, so that starting a query is not in it. Engines that would take too long get fewer rows of
 fewer keys, as many rows a key in as much time; rows per second are compared. Fewer keys are to their advantage.
 """
@@ -92,8 +92,8 @@ class Sizes:
     ----------
     cases : sequence of Case
         Of the comparison with the peers.
-    state : (int, int)
-        Rows and keys where the state is measured.
+    state : mapping
+        Works whose state is measured, and how many rows and keys.
     row_steps, slide_steps : sequence of int
         Of what it costs us: rows, and seconds from one window to the next.
     keys : int
@@ -105,7 +105,7 @@ class Sizes:
     """
 
     cases: Sequence[Case]
-    state: Size
+    state: Mapping[Work, Size]
     row_steps: Sequence[int]
     slide_steps: Sequence[int]
     keys: int
@@ -127,7 +127,7 @@ FULL = Sizes(
         Case(EVERY, (1_000_000, 1_000), aims={SPARK: 10, FLINK: 5}),
         Case(HOLISTIC, (1_000_000, 20_000)),
     ),
-    state=(1_000_000, 20_000),
+    state={SLIDING: (1_000_000, 20_000), LATEST: (50_000, 1_000)},
     row_steps=(1_250_000, 2_500_000, 5_000_000, 10_000_000),
     slide_steps=(600, 300, 120, 60, 30, 10, 5, 1),
     keys=100_000,
@@ -142,7 +142,7 @@ QUICK = Sizes(
         Case(EVERY, (10_000, 10), aims=FULL.cases[3].aims),
         Case(HOLISTIC, (10_000, 200)),
     ),
-    state=(50_000, 1_000),
+    state={SLIDING: (50_000, 1_000)},
     row_steps=(25_000, 50_000),
     slide_steps=(600, 60, 10),
     keys=1_000,
@@ -222,24 +222,25 @@ def engines() -> dict[str, Engine]:
 
 
 def peers(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
-    """Every case by every engine."""
-    for case in (case for case in sizes.cases if case.work.name.startswith(wanted.works)):
-        answers = {size: holds(case.work, *size) for size in {case.size_of(name) for name in wanted.engines}}
+    """Every case by every engine: each in a process of its own after smaller ones, or with ``--quick`` all in one."""
+    cases = [case for case in sizes.cases if case.work.name.startswith(wanted.works)]
+    for together in [[case] for case in cases] if sizes.warm else [cases]:
         for name, engine in wanted.engines.items():
-            size = case.size_of(name)
-            before = [(case.work, _smaller(size))] * 2 if sizes.warm else []
+            works = [(case.work, case.size_of(name)) for case in together]
+            before = [(work, _smaller(size)) for work, size in works] * 2 if sizes.warm else []
+            label = f"{labelled(together[0].work.name)}-{labelled(name)}"
+            answers = [holds(work, *size) for work, size in works]
             for number in range(sizes.runs):
-                progress(f"{case.work.name}, {name}, run {number + 1} of {sizes.runs}")
-                once, outs = engine.measure(
-                    [*before, (case.work, size)], f"{labelled(case.work.name)}-{labelled(name)}"
-                )
-                check(name, case.work, engine.result(outs[-1], case.work), answers[size])
+                progress(f"{', '.join(work.name for work, _ in works)}: {name}, run {number + 1} of {sizes.runs}")
+                once, outs = engine.measure([*before, *works], label)
                 seconds = once.said["seconds"]
-                report.add(Measured(case.work.name, name, size[0], [seconds[-1]], once.peak_mb))
+                for place, (work, (rows, _)) in enumerate(works, len(before)):
+                    check(name, work, engine.result(outs[place], work), answers[place - len(before)])
+                    report.add(Measured(work.name, name, rows, [seconds[place]], once.peak_mb))
                 if before:
-                    further = size[0] - before[-1][1][0]
-                    longer = [seconds[-1] - seconds[-2]]
-                    report.add(Measured(f"{case.work.name}, further rows", name, further, longer, once.peak_mb))
+                    work, (rows, _) = before[-1]
+                    further, longer = works[0][1][0] - rows, seconds[-1] - seconds[-2]
+                    report.add(Measured(f"{work.name}, further rows", name, further, [longer], once.peak_mb))
     return {}
 
 
@@ -247,8 +248,7 @@ def state(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
     """What state and checkpoints take: once as each engine does it by itself, once with the whole state kept."""
     del report  # nothing is timed
     found = {}
-    for work in (SLIDING, LATEST):
-        size = sizes.state if work is SLIDING else _smaller(sizes.state)
+    for work, size in sizes.state.items():
         answer = holds(work, *size)
         print(f"\n{work.name}, {size[0]:,} rows, {size[1]:,} keys: state and checkpoints")
         print(f"  {'engine':34} {'state MB':>9} {'checkpoint MB a batch':>22} {'batches':>8} {'peak MB':>8}")
@@ -334,7 +334,7 @@ def main(given: Sequence[str] | None = None) -> None:
     finally:
         # Also what was measured before something failed.
         report.show()
-        report.write(args.json, sizes=dataclasses.asdict(sizes), more=more)
+        report.write(args.json, more=more)
         if not args.keep:
             shutil.rmtree(_OUT, ignore_errors=True)
     aims(sizes, report)
