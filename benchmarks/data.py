@@ -1,8 +1,12 @@
-"""The data: four files of rows (key, ms, value), made from a seed and kept below ``benchmarks/.cache``."""
+"""The data: files of rows (key, ms, value), made from a seed and kept below ``benchmarks/.cache``."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +14,7 @@ import pyarrow as pa
 
 from .environments import CACHE
 
-__all__ = ["feed", "feed_table", "reference"]
+__all__ = ["CLOSING_KEY", "SPAN_MS", "feed", "feed_table", "reference", "window_feed", "window_table"]
 
 _START_MS = 1_700_000_000_000
 _DISPLACED = 0.05
@@ -18,6 +22,10 @@ _BACK_MS = 5_000
 _FILES = 4
 # Part of the folder's name: data of an older generator is not taken for this one's.
 _VERSION = 1
+SPAN_MS = 480_000
+CLOSING_KEY = -1
+_CLOSING_MS = 720_000
+_WINDOW_FILES = 8
 
 
 def feed_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
@@ -52,18 +60,7 @@ def feed(rows: int, keys: int, kind: str = "csv") -> Path:
     kind : str
         ``csv``, ``bare`` (CSV without its header, for those who cannot skip one), ``json`` (lines) or ``parquet``.
     """
-    folder = CACHE / "data" / f"v{_VERSION}-{rows}-{keys}-{kind}"
-    if folder.exists():
-        return folder
-    staged = folder.with_name(folder.name + ".tmp")
-    shutil.rmtree(staged, ignore_errors=True)
-    staged.mkdir(parents=True)
-    table = feed_table(rows, keys)
-    for number in range(_FILES):
-        low, high = rows * number // _FILES, rows * (number + 1) // _FILES
-        _write(table.slice(low, high - low), staged / f"part-{number}.{kind}", kind)
-    staged.rename(folder)
-    return folder
+    return _folder(f"v{_VERSION}-{rows}-{keys}-{kind}", kind, lambda: _parts(feed_table(rows, keys), _FILES))
 
 
 def reference(rows: int, keys: int) -> pa.Table:
@@ -80,6 +77,77 @@ def reference(rows: int, keys: int) -> pa.Table:
         pq.write_table(table.take(pa.array(order[last])), path.with_suffix(".tmp"))
         path.with_suffix(".tmp").rename(path)
     return pq.read_table(path)
+
+
+def window_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
+    """The rows for windows: uniform keys, times rising over 480 s, of which 5 % are up to 5 s too early; values are whole numbers.
+
+    No two rows share key and time. The last row, of a key that no other has, is so much later that its arrival closes every window of ten
+    minutes in which another row is.
+    """
+    rng = np.random.default_rng([seed, rows, keys, SPAN_MS])
+    place = np.arange(rows) * SPAN_MS // rows
+    back = np.where(rng.random(rows) < _DISPLACED, rng.integers(1, _BACK_MS, rows), 0)
+    ms = np.maximum(place - back, 0)
+    key = rng.integers(0, keys, rows)
+    while True:
+        order = np.argsort(ms * keys + key, kind="stable")
+        again = order[1:][np.diff((ms * keys + key)[order]) == 0]
+        if not again.size:
+            break
+        key[again] = rng.integers(0, keys, again.size)
+    value = rng.integers(0, 10_000, rows)
+    closing = [CLOSING_KEY, SPAN_MS + _CLOSING_MS, 0]
+    key, ms, value = (np.append(*each) for each in zip((key, ms, value), closing, strict=True))
+    return pa.table({"key": key, "ms": _START_MS + ms, "value": value})
+
+
+def window_feed(rows: int, keys: int, side_by_side: int | None = None) -> Path:
+    """A folder of CSV files of :func:`window_table`, made if it is not there.
+
+    Parameters
+    ----------
+    rows, keys : int
+        How many of each.
+    side_by_side : int, optional
+        So many files without headers that are each in the order of time, for those who read that many at once; else eight with headers,
+        one after the other in time.
+    """
+    name = f"windows-v{_VERSION}-{rows}-{keys}"
+    if side_by_side is None:
+        return _folder(f"{name}-csv", "csv", lambda: _parts(window_table(rows, keys), _WINDOW_FILES))
+
+    def every() -> list[pa.Table]:
+        table = window_table(rows, keys)
+        return [table.take(pa.array(np.arange(first, len(table), side_by_side))) for first in range(side_by_side)]
+
+    return _folder(f"{name}-{side_by_side}-bare", "bare", every)
+
+
+def _parts(table: pa.Table, parts: int) -> list[pa.Table]:
+    bounds = [len(table) * number // parts for number in range(parts + 1)]
+    return [table.slice(low, high - low) for low, high in itertools.pairwise(bounds)]
+
+
+def _folder(name: str, kind: str, tables: Callable[[], Sequence[pa.Table]]) -> Path:
+    """The folder of that name, with a file for each of the tables; they are asked for if it is not there."""
+    folder = CACHE / "data" / name
+    if folder.exists():
+        return folder
+    staged = folder.with_name(f"{folder.name}.{os.getpid()}.tmp")  # another benchmark may be making it as well
+    staged.mkdir(parents=True)
+    made = tables()
+    now = time.time()
+    for number, table in enumerate(made):
+        path = staged / f"part-{number}.{kind}"
+        _write(table, path, kind)
+        # Files are taken in the order of their times, which small ones might share.
+        os.utime(path, (now - len(made) + number,) * 2)
+    if folder.exists():
+        shutil.rmtree(staged)
+    else:
+        staged.rename(folder)
+    return folder
 
 
 def _write(table: pa.Table, path: Path, kind: str) -> None:

@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import signal
 import statistics
 import subprocess
@@ -19,7 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .environments import CACHE
+from .environments import CACHE, flink_python, flink_sink_jar
 from .memory import PeakMemory
 
 __all__ = [
@@ -29,11 +30,18 @@ __all__ = [
     "arguments",
     "assert_equal",
     "cores",
+    "engine_command",
     "environment",
+    "fresh",
+    "introduce",
+    "labelled",
     "machine",
+    "progress",
     "run",
     "say",
+    "say_whether_met",
     "told",
+    "whole_number",
 ]
 
 ROOT = Path(__file__).parent.parent
@@ -102,10 +110,13 @@ class Report:
     ----------
     us : str
         The engine that the others are compared with.
+    by_rate : bool
+        Compare rows per second: for works of which a slow engine is given fewer rows. Otherwise seconds, at the same size.
     """
 
-    def __init__(self, us: str) -> None:
+    def __init__(self, us: str, *, by_rate: bool = False) -> None:
         self._us = us
+        self._by_rate = by_rate
         self._measured: list[Measured] = []
 
     def add(self, measured: Measured) -> None:
@@ -118,10 +129,13 @@ class Report:
         self._measured.append(measured)
 
     def ratio(self, measured: Measured) -> float | None:
-        """Its seconds in terms of ours at the same work and size; None if we have none there."""
+        """Its seconds (or those of a row) in terms of ours at the same work; None if we have none there."""
         for ours in self._measured:
-            if _same(ours, measured) and ours.engine == self._us:
+            if ours.engine == self._us and _same(ours, measured):
                 return measured.median / ours.median
+        for ours in self._measured if self._by_rate else ():
+            if ours.engine == self._us and (ours.work, ours.keys) == (measured.work, measured.keys):
+                return (measured.median / measured.size) / (ours.median / ours.size)
         return None
 
     def rows(self) -> list[dict[str, Any]]:
@@ -166,6 +180,50 @@ class Report:
             print(f"\nwritten: {path}")
 
 
+def say_whether_met(aims: Sequence[tuple[str, float | None, float, bool]]) -> None:
+    """Print of each aim whether it was met: what is measured, what was got (None: not measured), the bound, whether it is the least."""
+    seen = [(name, got, bound, least) for name, got, bound, least in aims if got is not None]
+    if seen:
+        print("\naims")
+    for name, got, bound, least in seen:
+        met = got >= bound if least else got <= bound
+        print(f"  {'met   ' if met else 'MISSED'} {name}: {got:,.2f} (aim: {'≥' if least else '≤'} {bound:,.6g})")
+
+
+def introduce() -> None:
+    """Print the machine in one line."""
+    facts = machine()
+    versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
+    print(f"{facts['cores']} cores, {facts['memory_gb']} GB, {versions}")
+
+
+def progress(text: str) -> None:
+    """Tell whoever waits what is being done."""
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
+def fresh(folder: Path, label: str) -> Path:
+    """A path below a folder, at which nothing is: what an earlier run left there, and beside it under longer names, is removed."""
+    for leftover in folder.glob(f"{label}*"):
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / label
+
+
+def labelled(name: str) -> str:
+    """An engine's or a work's name as part of a file's."""
+    return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-")
+
+
+def whole_number(text: str) -> int:
+    """For the command line: 20000, 20k, 0.5M."""
+    factor = {"k": 1_000, "M": 1_000_000}.get(text[-1:], 0)
+    try:
+        return int(float(text[:-1]) * factor) if factor else int(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 20M") from error
+
+
 def arguments(description: str) -> argparse.ArgumentParser:
     """The options that every benchmark has."""
     # Whoever ends a benchmark also ends the engine that it runs.
@@ -200,6 +258,14 @@ def machine() -> dict[str, Any]:
 def environment() -> dict[str, str]:
     """The caller's, with the benchmarks on Python's path. What the path names stays: the package may be there, and not installed."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+
+
+def engine_command(script: str, job: Mapping[str, Any]) -> list[str]:
+    """What runs a module below ``benchmarks.engines`` with a job; one whose name ends in ``flink`` in Flink's environment."""
+    if script.endswith("flink"):
+        path = Path(__file__).parent / "engines" / f"{script}.py"
+        return [str(flink_python()), str(path), json.dumps({**job, "sink_jar": str(flink_sink_jar())})]
+    return [sys.executable, "-m", f"benchmarks.engines.{script}", json.dumps(job)]
 
 
 def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: str) -> Run:
@@ -260,7 +326,7 @@ def assert_equal(engine: str, result: pa.Table, expected: pa.Table) -> None:
     if got.equals(expected.combine_chunks()):
         return
     if got.num_rows != expected.num_rows:
-        raise SystemExit(f"{engine}: {got.num_rows:,} keys, expected {expected.num_rows:,}")
+        raise SystemExit(f"{engine}: {got.num_rows:,} rows, expected {expected.num_rows:,}")
     for name in expected.schema.names:
         for place, (one, other) in enumerate(zip(got[name].to_pylist(), expected[name].to_pylist(), strict=True)):
             if one != other:

@@ -11,11 +11,8 @@ are too small for that).
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import json
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +20,23 @@ from typing import Any
 import pyarrow as pa
 
 from .data import feed, reference
-from .environments import CACHE, flink_python, flink_sink_jar
-from .harness import Measured, Report, Run, arguments, assert_equal, cores, machine, run
+from .environments import CACHE
+from .harness import (
+    Measured,
+    Report,
+    Run,
+    arguments,
+    assert_equal,
+    cores,
+    engine_command,
+    fresh,
+    introduce,
+    labelled,
+    progress,
+    run,
+    say_whether_met,
+    whole_number,
+)
 from .scaling import plot_scaling
 
 __all__ = ["main"]
@@ -97,13 +109,9 @@ class Engine:
 
     def measure(self, works: Sequence[tuple[int, int, str]], label: str) -> tuple[Run, list[Path]]:
         """Run it in a process of its own over (rows, keys, kind of file); the run, and where each result is."""
-        outs = [_fresh(f"{label}-{number}") for number in range(len(works))]
+        outs = [fresh(_OUT, f"{label}-{number}") for number in range(len(works))]
         work = [{"data": str(feed(*each)), "out": str(out)} for each, out in zip(works, outs, strict=True)]
-        job = {**self.job, "cores": cores(), "work": work}
-        command = [sys.executable, "-m", f"benchmarks.engines.{self.script}", json.dumps(job)]
-        if self.script == "latest_flink":
-            script = str(Path(__file__).parent / "engines" / "latest_flink.py")
-            command = [str(flink_python()), script, json.dumps({**job, "sink_jar": str(flink_sink_jar())})]
+        command = engine_command(self.script, {**self.job, "cores": cores(), "work": work})
         return run(command, log=label), outs
 
 
@@ -163,11 +171,11 @@ def peers(sizes: Sizes, wanted: Sequence[str], report: Report) -> None:
         steady: list[Run] = []
         before = [(*warm, best.kind)] * min(sizes.runs, 2)
         for number in range(sizes.runs):
-            _progress(f"{best.name}, run {number + 1} of {sizes.runs}")
-            once, (out,) = best.measure([(*full, best.kind)], f"{_label(best.name)}-whole")
+            progress(f"{best.name}, run {number + 1} of {sizes.runs}")
+            once, (out,) = best.measure([(*full, best.kind)], f"{labelled(best.name)}-whole")
             assert_equal(best.name, best.result(out), expected)
             whole.append(once)
-            again, outs = best.measure([*before, (*full, best.kind)], f"{_label(best.name)}-steady")
+            again, outs = best.measure([*before, (*full, best.kind)], f"{labelled(best.name)}-steady")
             assert_equal(best.name, best.result(outs[-1]), expected)
             steady.append(again)
         peak = max(each.peak_mb for each in whole)
@@ -183,12 +191,12 @@ def small(sizes: Sizes, report: Report) -> None:
     """The first commit, the batch of 1,000 rows, and the batch without a row."""
     for name in (US, "spark recipe"):
         for number in range(sizes.runs):
-            _progress(f"small batches, {name}, run {number + 1} of {sizes.runs}")
-            out = _fresh("small")
+            progress(f"small batches, {name}, run {number + 1} of {sizes.runs}")
+            out = fresh(_OUT, "small")
             job = {"engine": name, "cores": cores(), "out": str(out), "keys": sizes.table_keys, "rows": 1000}
             job["batches"] = sizes.batches
-            command = [sys.executable, "-m", "benchmarks.engines.small_batches", json.dumps(job)]
-            once = run(command, log=f"{_label(name)}-small")
+            command = engine_command("small_batches", job)
+            once = run(command, log=f"{labelled(name)}-small")
             said, peak = once.said, once.peak_mb
             for work, size, seconds in (
                 (FIRST, 1000, [said["first_commit"]]),
@@ -206,7 +214,7 @@ def formats(sizes: Sizes, report: Report) -> None:
     kinds = ("json", "parquet")
     works = [(rows, sizes.keys, kind) for kind in kinds for rows in (sizes.warm_rows, sizes.rows)]
     for number in range(sizes.runs):
-        _progress(f"formats, run {number + 1} of {sizes.runs}")
+        progress(f"formats, run {number + 1} of {sizes.runs}")
         once, outs = ours.measure(works, f"{US}-formats")
         for place, kind in enumerate(kinds):
             assert_equal(f"{US} on {kind}", ours.result(outs[2 * place + 1]), expected)
@@ -222,7 +230,7 @@ def scaling(sizes: Sizes, report: Report) -> None:
     steps = [*by_rows, *by_keys]
     works = [(sizes.warm_rows, sizes.keys, "csv"), *((rows, keys, "csv") for _, rows, keys, _ in steps)]
     for number in range(sizes.runs):
-        _progress(f"scaling, run {number + 1} of {sizes.runs}")
+        progress(f"scaling, run {number + 1} of {sizes.runs}")
         once, outs = ours.measure(works, f"{US}-scaling")
         for (work, rows, keys, named), seconds, out in zip(steps, once.said["seconds"][1:], outs[1:], strict=True):
             assert_equal(f"{US}, {rows:,} rows, {keys:,} keys", ours.result(out), reference(rows, keys))
@@ -234,8 +242,8 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = arguments("The newest row per key: this project, Spark's usual recipe, Flink, DuckDB and Polars.")
     parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
     parser.add_argument("--engine", action="append", metavar="NAME", help="only engines whose names begin so")
-    parser.add_argument("--rows", type=_number, help="rows of the comparison with the peers, such as 20M")
-    parser.add_argument("--keys", type=_number, help="its keys")
+    parser.add_argument("--rows", type=whole_number, help="rows of the comparison with the peers, such as 20M")
+    parser.add_argument("--keys", type=whole_number, help="its keys")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="where to plot the scaling (PNG or SVG)")
     parser.add_argument("--keep", action="store_true", help="leave results in benchmarks/.cache/out")
     args = parser.parse_args(given)
@@ -243,11 +251,7 @@ def main(given: Sequence[str] | None = None) -> None:
     changes = {"rows": args.rows, "keys": args.keys, "runs": args.runs}
     sizes = dataclasses.replace(sizes, **{name: value for name, value in changes.items() if value})
     parts = args.part or PARTS
-    facts = machine()
-    print(
-        f"{facts['cores']} cores, {facts['memory_gb']} GB, "
-        + ", ".join(f"{k} {v}" for k, v in facts["versions"].items())
-    )
+    introduce()
     report = Report(US)
     work = {"small": small, "formats": formats, "scaling": scaling}
     try:
@@ -282,18 +286,12 @@ def aims(report: Report) -> None:
         ("batch of 1,000 rows, seconds", of("batch of 1,000 rows, file to commit", US, "seconds"), 0.5, False),
         ("batch with no row left, seconds", of("batch with no row left, file to commit", US, "seconds"), 0.5, False),
     ]
-    seen = [check for check in checks if check[1] is not None]
-    if seen:
-        print("\naims")
-    for name, got, aim, at_least in seen:
-        assert got is not None
-        met = got >= aim if at_least else got <= aim
-        print(f"  {'met   ' if met else 'MISSED'} {name}: {got:.2f} (aim: {'≥' if at_least else '≤'} {aim:g})")
+    say_whether_met(checks)
 
 
 def _steady(engine: Engine, warm: tuple[int, int], full: tuple[int, int]) -> Run:
-    _progress(f"{engine.name}, to find the best batch size")
-    return engine.measure([(*warm, engine.kind), (*full, engine.kind)], f"{_label(engine.name)}-pilot")[0]
+    progress(f"{engine.name}, to find the best batch size")
+    return engine.measure([(*warm, engine.kind), (*full, engine.kind)], f"{labelled(engine.name)}-pilot")[0]
 
 
 def _families(wanted: Sequence[str]) -> list[list[Engine]]:
@@ -305,31 +303,8 @@ def _families(wanted: Sequence[str]) -> list[list[Engine]]:
     return list(found.values())
 
 
-def _fresh(label: str) -> Path:
-    for leftover in _OUT.glob(f"{label}*"):
-        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
-    _OUT.mkdir(parents=True, exist_ok=True)
-    return _OUT / label
-
-
-def _label(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-")
-
-
 def _millions(rate: float | None) -> float | None:
     return None if rate is None else rate / 1e6
-
-
-def _number(text: str) -> int:
-    factor = {"k": 1_000, "M": 1_000_000}.get(text[-1:], 0)
-    try:
-        return int(float(text[:-1]) * factor) if factor else int(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 20M") from error
-
-
-def _progress(text: str) -> None:
-    print(f"… {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 from .environments import CACHE
-from .harness import arguments, cores, machine, run
+from .harness import arguments, cores, engine_command, machine, run
 from .outside import Seen, began_us, seen
 from .shapes import pyplot
 
@@ -42,7 +41,7 @@ def settings(quick: bool) -> list[Setting]:
 
 def job_command(job: dict[str, Any]) -> list[str]:
     """The process of an engine."""
-    return [sys.executable, "-m", "benchmarks.engines.overload_spark", json.dumps(job)]
+    return engine_command("overload_spark", job)
 
 
 def feed_of(setting: Setting, capacity: float) -> dict[str, str]:

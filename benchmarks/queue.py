@@ -10,7 +10,6 @@ each. *order* is how near service is to the globally oldest first.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 import statistics
@@ -21,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from .environments import CACHE
-from .harness import Measured, Report, arguments, cores, machine, run
+from .harness import Measured, Report, arguments, cores, engine_command, machine, run
 from .memory import peak_mb
 from .queue_in_process import SHARDS, fixed_cost, order, queue_alone, queue_row_by_row, throughput
 
@@ -116,7 +115,7 @@ def spark(sizes: Sizes, report: Report) -> dict[str, Any]:
         "out": str(_OUT / "spark"),
     }
     for engine in ("in-place", "linecutting", "max_by"):
-        command = [sys.executable, "-m", "benchmarks.engines.queue_spark", json.dumps({**job, "engine": engine})]
+        command = engine_command("queue_spark", {**job, "engine": engine})
         done = run(command, log=f"queue-spark-{engine}")
         name = "spark groupBy, max_by" if engine == "max_by" else f"{US}, {engine}" if engine != "in-place" else US
         for kind, rows in (("large", sizes.batch_rows), ("small", 1_000)):
@@ -158,7 +157,7 @@ def pending(sizes: Sizes, report: Report) -> dict[str, Any]:
 
 
 def _pending(job: dict[str, Any]) -> Any:
-    command = [sys.executable, "-m", "benchmarks.engines.queue_pending", json.dumps(job)]
+    command = engine_command("queue_pending", job)
     return run(command, log=f"queue-pending-{job['do']}").said
 
 

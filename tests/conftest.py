@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,12 +53,18 @@ def _stop_queries(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def outside() -> ModuleType:
-    """The module `benchmarks.outside`, by its file: a folder of tests has the name of its package."""
-    path = Path(__file__).resolve().parents[1] / "benchmarks" / "outside.py"
-    spec = importlib.util.spec_from_file_location("outside", path)
+def benchmark_module() -> Callable[[str], ModuleType]:
+    """Imports a module of the package `benchmarks`, under another name: a folder of tests has that one."""
+    home = Path(__file__).resolve().parents[1] / "benchmarks"
+    spec = importlib.util.spec_from_file_location(
+        "the_benchmarks", home / "__init__.py", submodule_search_locations=[str(home)]
+    )
     assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["outside"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
+    return lambda name: importlib.import_module(f"{spec.name}.{name}")
+
+
+@pytest.fixture(scope="session")
+def outside(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
+    """The module `benchmarks.outside`."""
+    return benchmark_module("outside")

@@ -57,7 +57,7 @@ def test_a_wrong_result_stops_it(tmp_path):
     command = [sys.executable, "-c", f"import runpy; runpy.run_path({str(script)!r})"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode != 0
-    assert "keys, expected" in done.stderr
+    assert "rows, expected" in done.stderr
     assert "x ours" not in done.stdout
 
 

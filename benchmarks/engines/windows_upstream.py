@@ -1,0 +1,74 @@
+"""Our windows per key, into the table. What the benchmark knows of the operator is in :func:`windowed`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from benchmarks.engines.window_state import figures, keep_changes
+from benchmarks.harness import say, told
+
+SHARDS = 16
+
+
+def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
+    """The feed at ``work["data"]`` as a stream of windows."""
+    from pyspark.sql import functions as F
+
+    from upstream.operators.aggregates.approximate import approx_count_distinct, median
+    from upstream.operators.aggregates.functions import count, sum_
+    from upstream.operators.stream import UpdateStream
+
+    options = {
+        "path": work["data"],
+        "fileFormat": "csv",
+        "schema": "key BIGINT, ms BIGINT, value BIGINT",
+        "key": "key",
+        "time": "ms",
+        "timeFormat": "epoch_ms",
+        "progress": "bounded",
+        "progressDelay": "10 s",
+        "maxFilesPerTrigger": str(work["files_per_batch"]),
+    }
+    feed = spark.readStream.format("upstream").options(**options).load()
+    feed = feed.select("key", F.timestamp_millis("ms").alias("time"), "value", "_upstream")
+    aggregates = (
+        {"n": count(), "total": sum_("value")}
+        if work["aggregates"] == "sums"
+        else {"n": count(), "median": median("value"), "different": approx_count_distinct("value")}
+    )
+    windows = UpdateStream(feed, key="key", time="time").window(
+        f"{work['range_s']} seconds",
+        f"{work['slide_s']} seconds",
+        emit="lazy" if work["emit"] == "latest" else "all",
+        checkpoint_location=checkpoint,
+        shards=SHARDS,
+    )
+    result = windows.agg(**aggregates)
+    if work["emit"] == "latest":
+        return result
+    return UpdateStream(result.df, key=("key", "window_id"), time="window_end")
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Do the job's works one after the other; how long each took, and what its state took."""
+    import upstream
+
+    spark = upstream.session("benchmark", master=f"local[{job['cores']}]")
+    spark.sparkContext.setLogLevel("ERROR")
+    seconds, states = [], []
+    for work in job["work"]:
+        checkpoint = work["out"] + "-checkpoint"
+        keep_changes(spark, wanted=not work["whole_state"])
+        start = time.perf_counter()
+        writer = upstream.write_latest(windowed(spark, work, checkpoint), work["out"], checkpointLocation=checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        seconds.append(time.perf_counter() - start)
+        states.append(figures(query, checkpoint))
+    spark.stop()
+    return {"seconds": seconds, "states": states}
+
+
+if __name__ == "__main__":
+    say(main(told()))
