@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from upstream.frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
+from upstream.frames.system import TIMESTAMP
 from upstream.frames.window_reports import WindowReport
 from upstream.operators import aggregates as agg
 from upstream.operators.aggregates.parts import Aggregate
+from upstream.operators.shards.feeds import punctuation_rows
+from upstream.operators.shards.pack import ROWS_AT_ONCE
 from upstream.operators.shards.store import DictStore
 from upstream.operators.shards.window_pack import frames_of
 from upstream.operators.shards.window_plan import WindowPlan
@@ -28,15 +30,14 @@ from upstream.operators.windows.emission import Emit
 from upstream.operators.windows.kinds import SlidingWindows
 
 from .harness import arguments, machine
+from .window_query import SCHEMA, rows_table
 
 SHARDS = 16
 SECOND = 1_000_000
 DELAY_S = 5
-_ROWS_AT_ONCE = 500_000
-_SCHEMA = pa.schema([("key", pa.int64()), ("time", TIMESTAMP), ("value", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 
-RETRACTABLE: dict[str, Aggregate] = {"n": agg.count(), "total": agg.sum_("value")}
-OTHERS: dict[str, Aggregate] = {**RETRACTABLE, "most": agg.max_("value")}
+RETRACTABLE: dict[str, Aggregate] = {"n": agg.count(), "total": agg.sum_("v")}
+OTHERS: dict[str, Aggregate] = {**RETRACTABLE, "most": agg.max_("v")}
 
 
 @dataclasses.dataclass
@@ -60,7 +61,7 @@ class Shards:
     ) -> None:
         windows = SlidingWindows(range_s * SECOND, slide_s * SECOND)
         given = aggregates or RETRACTABLE
-        self._plan = WindowPlan(("key",), "time", None, "UTC", windows, given, emit, "paned", 0, SHARDS, schema=_SCHEMA)
+        self._plan = WindowPlan(("key",), "time", None, "UTC", windows, given, emit, "paned", 0, SHARDS, schema=SCHEMA)
         self._stores = [DictStore() for _ in range(SHARDS)]
         self._batch = 0
 
@@ -69,8 +70,8 @@ class Shards:
         self._batch += 1
         frames: dict[int, list[Any]] = defaultdict(list)
         began = time.process_time()
-        for start in range(0, rows.num_rows, _ROWS_AT_ONCE):
-            packed = frames_of(rows.slice(start, _ROWS_AT_ONCE), self._plan, range(SHARDS), None)
+        for start in range(0, rows.num_rows, ROWS_AT_ONCE):
+            packed = frames_of(rows.slice(start, ROWS_AT_ONCE), self._plan, range(SHARDS), None)
             for shard, frame in zip(packed.column(0).to_pylist(), packed.column(1), strict=True):
                 frames[shard].append(frame.as_buffer())
         between = time.process_time()
@@ -92,15 +93,10 @@ class Feed:
         """Those of ``first_s <= time < last_s``."""
         n = (last_s - first_s) * self._rate
         at = np.sort(self._random.integers(first_s * SECOND, last_s * SECOND, n))
-        arrival = np.full(n, last_s * SECOND)
-        system = system_array(source="feed", seq=np.arange(n), arrival_us=arrival)
-        values = [self._random.integers(0, each, n) for each in (self._keys, 1000)]
-        columns = [pa.array(values[0]), pa.array(at).cast(TIMESTAMP), pa.array(values[1]), system]
-        one = np.zeros(1, dtype=np.int64)
-        mark = system_array(source="feed", seq=one, arrival_us=one + last_s * SECOND, punctuation=True)
+        keys, values = (self._random.integers(0, each, n) for each in (self._keys, 1000))
         bound = pa.array([(last_s - DELAY_S) * SECOND]).cast(TIMESTAMP)
-        told = [pa.nulls(1, pa.int64()), bound, pa.nulls(1, pa.int64()), mark]
-        return pa.concat_tables([pa.table(columns, schema=_SCHEMA), pa.table(told, schema=_SCHEMA)])
+        told = punctuation_rows(SCHEMA, ["feed"], last_s * SECOND, time=bound).cast(SCHEMA)
+        return pa.concat_tables([rows_table(keys, at, values), told])
 
 
 def backlog(

@@ -148,7 +148,7 @@ class WindowedStream:
 
 def _replaced(plan: WindowPlan) -> Incomplete | None:
     """Why another window may not be put on these windows' results."""
-    if plan.emit.endswith("early"):
+    if plan.early:
         return (
             f"emit={plan.emit!r} gives a window several times, and another window would count each of them",
             "leave out the early results of the window before",
@@ -179,7 +179,7 @@ def check_complete(incomplete: Incomplete | None) -> None:
 def _check(plan: WindowPlan) -> None:
     Aggregates.of(plan.aggregates, plan.schema)  # refuses what they cannot take, and that there is none
     entry = plan.algebra.empty(1)
-    check_size(paned(plan.windows), plan.method, plan.emit.startswith("all"), entry.nbytes)
+    check_size(paned(plan.windows), plan.method, plan.every, entry.nbytes)
     if plan.by_rows and (plan.method != "paned" or plan.emit == "eager" or plan.lateness_us):
         raise OptionError(
             "windows over rows with a method, emit='eager' or an allowed lateness",

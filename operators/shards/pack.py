@@ -21,7 +21,18 @@ from ..queue.keys import ties_within
 from .arrivals import by_arrival, differing, micros
 from .frames import from_frame, to_frame
 
-__all__ = ["PACKED_DDL", "ROWS_AT_ONCE", "apart", "by_shard", "check_keys", "pack", "packed", "unpack"]
+__all__ = [
+    "PACKED_DDL",
+    "ROWS_AT_ONCE",
+    "apart",
+    "by_shard",
+    "check_keys",
+    "in_batches",
+    "pack",
+    "packed",
+    "some_at_once",
+    "unpack",
+]
 
 PACKED_DDL = "slot INT, frame BINARY, control STRING"
 _SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
@@ -49,16 +60,8 @@ def pack(
     """
 
     def run(batches: Batches) -> Batches:
-        held: list[pa.RecordBatch] = []
-        rows = 0
-        for batch in batches:
-            held.append(batch)
-            rows += batch.num_rows
-            if rows >= ROWS_AT_ONCE:
-                yield from _frames(pa.Table.from_batches(held), key, slots, newest_by, coalesce)
-                held, rows = [], 0
-        if held:
-            yield from _frames(pa.Table.from_batches(held), key, slots, newest_by, coalesce)
+        for table in some_at_once(batches):
+            yield _frames(table, key, slots, newest_by, coalesce)
 
     return run
 
@@ -76,7 +79,7 @@ def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Bat
                 table = from_frame(frame.as_buffer()).drop_columns(list(drop))
                 began_us = began_us or now_us()
                 rows += table.num_rows
-                yield from table.cast(schema).combine_chunks().to_batches(max_chunksize=10_000)
+                yield from in_batches(table, schema)
         context = TaskContext.get()
         if context is not None:
             write_served(folder, context.partitionId(), Served(rows, began_us, now_us()))
@@ -86,10 +89,8 @@ def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Bat
 
 def _frames(
     table: pa.Table, key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool
-) -> Batches:
+) -> pa.RecordBatch:
     shards = len(slots)
-    if table.num_rows == 0:
-        return
     rows, punctuation = apart(table)
     check_keys(rows, key, "queue")
     rows, conflicting = _newest(rows, key, newest_by) if coalesce else (rows, rows.slice(0, 0))
@@ -104,7 +105,26 @@ def _frames(
         alone = to_frame(punctuation)
         told = {number for number, _ in found}
         found += [(number, alone) for number in range(shards) if number not in told]
-    yield packed(found, slots)
+    return packed(found, slots)
+
+
+def some_at_once(batches: Batches) -> Iterator[pa.Table]:
+    """A task's rows, so many at once that a frame of them is worth sending; none without rows."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= ROWS_AT_ONCE:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+def in_batches(table: pa.Table, schema: pa.Schema) -> Batches:
+    """A frame's rows as Spark takes them."""
+    yield from table.cast(schema).combine_chunks().to_batches(max_chunksize=10_000)
 
 
 def apart(table: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -1,27 +1,24 @@
-"""The shard operator on Spark: `transformWithState` with one group for each shard."""
+"""The update queue on Spark."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ...frames.reports import write_report
-from .frames import to_frame
 from .messages import Control, ShardPlan
+from .on_spark import ShardProcessor, batch_id
 from .queue_shard import QueueShard
-from .spark_store import MapStore, batch_id, open_map
+from .store import Store
 
 __all__ = ["QueueProcessor"]
 
-_STATE = "upstream_queue_v1"
 
-
-class QueueProcessor(StatefulProcessor):
-    """Runs each shard's batch against Spark's state store.
+class QueueProcessor(ShardProcessor):
+    """Runs each shard's queue.
 
     Parameters
     ----------
@@ -38,23 +35,11 @@ class QueueProcessor(StatefulProcessor):
     """
 
     def __init__(self, plan: ShardPlan, slots: Sequence[int], folder: str) -> None:
+        super().__init__("upstream_queue_v1", slots, folder)
         self._plan = plan
-        self._shard_of = {slot: number for number, slot in enumerate(slots)}
-        self._folder = folder
-        self._state: Any = None
 
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the state: one map of binary values by kind and page."""
-        self._state = open_map(handle, _STATE)
-
-    def handleInputRows(  # pyright: ignore[reportIncompatibleMethodOverride] Spark names pandas frames, and gives rows
-        self,
-        key: Any,
-        rows: Iterator[Row],
-        timerValues: Any,  # noqa: N803 Spark's name
-    ) -> Iterator[Row]:
-        """One batch of one shard."""
-        del timerValues
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.shards.on_spark.ShardProcessor`."""
         frames: list[bytes] = []
         control: Control | None = None
         for row in rows:
@@ -62,11 +47,6 @@ class QueueProcessor(StatefulProcessor):
                 frames.append(bytes(row.frame))
             if row.control is not None:
                 control = Control.from_json(row.control)
-        shard = QueueShard(self._shard_of[int(key[0])], self._plan, MapStore(self._state))
-        result, report = shard.run(frames, control)
+        result, report = QueueShard(shard, self._plan, store).run(frames, control)
         write_report(self._folder, dataclasses.replace(report, batch_id=batch_id()))
-        if result is not None:
-            yield Row(frame=bytearray(to_frame(result)))
-
-    def close(self) -> None:
-        """Nothing is held open."""
+        return result

@@ -6,10 +6,8 @@ depends on its own rows only: state lies in pages of keys, and a batch reads and
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +26,7 @@ from .pack import apart
 from .store import CountingStore, Store
 from .window_pack import latest_arrival
 from .window_plan import WindowPlan
-from .window_results import check_head, head_of, results_table
+from .window_results import head_of, read_head, results_table
 
 __all__ = ["RowWindowShard"]
 
@@ -67,10 +65,7 @@ class RowWindowShard:
         self._number = number
         self._plan = plan
         self._store = CountingStore(store)
-        value = store.get("head", 0)
-        self._head: dict[str, Any] = {} if value is None else json.loads(value)
-        if self._head:
-            check_head(self._head, plan)
+        self._head = read_head(store, plan)
         self._kept: dict[str, int] = dict(self._head.get("kept", {}))
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
@@ -145,18 +140,14 @@ class RowWindowShard:
         self, numbers: Keys, entries: Entries, codes: Int64s, before: Int64s, now: Int64s, grown: Mask
     ) -> tuple[Results, Results]:
         plan = self._plan
-        if plan.emit.startswith("all"):
-            order = np.lexsort((entries.panes, codes))
-            sorted_codes = codes[order]
-            code, wid = every_window(
-                plan.paned, sorted_codes, entries.panes[order], before[sorted_codes], now[sorted_codes]
-            )
+        if plan.every:
+            code, wid = every_window(plan.paned, codes, entries.panes, before[codes], now[codes])
         else:
             code = np.flatnonzero(now > before)
             wid = now[code]
         found = Results(numbers.take(code), wid, combine_each(plan.paned, plan.algebra, entries, codes, (code, wid)))
         code = np.empty(0, dtype=np.int64)
-        if plan.emit.endswith("early"):
+        if plan.early:
             first = plan.paned.first_and_last(now + 1)[0]
             code = np.unique(codes[(entries.panes >= first[codes]) & grown[codes]])
         partial = Results(
@@ -169,7 +160,7 @@ class RowWindowShard:
     def _read(self, pages: Sequence[int]) -> tuple[Entries, pa.Table]:
         plan = self._plan
         key = plan.key_schema
-        entries = [Entries(key.empty_table(), np.empty(0, dtype=np.int64), plan.algebra.state_schema.empty_table())]
+        entries = [Entries.none(plan.algebra, key)]
         counted = [key.append(pa.field(_COUNTED, pa.int64())).empty_table()]
         for page in pages:
             value = self._store.get(_KIND, page)

@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...frames.window_reports import WindowReport, read_window_reports
-from ..windows.exact import LOWEST
 from .arrivals import micros
 from .frames import to_frame
-from .pack import ROWS_AT_ONCE, apart, by_shard, check_keys, packed
+from .pack import apart, by_shard, check_keys, packed, some_at_once
 from .window_plan import WindowPlan
 
 __all__ = ["final_somewhere", "frames_of", "is_partial", "latest_arrival", "outside_in", "window_pack"]
@@ -36,16 +35,8 @@ def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable
 
     def run(batches: Batches) -> Batches:
         final = final_somewhere(read_window_reports(folder))
-        held: list[pa.RecordBatch] = []
-        rows = 0
-        for batch in batches:
-            held.append(batch)
-            rows += batch.num_rows
-            if rows >= ROWS_AT_ONCE:
-                yield frames_of(pa.Table.from_batches(held), plan, slots, final)
-                held, rows = [], 0
-        if rows:
-            yield frames_of(pa.Table.from_batches(held), plan, slots, final)
+        for table in some_at_once(batches):
+            yield frames_of(table, plan, slots, final)
 
     return run
 
@@ -88,7 +79,10 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     times = np.empty(0, dtype=np.int64)
     if not plan.by_rows and not plan.keeps_rows:
         times = plan.times(rows)
-        whole = plan.windows.wids(times)[0] <= (LOWEST if final is None else final)
+        whole = np.zeros(rows.num_rows, dtype=np.bool_)
+        # Mostly the oldest row already is in no window that is final: then no other has to be asked.
+        if final is not None and len(times) and int(plan.windows.wids(int(times.min()))[0]) <= final:
+            whole = plan.windows.wids(times)[0] <= final
     early = rows.filter(pa.array(whole)) if whole.any() else rows.slice(0, 0)
     if not whole.all():
         rest = rows.filter(pa.array(~whole)) if len(early) else rows

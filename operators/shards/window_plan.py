@@ -93,6 +93,16 @@ class WindowPlan:
         return Paned(self.windows, SlidingWindows(1, 1)) if self.method == "wid" else paned(self.windows)
 
     @property
+    def every(self) -> bool:
+        """Whether each window gives a result, or of each key the most recent one only."""
+        return self.emit.startswith("all")
+
+    @property
+    def early(self) -> bool:
+        """Whether open windows give partial results."""
+        return self.emit.endswith("early")
+
+    @property
     def key_schema(self) -> pa.Schema:
         """Of the update key's columns."""
         return pa.schema([self.schema.field(name) for name in self.key])

@@ -14,9 +14,10 @@ from ...frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from ..windows.columns import ends_column
 from ..windows.evaluate import Results
 from ..windows.exact import Int64s
+from .store import Store
 from .window_plan import ROWS, WindowPlan
 
-__all__ = ["RESULT_COLUMNS", "check_head", "check_identity", "head_of", "result_schema", "results_table"]
+__all__ = ["RESULT_COLUMNS", "check_identity", "head_of", "read_head", "result_schema", "results_table"]
 
 _VERSION = 1
 RESULT_COLUMNS = ("window_id", "window_start", "window_end", "final")
@@ -91,16 +92,22 @@ def head_of(plan: WindowPlan, **members: Any) -> bytes:
     return json.dumps({"layout": _VERSION, "plan": plan.identity(), **members}).encode()
 
 
-def check_head(head: Mapping[str, Any], plan: WindowPlan) -> None:
-    """Refuse the state of another plan, or of another version.
+def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
+    """A shard's head as the batch before left it; empty for a shard that has never been called.
 
     Raises
     ------
     CheckpointError
+        It is of another plan, or of another version.
     """
+    value = store.get("head", 0)
+    if value is None:
+        return {}
+    head: dict[str, Any] = json.loads(value)
     check_identity(
         head["plan"], plan, [] if head["layout"] == _VERSION else [f"layout {head['layout']}, now {_VERSION}"]
     )
+    return head
 
 
 def check_identity(was: Mapping[str, str], plan: WindowPlan, problems: list[str] | None = None) -> None:

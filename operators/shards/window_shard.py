@@ -6,9 +6,7 @@ Pure logic over a :class:`~upstream.operators.shards.store.Store`. Spark's state
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +17,8 @@ from ...frames.system import TIMESTAMP, system_field
 from ...frames.window_reports import WindowReport
 from ..windows.eager import Commitments, EagerOperator
 from ..windows.entries import PANE, Entries
-from ..windows.evaluate import Results, Running
-from ..windows.exact import LOWEST, Int64s
+from ..windows.evaluate import Results
+from ..windows.exact import HIGHEST, LOWEST, Int64s
 from ..windows.groupwise import KeyBounds
 from ..windows.operator import Progress, WindowOperator
 from .arrivals import by_arrival
@@ -31,13 +29,11 @@ from .store import CountingStore, Store
 from .window_kept import KeptPanes
 from .window_pack import is_partial, latest_arrival, outside_in
 from .window_plan import WindowPlan
-from .window_results import check_head, head_of, result_schema, results_table
+from .window_results import head_of, read_head, result_schema, results_table
 
 __all__ = ["WindowShard"]
 
-_LAST, _COMMITTED = "__upstream_last_pane", "__upstream_committed"
-_NONE = int(np.iinfo(np.int64).max)
-"""More than any pane: nothing is needed."""
+_COMMITTED = "__upstream_committed"
 
 
 class WindowShard:
@@ -66,15 +62,12 @@ class WindowShard:
         self._number = number
         self._plan = plan
         self._store = CountingStore(store)
-        value = store.get("head", 0)
-        self._head: dict[str, Any] = {} if value is None else json.loads(value)
-        if self._head:
-            check_head(self._head, plan)
+        self._head = read_head(store, plan)
         self._feeds = FeedBounds(self._head)
         self._panes = KeptPanes(plan, self._store, self._head)
-        self._operator = WindowOperator(plan.paned, plan.algebra, plan.emit)
-        frame = store.get("ahead", 0) if self._head.get("ahead") else None
-        self._ahead = KeyBounds(None if frame is None else from_frame(frame), plan.key_schema)
+        self._operator = WindowOperator(plan.paned, plan.algebra, every=plan.every, early=plan.early)
+        self._ahead = KeyBounds(self._table("ahead"), plan.key_schema)
+        self._nothing = Entries.none(plan.algebra, plan.key_schema)
         self._late = self._outside = 0
         self.late: pa.Table | None = None
 
@@ -104,12 +97,12 @@ class WindowShard:
             found, partial, wanted, needed = self._eagerly(Progress(before, closed, final), new)
         else:
             found, partial = self._as_closed(Progress(before, closed, final), new, ended=bound == ENDED)
-            wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else _NONE
+            wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else HIGHEST
         given = self._by_key(found, new, closed)
         parts = [(each, True) for each in given] + ([] if partial is None else [(partial, False)])
         results, self._head["seq"] = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0))
         result = pa.concat_tables([results, self._punctuation(last_final, bound, now_us)])
-        self._save(new, rows, wanted, needed)
+        self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
         self._save_head(closed, last_final, now_us)
         corrected = int(np.count_nonzero(given[0].wids <= before))
         report = WindowReport(
@@ -139,7 +132,6 @@ class WindowShard:
         if len(self._ahead) == 0:
             return [found]
         found = found.take(~self._ahead.given(found))
-        every, bounds = plan.emit.startswith("all"), self._feeds.bounds
 
         def all_of(first: int, last: int) -> Entries:
             return Entries.concat([new.between(first, last), self._kept(first, last)])
@@ -150,8 +142,8 @@ class WindowShard:
                 np.where(bound == ENDED, bound, np.maximum(bound, LOWEST + plan.lateness_us) - plan.lateness_us)
             )
 
-        more = self._ahead.close(plan.paned, plan.algebra, every, closed, complete, bounds, all_of)
-        self._keep_table("ahead", self._ahead.table if len(self._ahead) else None)
+        more = self._ahead.close(plan.paned, plan.algebra, plan.every, closed, complete, self._feeds.bounds, all_of)
+        self._keep_table("ahead", self._ahead.table)
         return [found] if more is None else [found, more]
 
     def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
@@ -197,12 +189,7 @@ class WindowShard:
                 self._panes.modes.heard(rows, panes, self._feeds.over)
             kept = rows.select(plan.stored_columns).append_column(PANE, pa.array(panes))
             parts.append(plan.lifted(kept))
-        empty = Entries(
-            plan.key_schema.empty_table(),
-            np.empty(0, dtype=np.int64),
-            plan.algebra.state_schema.empty_table(),
-        )
-        return Entries.concat([*parts, empty] if parts else [empty]), kept
+        return Entries.concat([*parts, self._nothing]), kept
 
     def _hear(self, punctuation: pa.Table) -> None:
         assert self._plan.time is not None
@@ -210,12 +197,13 @@ class WindowShard:
         ended = pc.is_null(column).to_numpy(zero_copy_only=False)
         bounds = np.full(punctuation.num_rows, ENDED, dtype=np.int64)
         bounds[~ended] = self._plan.times(punctuation.filter(pa.array(~ended)))
-        feeds = system_field(punctuation, "source").to_pylist()
+        feeds = system_field(punctuation, "source")
         single = key_mask(punctuation, self._plan.key)
-        self._feeds.hear([feed for feed, one in zip(feeds, single, strict=True) if not one], bounds[~single].tolist())
+        self._feeds.hear(feeds.filter(pa.array(~single)).to_pylist(), bounds[~single].tolist())
         if single.any():
-            own = [feed for feed, one in zip(feeds, single, strict=True) if one]
-            self._feeds.hear(own, [LOWEST] * len(own))  # it is a feed, though it has promised nothing for all keys
+            own = feeds.filter(pa.array(single))
+            known = pc.unique(own).to_pylist()
+            self._feeds.hear(known, [LOWEST] * len(known))  # feeds, though they have promised nothing for all keys
             keys = punctuation.filter(pa.array(single)).select(list(self._plan.key))
             if not self._plan.paned.endless and self._plan.emit != "eager":
                 self._ahead.hear(keys, own, bounds[single])
@@ -241,35 +229,31 @@ class WindowShard:
         if closed > now or ended:  # in a window after the last entries there are none
             self._keep_table("running", None)
         elif step.running is not None and step.running is not running:
-            table = step.running.keys.append_column(_LAST, pa.array(step.running.last_panes))
-            for name in step.running.state.column_names:
-                table = table.append_column(name, step.running.state.column(name))
-            self._keep_table("running", table)
+            self._keep_table("running", step.running.table())
         return step.closed, step.partial
 
     def _eagerly(self, progress: Progress, new: Entries) -> tuple[Results, None, npt.NDArray[np.bool_], int]:
         """Results of the windows that keys were committed to."""
         plan = self._plan
         operator = EagerOperator(plan.paned, plan.algebra)
-        frame = self._store.get("running", 0)
-        if frame is None:
+        table = self._table("running")
+        if table is None:
             before = operator.none(plan.key_schema)
         else:
-            table = from_frame(frame)
-            wids, last = (table.column(name).to_numpy() for name in (_COMMITTED, _LAST))
+            wids, last = (table.column(name).to_numpy() for name in (_COMMITTED, PANE))
             before = Commitments(table.select(list(plan.key)), wids, last)
         step = operator.step(progress, new, self._kept, before)
         now = step.commitments
-        table = now.keys.append_column(_COMMITTED, pa.array(now.wids)).append_column(_LAST, pa.array(now.last_panes))
-        self._keep_table("running", table if len(now) else None)
+        table = now.keys.append_column(_COMMITTED, pa.array(now.wids)).append_column(PANE, pa.array(now.last_panes))
+        self._keep_table("running", table)
         return step.closed, None, step.wanted, step.keep_from
 
-    def _evaluated(self, closed: int, before: int, new: Entries, running: Running | None, ended: bool) -> int:
+    def _evaluated(self, closed: int, before: int, new: Entries, running: Entries | None, ended: bool) -> int:
         """How far windows must be computed: to the last complete one, but no further than there are entries."""
         paned = self._plan.paned
         last = [int(new.panes.max())] if len(new) else []
         last += [] if self._panes.last_pane is None else [self._panes.last_pane]
-        last += [int(running.last_panes.max())] if running is not None and len(running) else []
+        last += [int(running.panes.max())] if running is not None and len(running) else []
         if not last or closed <= before:
             return before
         first_wid, last_wid = paned.over.wids(max(last))
@@ -278,32 +262,31 @@ class WindowShard:
         return max(before, min(closed, int(last_wid)))
 
     def _kept(self, first: int, last: int) -> Entries:
-        parts = self._panes.tables(first, last)
-        empty = self._operator.none(self._plan.key_schema)
-        return Entries.concat([*parts, Entries(empty.keys, empty.last_panes, empty.state)])
+        return Entries.concat([*self._panes.tables(first, last), self._nothing])
 
     def _needs_running(self, new: Entries, before: int, closed: int) -> bool:
         if not self._operator.keeps_window or before == LOWEST:
             return self._operator.keeps_window
         paned = self._plan.paned
         late = len(new) > 0 and bool((new.panes <= int(paned.first_and_last(before)[1])).any())
-        return closed > before or late or (paned.endless and self._plan.emit.endswith("early"))
+        return closed > before or late or (paned.endless and self._plan.early)
 
     def _keep_table(self, kind: str, table: pa.Table | None) -> None:
-        self._head[kind] = 0 if table is None else table.num_rows
-        if table is None:
-            self._store.remove(kind, 0)
-        else:
+        """Put a table in the place of the last one of its kind. Its rows are counted in the head, so that nobody asks for one that is not there."""
+        rows = 0 if table is None else table.num_rows
+        if table is not None and rows:
             self._store.put(kind, 0, to_frame(table))
+        elif self._head.get(kind):
+            self._store.remove(kind, 0)
+        self._head[kind] = rows
 
-    def _running(self) -> Running:
-        plan = self._plan
-        frame = self._store.get("running", 0)
-        if frame is None:
-            return self._operator.none(plan.key_schema)
-        table = from_frame(frame)
-        state = table.drop_columns([*plan.key, _LAST])
-        return Running(table.select(list(plan.key)), table.column(_LAST).to_numpy(), state)
+    def _table(self, kind: str) -> pa.Table | None:
+        frame = self._store.get(kind, 0) if self._head.get(kind) else None
+        return None if frame is None else from_frame(frame)
+
+    def _running(self) -> Entries:
+        table = self._table("running")
+        return self._nothing if table is None else Entries.of(table, self._plan.key)
 
     def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
         """All results with an earlier `window_end` have been given, corrections included: the promise on the windows' own time."""
@@ -317,9 +300,6 @@ class WindowShard:
         self._head["told_us"] = at
         end = pa.array([None if at == ENDED else at], pa.int64()).cast(TIMESTAMP)
         return punctuation_rows(schema, [f"window/{self._number}"], now_us, window_end=end)
-
-    def _save(self, new: Entries, rows: pa.Table | None, wanted: npt.NDArray[np.bool_] | None, needed: int) -> None:
-        self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
 
     def _save_head(self, closed: int, final: int, now_us: int) -> None:
         members = {

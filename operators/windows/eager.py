@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..aggregates.algebra import Aggregates
 from .entries import Entries, Keys
 from .evaluate import Results, combine_each
-from .exact import LOWEST, Int64s
+from .exact import HIGHEST, LOWEST, Int64s
 from .operator import Kept, Progress
 from .panes import Paned
 from .recent import latest_per_key, latest_started
@@ -127,7 +127,7 @@ class EagerOperator:
         first[waiting], last[waiting], next_first[waiting], live[waiting] = low, high, next_low, True
         in_it = (new.panes >= first[come]) & (new.panes <= last[come])
         wanted = live[come] & (in_it | (new.panes >= next_first[come]))
-        keep_from = int(low.min()) if len(waiting) else int(np.iinfo(np.int64).max)
+        keep_from = int(low.min()) if len(waiting) else HIGHEST
         return EagerStep(closed, commitments, wanted, keep_from)
 
     def _evaluated(self, keys: Keys, code: Int64s, wid: Int64s, new: Entries, kept: Kept) -> Results:

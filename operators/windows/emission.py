@@ -37,7 +37,7 @@ def every_window(
     ----------
     paned : Paned
     codes, panes : int64 arrays of length entries
-        Keys and panes, in the order of keys, then panes.
+        Keys and panes, in any order.
     after, through : int, or int64 arrays of length entries
         Only windows ``after < w <= through``.
 
@@ -46,6 +46,9 @@ def every_window(
     code, wid : int64 arrays of length windows
         Without repeats, in the order of keys, then windows.
     """
+    order = np.lexsort((panes, codes))
+    codes, panes = codes[order], panes[order]
+    after, through = (each if isinstance(each, int) else each[order] for each in (after, through))
     if paned.by_row:
         new = np.ones(len(codes), dtype=np.bool_)
         new[1:] = (codes[1:] != codes[:-1]) | (panes[1:] != panes[:-1])

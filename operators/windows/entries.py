@@ -40,6 +40,11 @@ class Entries:
     def __len__(self) -> int:
         return len(self.panes)
 
+    @classmethod
+    def none(cls, aggregates: Aggregates, key: pa.Schema) -> Entries:
+        """Nothing of these keys."""
+        return cls(key.empty_table(), np.empty(0, dtype=np.int64), aggregates.state_schema.empty_table())
+
     def take(self, which: npt.NDArray[np.bool_] | Int64s) -> Entries:
         """Some of them, by mask or by position."""
         at = pa.array(np.flatnonzero(which) if which.dtype == np.bool_ else which)

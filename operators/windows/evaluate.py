@@ -21,7 +21,7 @@ from .exact import LOWEST, Int64s
 from .panes import Paned
 from .recent import latest_per_key
 
-__all__ = ["Results", "Running", "advance", "combine_each", "window_ranges"]
+__all__ = ["Results", "added", "advance", "combine_each", "window_ranges"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -51,33 +51,13 @@ class Results:
         return Results(self.keys.filter(at), self.wids[which], self.state.filter(at))
 
 
-@dataclasses.dataclass(frozen=True)
-class Running:
-    """The window that was computed last, for every key that has an entry in it.
-
-    Attributes
-    ----------
-    keys : pyarrow.Table
-        Each key once.
-    last_panes : int64 array of length keys
-        The pane of the key's newest entry.
-    state : pyarrow.Table
-    """
-
-    keys: pa.Table
-    last_panes: Int64s
-    state: pa.Table
-
-    def __len__(self) -> int:
-        return len(self.last_panes)
-
-    def added(self, aggregates: Aggregates, entries: Entries) -> Running:
-        """The same window with entries that have come late to it."""
-        keys = Keys([self.keys, entries.keys])
-        codes = np.concatenate(keys.codes)
-        state = aggregates.combine(pa.concat_tables([self.state, entries.state]), codes, keys.size)
-        last = latest_per_key(np.concatenate([self.last_panes, entries.panes]), codes, keys.size)
-        return Running(keys.take(np.arange(keys.size)), last, state)
+def added(aggregates: Aggregates, running: Entries, late: Entries) -> Entries:
+    """A window that is kept (an entry for each key, in the pane of its newest), with entries that have come late to it."""
+    keys = Keys([running.keys, late.keys])
+    codes = np.concatenate(keys.codes)
+    state = aggregates.combine(pa.concat_tables([running.state, late.state]), codes, keys.size)
+    newest = latest_per_key(np.concatenate([running.panes, late.panes]), codes, keys.size)
+    return Entries(keys.take(np.arange(keys.size)), newest, state)
 
 
 def combine_each(
@@ -164,12 +144,12 @@ def _disjoint(
 def advance(
     paned: Paned,
     aggregates: Aggregates,
-    before: Running,
+    before: Entries,
     enter: Entries,
     leave: Entries,
     span: tuple[int, int],
-    wanted: str,
-) -> tuple[Results, Running]:
+    every: bool,
+) -> tuple[Results, Entries]:
     """From one window to a later one, and the results between.
 
     Parameters
@@ -178,32 +158,31 @@ def advance(
         Sliding windows longer than their SLIDE, or landmark windows.
     aggregates : Aggregates
         Differential ones, unless windows are landmark windows.
-    before : Running
-        Of the window ``span[0]``; empty if there was none.
+    before : Entries
+        The window ``span[0]``: an entry for each key, in the pane of its newest; none if there was no window.
     enter : Entries
         Those after the last pane of ``span[0]``, up to the last pane of ``span[1]``.
     leave : Entries
         Those before the first pane of ``span[1]``: in the window ``span[0]``, or among `enter`.
     span : (int, int)
         The window computed before, LOWEST for none, and the one to come to.
-    wanted : {"all", "recent"}
-        Every window after ``span[0]``, or of each key the most recent one only.
+    every : bool
+        Whether every window after ``span[0]`` is wanted, or of each key the most recent one only.
 
     Returns
     -------
     Results
-    Running
-        Of the window ``span[1]``.
+    Entries
+        The window ``span[1]``, as `before`.
     """
     after, through = span
     keys = Keys([before.keys, enter.keys, leave.keys])
     mine, entering, leaving = keys.codes
     everything = np.concatenate([mine, entering])
-    panes = np.concatenate([before.last_panes, enter.panes])
+    panes = np.concatenate([before.panes, enter.panes])
     last_pane = latest_per_key(panes, everything, keys.size)
-    if wanted == "all":
-        order = np.lexsort((panes, everything))
-        code, wid = every_window(paned, everything[order], panes[order], after, through)
+    if every:
+        code, wid = every_window(paned, everything, panes, after, through)
         state = _between(paned, aggregates, (before, mine), (enter, entering), (leave, leaving), (code, wid))
     else:
         code = np.flatnonzero(last_pane > LOWEST)  # a key that only leaves has nothing to say
@@ -217,14 +196,14 @@ def advance(
             state = aggregates.retract(state, aggregates.combine(leave.take(gone).state, leaving[gone], keys.size))
         state = state.take(pa.array(code))
     here = np.flatnonzero(wid == through)
-    now = Running(keys.take(code[here]), last_pane[code[here]], state.take(pa.array(here)))
+    now = Entries(keys.take(code[here]), last_pane[code[here]], state.take(pa.array(here)))
     return Results(keys.take(code), wid, state), now
 
 
 def _between(
     paned: Paned,
     aggregates: Aggregates,
-    before: tuple[Running, Int64s],
+    before: tuple[Entries, Int64s],
     enter: tuple[Entries, Int64s],
     leave: tuple[Entries, Int64s],
     queries: tuple[Int64s, Int64s],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..aggregates.algebra import Aggregates
 from .emission import every_window, most_recent
@@ -54,10 +55,10 @@ class KeyBounds:
         closed = self._table.column(_CLOSED).to_numpy()
         return int(closed.max()) if len(closed) else LOWEST
 
-    def hear(self, keys: pa.Table, feeds: Sequence[str], bounds: Int64s) -> None:
+    def hear(self, keys: pa.Table, feeds: pa.ChunkedArray, bounds: Int64s) -> None:
         """Punctuation has come: of each key and feed, all rows with an earlier time have arrived."""
         closed = np.full(len(bounds), LOWEST, dtype=np.int64)
-        more = keys.append_column(_FEED, pa.array(feeds, pa.string())).append_column(_BOUND, pa.array(bounds))
+        more = keys.append_column(_FEED, feeds).append_column(_BOUND, pa.array(bounds))
         both = pa.concat_tables([self._table, more.append_column(_CLOSED, pa.array(closed)).cast(self._table.schema)])
         codes, first, size = grouped(both.select([*self._names, _FEED]).columns)
         bound = latest_per_key(both.column(_BOUND).to_numpy(), codes, size)
@@ -115,11 +116,11 @@ class KeyBounds:
         keys = Keys([self._table.select(self._names)])
         of_row = keys.codes[0]
         bound = np.full(keys.size, HIGHEST, dtype=np.int64)
-        names = self._table.column(_FEED).to_pylist()
+        told_by = self._table.column(_FEED)
         mine = self._table.column(_BOUND).to_numpy()
         further = np.zeros(len(mine), dtype=np.bool_)
         for feed, whole in feeds.items():
-            here = np.array([name == feed for name in names])
+            here = pc.equal(told_by, feed).to_numpy()
             further |= here & (mine > whole)
             own = np.full(keys.size, whole, dtype=np.int64)
             np.maximum.at(own, of_row[here], mine[here])
@@ -153,11 +154,7 @@ class KeyBounds:
         after[mine], through[mine] = before[asked], closed[asked]
         entries, codes = entries.take(through[codes] > LOWEST), codes[through[codes] > LOWEST]
         if every:
-            order = np.lexsort((entries.panes, codes))
-            sorted_codes = codes[order]
-            code, wid = every_window(
-                paned, sorted_codes, entries.panes[order], after[sorted_codes], through[sorted_codes]
-            )
+            code, wid = every_window(paned, codes, entries.panes, after[codes], through[codes])
         else:
             inside = (entries.panes if paned.by_row else paned.over.wids(entries.panes)[0]) <= through[codes]
             last = latest_per_key(entries.panes[inside], codes[inside], every_key.size)

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..aggregates.algebra import Aggregates
-from .emission import Emit, every_window, most_recent, partial_windows
+from .emission import every_window, most_recent, partial_windows
 from .entries import Entries, Keys
-from .evaluate import Results, Running, advance, combine_each
+from .evaluate import Results, added, advance, combine_each
 from .exact import HIGHEST, LOWEST, Int64s
 from .panes import Paned
 from .recent import latest_per_key
@@ -51,13 +51,13 @@ class Step:
         Of windows that are complete, corrections of earlier results included.
     partial : Results or None
         Of windows that are not, if asked for.
-    running : Running or None
-        To be handed to the next step; None where windows are computed from all of their panes.
+    running : Entries or None
+        The last window, an entry for each key in the pane of its newest. To be handed to the next step; None where windows are computed from all of their panes.
     """
 
     closed: Results
     partial: Results | None
-    running: Running | None
+    running: Entries | None
 
 
 class WindowOperator:
@@ -67,22 +67,21 @@ class WindowOperator:
     ----------
     paned : Paned
     aggregates : Aggregates
-    emit : Emit
-        Not ``eager``, which chooses windows before they close: see :mod:`.eager`.
+    every : bool
+        Whether each window gives a result, or of each key the most recent one only. What chooses windows before they close is in
+        :mod:`.eager`.
+    early : bool
+        Whether open windows give partial results.
     """
 
-    def __init__(self, paned: Paned, aggregates: Aggregates, emit: Emit) -> None:
+    def __init__(self, paned: Paned, aggregates: Aggregates, *, every: bool, early: bool) -> None:
         self._paned = paned
         self._aggregates = aggregates
-        self._every = emit.startswith("all")
-        self._early = emit.endswith("early")
+        self._every = every
+        self._early = early
         # A window that is kept is worth its keeping where panes are in many windows, and can be taken off it again.
         sliding = not paned.disjoint and not paned.by_row
         self.keeps_window = paned.endless or (sliding and aggregates.differential)
-
-    def none(self, key: pa.Schema) -> Running:
-        """What is kept before the first window."""
-        return Running(key.empty_table(), np.empty(0, dtype=np.int64), self._aggregates.state_schema.empty_table())
 
     def keep_from(self, now: int, final: int) -> int:
         """The least pane of which entries are needed after a step; LOWEST for all.
@@ -98,7 +97,7 @@ class WindowOperator:
         needed = min(now, final + 1) if self.keeps_window else final + 1
         return LOWEST if min(now, final) == LOWEST else int(self._paned.first_and_last(needed)[0])
 
-    def step(self, progress: Progress, new: Entries, kept: Kept, running: Running | None) -> Step:
+    def step(self, progress: Progress, new: Entries, kept: Kept, running: Entries | None) -> Step:
         """Take entries, close windows.
 
         Parameters
@@ -108,7 +107,7 @@ class WindowOperator:
             That came since the step before, none of which is in final windows only.
         kept : Kept
             Entries of earlier steps.
-        running : Running or None
+        running : Entries or None
             Of the step before, if :attr:`keeps_window`.
         """
         before, now = progress.before, progress.now
@@ -118,7 +117,7 @@ class WindowOperator:
             if late.any():
                 found += self._corrections(progress, new.take(late), new, kept)
                 if running is not None:
-                    running = running.added(self._aggregates, self._inside(new.take(late), before))
+                    running = added(self._aggregates, running, self._inside(new.take(late), before))
         if now > before:
             if running is not None:
                 results, running = self._advanced(before, now, new, kept, running)
@@ -133,7 +132,7 @@ class WindowOperator:
         first, last = self._paned.first_and_last(wid)
         return entries.between(int(first), int(last))
 
-    def _advanced(self, before: int, now: int, new: Entries, kept: Kept, running: Running) -> tuple[Results, Running]:
+    def _advanced(self, before: int, now: int, new: Entries, kept: Kept, running: Entries) -> tuple[Results, Entries]:
         paned = self._paned
         first_now, last_now = (int(end) for end in paned.first_and_last(now))
         started = before > LOWEST
@@ -146,8 +145,7 @@ class WindowOperator:
             # Those of this step that came late to the window before are in it by now, and among `new`.
             least = first_before if started else LOWEST
             leave = Entries.concat([new.between(least, first_now - 1), kept(least, first_now - 1)])
-        wanted = "all" if self._every else "recent"
-        return advance(paned, self._aggregates, running, enter, leave, (before, now), wanted)
+        return advance(paned, self._aggregates, running, enter, leave, (before, now), self._every)
 
     def _combined(self, before: int, now: int, new: Entries, kept: Kept) -> Results:
         paned = self._paned
@@ -157,8 +155,7 @@ class WindowOperator:
         keys = Keys([entries.keys])
         codes = keys.codes[0]
         if self._every:
-            order = np.lexsort((entries.panes, codes))
-            code, wid = every_window(paned, codes[order], entries.panes[order], before, now)
+            code, wid = every_window(paned, codes, entries.panes, before, now)
         else:
             code = np.arange(keys.size)
             wid = most_recent(paned, latest_per_key(entries.panes, codes, keys.size), now)
@@ -176,8 +173,7 @@ class WindowOperator:
         entries = Entries.concat([new.between(first, last), kept(first, last)])
         keys = Keys([late.keys, entries.keys])
         codes, all_codes = keys.codes
-        order = np.lexsort((late.panes, codes))
-        code, wid = every_window(paned, codes[order], late.panes[order], final, before)
+        code, wid = every_window(paned, codes, late.panes, final, before)
         if not self._every:
             # Readers have the most recent one of each key: no other needs to be corrected.
             last_pane = latest_per_key(entries.panes, all_codes, keys.size)
@@ -186,7 +182,7 @@ class WindowOperator:
         state = combine_each(paned, self._aggregates, entries, all_codes, (code, wid))
         return [Results(keys.take(code), wid, state)]
 
-    def _partial(self, now: int, new: Entries, kept: Kept, running: Running | None) -> Results | None:
+    def _partial(self, now: int, new: Entries, kept: Kept, running: Entries | None) -> Results | None:
         """Of each key that has something new: the window that is open and knows most."""
         paned = self._paned
         after = int(paned.first_and_last(now)[1]) + 1 if now > LOWEST else LOWEST
@@ -195,18 +191,12 @@ class WindowOperator:
             return None
         keys = Keys([open_.keys])
         last = latest_per_key(open_.panes, keys.codes[0], keys.size)
-        first = LOWEST if paned.endless else int(paned.first_and_last(partial_windows(paned, last).min())[0])
-        if running is not None and paned.endless:
-            first = after
-        entries = Entries.concat([new.between(first, HIGHEST), kept(first, HIGHEST)])
-        parts = [keys.take(np.arange(keys.size)), entries.keys]
-        if running is not None and paned.endless:
-            parts.append(running.keys)
-        every = Keys(parts)
-        asked, codes = every.codes[:2]
-        if running is not None and paned.endless:
-            codes = np.concatenate([codes, every.codes[2]])
-            entries = Entries.concat([entries, Entries(running.keys, running.last_panes, running.state)])
+        # Of landmark windows what has closed is in the one that is kept, and nowhere else.
+        closed = [running] if running is not None and paned.endless else []
+        first = after if closed else int(paned.first_and_last(partial_windows(paned, last).min())[0])
+        entries = Entries.concat([new.between(first, HIGHEST), kept(first, HIGHEST), *closed])
+        every = Keys([keys.take(np.arange(keys.size)), entries.keys])
+        asked, codes = every.codes
         # A key may have newer entries from an earlier step.
         newest = latest_per_key(entries.panes, codes, every.size)[asked]
         wid = partial_windows(paned, newest)

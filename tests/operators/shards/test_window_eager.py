@@ -9,7 +9,7 @@ from upstream.operators.shards.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows, Windows
 
 from .test_window_shard import any_batches, any_windows, everything, plan_of
-from .windows_of import Batch, Run, in_windows
+from .windows_of import Batch, Run, in_windows, latest_of
 
 FAR = 1000
 
@@ -33,10 +33,7 @@ def test_what_is_given_is_whole_and_increases_up_to_the_last_started(
         assert (each["n"], each["total"]) == (len(values), sum(values))
         assert each["window_id"] > seen.get(each["key"], -(10**9))
         seen[each["key"]] = each["window_id"]
-    latest: dict[int, int] = {}
-    for key, wid in expected:
-        latest[key] = max(wid, latest.get(key, wid))
-    assert seen == latest
+    assert seen == latest_of(expected)
 
 
 def test_a_committed_key_takes_no_other_window_until_its_own_closes() -> None:

@@ -19,7 +19,7 @@ from upstream.operators.shards.window_plan import WindowPlan
 from upstream.operators.windows import adaptive
 from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
 
-from .windows_of import SCHEMA, Batch, Row, Run, in_windows, punctuation_table, rows_table
+from .windows_of import SCHEMA, Batch, Row, Run, in_windows, latest_of, punctuation_table, rows_table
 
 END = 60
 
@@ -164,10 +164,7 @@ def test_lazy_gives_the_most_recent_window_of_each_key(
         assert (each["n"], each["total"]) == (len(values), sum(values))
         assert each["window_id"] > seen.get(each["key"], -(10**9))
         seen[each["key"]] = each["window_id"]
-    latest: dict[int, int] = {}
-    for key, wid in expected:
-        latest[key] = max(wid, latest.get(key, wid))
-    assert seen == latest
+    assert seen == latest_of(expected)
 
 
 @settings(max_examples=100, deadline=None)
@@ -189,8 +186,7 @@ def test_allowed_lateness_corrects_what_was_given(
     expected = in_windows(windows, everything(batches) + late, END)
     got = {(each["key"], each["window_id"]): (each["n"], each["total"]) for each in run.results}
     if emit == "lazy":
-        latest = {key: max(wid for other, wid in expected if other == key) for key, _ in expected}
-        expected = {(key, wid): expected[key, wid] for key, wid in latest.items()}
+        expected = {pair: expected[pair] for pair in latest_of(expected).items()}
         got = {pair: got.get(pair, (0, 0)) for pair in expected}
     assert got == {pair: (len(values), sum(values)) for pair, values in expected.items()}
     assert not run.late

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,14 @@ class Run:
                 tables.append(punctuation_table(bound, self._batch + 1))
             self.tables(*tables, tasks=tasks)
         return self
+
+
+def latest_of(windows: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """The greatest window-id of each key."""
+    found: dict[int, int] = {}
+    for key, wid in windows:
+        found[key] = max(wid, found.get(key, wid))
+    return found
 
 
 def in_windows(windows: Windows, rows: Sequence[Row], bound: int) -> dict[tuple[int, int], list[int]]:
