@@ -12,8 +12,11 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pyarrow import fs
+
 from ..conf.locations import absolute_location
 from .ages import Ages
+from .whole import write_whole
 
 __all__ = [
     "Served",
@@ -144,20 +147,12 @@ def _fields() -> tuple[dataclasses.Field[Any], ...]:
 def write_value(folder: str, name: str, value: dict[str, Any]) -> None:
     """Put a JSON value in the place of the last one of that name, whole or not at all."""
     text = json.dumps(value).encode()
-    if "://" in folder:
-        from pyarrow import fs
 
-        system, root = fs.FileSystem.from_uri(folder)
-        system.create_dir(root, recursive=True)
-        # An object store replaces a whole object or nothing.
-        with system.open_output_stream(f"{root}/{name}") as stream:
+    def write(path: str, system: fs.FileSystem) -> None:
+        with system.open_output_stream(path) as stream:
             stream.write(text)
-        return
-    os.makedirs(folder, exist_ok=True)
-    staged = os.path.join(folder, f".{name}.{os.getpid()}")
-    with open(staged, "wb") as file:
-        file.write(text)
-    os.replace(staged, os.path.join(folder, name))
+
+    write_whole(folder, name, write)
 
 
 def read_values(folder: str, prefix: str) -> list[dict[str, Any]]:

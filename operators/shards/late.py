@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
+
+from ...frames.whole import write_whole
 
 __all__ = ["write_late"]
 
@@ -25,12 +24,4 @@ def write_late(location: str, batch_id: int, shard: int, rows: pa.Table) -> None
     rows : pyarrow.Table
     """
     name = f"late-{batch_id:09d}-{shard:05d}.parquet"
-    if "://" in location:
-        system, root = fs.FileSystem.from_uri(location)
-        system.create_dir(root, recursive=True)
-        pq.write_table(rows, f"{root}/{name}", filesystem=system)  # an object store replaces a whole object or nothing
-        return
-    os.makedirs(location, exist_ok=True)
-    staged = os.path.join(location, f".{name}.{os.getpid()}")
-    pq.write_table(rows, staged)
-    os.replace(staged, os.path.join(location, name))
+    write_whole(location, name, lambda path, system: pq.write_table(rows, path, filesystem=system))

@@ -1,0 +1,44 @@
+"""Files that are whole or not there."""
+
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from upstream.frames.whole import write_whole
+
+
+def write(text: bytes):
+    def to(path: str, system: fs.FileSystem) -> None:
+        with system.open_output_stream(path) as stream:
+            stream.write(text)
+
+    return to
+
+
+@pytest.mark.parametrize("as_uri", [False, True])
+def test_the_last_one_is_there(tmp_path: Path, as_uri: bool) -> None:
+    folder = tmp_path / "new" / "folder"
+    for text in (b"one", b"another"):
+        write_whole(folder.as_uri() if as_uri else str(folder), "a.json", write(text))
+    assert (folder / "a.json").read_bytes() == b"another"
+
+
+def test_a_writer_that_fails_leaves_the_last_one(tmp_path: Path) -> None:
+    write_whole(str(tmp_path), "a.json", write(b"one"))
+
+    def half(path: str, system: fs.FileSystem) -> None:
+        write(b"o")(path, system)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(str(tmp_path), "a.json", half)
+    assert (tmp_path / "a.json").read_bytes() == b"one"
+
+
+def test_what_killed_writers_left_is_taken_away_with_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".staged").mkdir()
+    (tmp_path / ".staged" / "a.json.77").write_bytes(b"hal")
+    (tmp_path / ".staged" / "b.json.78").write_bytes(b"somebody is writing it")
+    write_whole(str(tmp_path), "a.json", write(b"whole"))
+    assert [file.name for file in (tmp_path / ".staged").iterdir()] == ["b.json.78"]
