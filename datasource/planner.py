@@ -249,8 +249,11 @@ class Planner:
         wanted = min(self._options.tasks(), len(ranges))
         if self._options.min_partitions is None:
             wanted = min(wanted, int(ends[-1]) // _SMALLEST_TASK_SPAN + 1)
-        marks = np.searchsorted(ends, np.arange(1, wanted) * (ends[-1] / wanted), side="left") + 1
-        cuts = sorted({0, len(ranges), *(int(mark) for mark in marks)})
+        # Between two ranges, at the border that is nearest to an equal share: of two files of about one length each task gets one.
+        borders = np.concatenate([[0], ends])
+        shares = np.arange(1, wanted) * (ends[-1] / wanted)
+        nearest = np.abs(borders[:, None] - shares).argmin(axis=0)
+        cuts = sorted({0, len(ranges), *nearest.tolist()})
         return list(itertools.pairwise(cuts))
 
 

@@ -7,6 +7,7 @@ sink the whole query delivers exactly once.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..conf.clock import now_us
+from ..frames.source_steps import steps_told
 from .connectors.contract import Limit
 from .connectors.registry import CONNECTORS, parse_source_options
 from .planner import Offset, Planner, Task
@@ -39,6 +41,9 @@ def source_schema(given: Mapping[str, str]) -> StructType | str:
     """The source's schema from its options: what the user gave, what the checkpoint recorded, or what the data shows."""
     from ..frames.system import with_system_ddl
 
+    steps, given = steps_told(given)
+    if steps is not None:
+        return _struct(steps.schema)
     common, own = parse_source_options(given)
     if common.schema is not None:
         return with_system_ddl(common.schema)
@@ -49,6 +54,12 @@ def source_schema(given: Mapping[str, str]) -> StructType | str:
     schema = leaving_schema(connector.schema(), common)
     keep_schema(common.checkpoint_location, schema)
     return schema
+
+
+def _struct(json_text: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(json_text))
 
 
 class _TaskPartition(InputPartition):
@@ -80,7 +91,8 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._reading = _reading(given, schema)
+        self._steps, given = steps_told(given)
+        self._reading = _reading(given, schema if self._steps is None else _struct(self._steps.rows))
         self._planner: Planner | None = None
         self._last: Offset = Planner.initial()
 
@@ -121,8 +133,9 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [_TaskPartition(task) for task in self._plan().tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task as Arrow batches."""
-        return self._reading.read(cast("_TaskPartition", partition).task)
+        """The rows of one task as Arrow batches, or what the steps that were moved here make of them."""
+        rows = self._reading.read(cast("_TaskPartition", partition).task)
+        return rows if self._steps is None else self._steps.step()(rows)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what a committed batch no longer needs."""
@@ -139,7 +152,7 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reading.connector.limit(self._reading.options.limit())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_reading": self._reading, "_planner": None, "_last": {}}
+        return {"_reading": self._reading, "_steps": self._steps, "_planner": None, "_last": {}}
 
 
 class UpstreamBatchReader(DataSourceReader):

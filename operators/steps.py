@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import SchemaError
 from ..conf.options import quoted
+from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
+from .at_source import at_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["ArrowStep", "chained", "map_in_arrow", "mapped"]
-
-ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+__all__ = ["chained", "map_in_arrow", "mapped"]
 
 
 def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
@@ -33,10 +33,16 @@ def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
 
 
 def map_in_arrow(df: DataFrame, step: ArrowStep, schema: StructType | str) -> DataFrame:
-    """``df.mapInArrow(step, schema)``, whatever its columns are called.
+    """``df.mapInArrow(step, schema)``, whatever its columns are called, and where the rows are read if that can be.
 
     Spark looks each name up as if it were an expression, so that it does not find ``id.orig_h``. Such columns go as fields of one struct.
     """
+    from pyspark.sql.types import StructType
+
+    given = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+    moved = at_source(df, step, given)
+    if moved is not None:
+        return moved
     if not any("." in name or "`" in name for name in df.columns):
         return df.mapInArrow(step, schema)
     from pyspark.sql import functions as F

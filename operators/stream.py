@@ -13,11 +13,12 @@ from ..conf.session import make_known
 from ..conf.units import parse_duration_us
 from ..frames.buckets import integers_with_hash
 from ..frames.reports import reports_folder
+from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM
 from .budget import check_budget
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
 from .shards.window_plan import check_method
-from .steps import ArrowStep, chained, map_in_arrow, mapped
+from .steps import chained, map_in_arrow, mapped
 from .windowed import Incomplete, WindowedStream, check_complete, lateness_us
 from .windows.emission import Emit, check_emit
 from .windows.parse import landmark_by_rows, landmark_by_time, slide_by_tuple, window_by_rows, window_by_time

@@ -13,8 +13,6 @@ SHARDS = 16
 
 def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
     """The feed at ``work["data"]`` as a stream of windows."""
-    from pyspark.sql import functions as F
-
     from upstream.operators.aggregates.approximate import approx_count_distinct, median
     from upstream.operators.aggregates.functions import count, sum_
     from upstream.operators.stream import UpdateStream
@@ -31,16 +29,16 @@ def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
         "maxFilesPerTrigger": str(work["files_per_batch"]),
     }
     feed = spark.readStream.format("upstream").options(**options).load()
-    feed = feed.select("key", F.timestamp_millis("ms").alias("time"), "value", "_upstream")
     aggregates = (
         {"n": count(), "total": sum_("value")}
         if work["aggregates"] == "sums"
         else {"n": count(), "median": median("value"), "different": approx_count_distinct("value")}
     )
-    windows = UpdateStream(feed, key="key", time="time").window(
+    windows = UpdateStream(feed, key="key", time="ms").window(
         f"{work['range_s']} seconds",
         f"{work['slide_s']} seconds",
         emit="lazy" if work["emit"] == "latest" else "all",
+        time_format="epoch_ms",
         checkpoint_location=checkpoint,
         shards=SHARDS,
     )
