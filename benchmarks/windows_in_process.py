@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from upstream.frames.parting import ROWS_AT_ONCE
 from upstream.frames.system import TIMESTAMP
 from upstream.frames.window_reports import WindowReport
 from upstream.operators import aggregates as agg
 from upstream.operators.aggregates.parts import Aggregate
 from upstream.operators.shards.feeds import punctuation_rows
-from upstream.operators.shards.pack import ROWS_AT_ONCE
 from upstream.operators.shards.store import DictStore
 from upstream.operators.shards.window_pack import frames_of
 from upstream.operators.shards.window_plan import WindowPlan

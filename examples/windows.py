@@ -41,9 +41,10 @@ def main() -> None:
         .window(asked.range, asked.slide, emit="all" if asked.every else "lazy", checkpoint_location=checkpoint)
         .agg(positions=agg.count(), speed=agg.avg("speed"), top=agg.max_("speed"))
     )
-    if asked.every:
-        speeds = upstream.UpdateStream(speeds.df, key=("vehicle_id", "window_id"), time="window_end")
-    query = upstream.write_latest(speeds, asked.to, checkpointLocation=checkpoint).trigger(availableNow=True).start()
+    # A table of every window has one row for each key and window.
+    keyed = {"key": ("vehicle_id", "window_id"), "time": "window_end"} if asked.every else {}
+    writer = upstream.write_latest(speeds, asked.to, checkpointLocation=checkpoint, **keyed)
+    query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
 
     table = spark.read.format("delta").load(asked.to)

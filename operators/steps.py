@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from ..conf.errors import SchemaError
 from ..conf.options import quoted
+from ..frames.at_source import at_source
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
-from .at_source import at_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

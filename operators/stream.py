@@ -11,6 +11,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..conf.options import quoted
 from ..conf.session import make_known
 from ..conf.units import parse_duration_us
+from ..frames.at_source import at_source
 from ..frames.buckets import integers_with_hash
 from ..frames.reports import reports_folder
 from ..frames.source_steps import ArrowStep
@@ -442,6 +443,12 @@ class UpdateStream:
         stream._base, stream._steps, stream._schema = frames, (unpack,), schema
         stream._shards, stream._windows, stream._incomplete = shards, self._windows + 1, incomplete
         return stream
+
+    def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
+        """A step's result where rows are in Arrow before it; None where Spark holds them in its own form. Called by the sink."""
+        if self._steps:
+            return map_in_arrow(self._base, chained((*self._steps, step)), schema)
+        return at_source(self._base, step, schema)
 
     def _fixed(self) -> list[str]:
         time = [self.time] if self.time is not None and self.time not in self.key else []

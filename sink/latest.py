@@ -12,13 +12,20 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.options import quoted
 from ..conf.session import make_known
+from ..frames.at_source import at_source
 from ..frames.system import SYSTEM
+from .framing import ROWS_OPTION, Framing
+from .framing import observed as framed_metrics
 from .summary import CommitSummary, last_summary
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+    from ..frames.source_steps import ArrowStep
+    from .layout import Layout
 
 __all__ = ["METRICS", "BatchMetrics", "batch_metrics", "write_latest"]
 
@@ -40,6 +47,7 @@ class KeyedStream(Protocol):
     def time(self) -> str | None: ...
     @property
     def shards(self) -> int | None: ...
+    def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None: ...
 
 
 def write_latest(
@@ -57,7 +65,8 @@ def write_latest(
     """Write a stream into a Delta table that holds the newest row of each key.
 
     Each task gets whole buckets of keys, so a batch is one shuffle and one commit; what comes from a queue with as many shards as
-    there are buckets lies that way already, and is not shuffled again. Rows, updates, punctuation and the oldest
+    there are buckets lies that way already, and is not shuffled again. Rows that are in Arrow before, in the source or in a step in
+    Python, travel in frames. Rows, updates, punctuation and the oldest
     arrival of each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see :func:`batch_metrics`);
     what was committed, with its staleness, is in the table's log (:func:`~upstream.sink.summary.read_summaries`).
 
@@ -144,10 +153,15 @@ def write_latest(
         given |= _default_checkpoint(df.sparkSession, given["path"])
     make_known(df.sparkSession)
     layout = check_sink(given, df.schema)
-    observed = _observed(df, layout.time)
-    if placed != buckets or partitions is not None:
+    parted = placed != buckets or partitions is not None
+    frames = _in_frames(updates, layout, df.schema, parted=parted)
+    observed = _observed(df, layout.time) if frames is None else frames.observe(METRICS, *framed_metrics(layout.time))
+    if frames is not None:
+        given[ROWS_OPTION] = df.schema.json()
+    if parted:
         tasks = _tasks(df.sparkSession, buckets, partitions)
-        observed = observed.repartitionById(tasks, _bucket(layout.key, buckets))
+        bucket = _bucket(layout.key, buckets) if frames is None else frames["bucket"]
+        observed = observed.repartitionById(tasks, bucket)
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
 
 
@@ -228,6 +242,16 @@ def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str
     except TableNotFoundError:
         return None
     return last_summary(table, str(progress.id), progress.batchId)
+
+
+def _in_frames(updates: DataFrame | KeyedStream, layout: Layout, rows: StructType, *, parted: bool) -> DataFrame | None:
+    """The stream as frames of rows; None where Spark holds the rows in its own form before."""
+    from pyspark.sql import DataFrame
+
+    framing, schema = Framing.of(layout, rows, parted=parted)
+    if isinstance(updates, DataFrame):
+        return at_source(updates, framing, schema)
+    return updates.in_arrow(framing, schema)
 
 
 def _observed(df: DataFrame, time: str | None) -> DataFrame:

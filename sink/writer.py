@@ -18,6 +18,7 @@ from ..frames.system import SYSTEM, SYSTEM_TYPE
 from .bucket import BucketMerger
 from .commit import BatchCommit, read_query_id
 from .files import DataFiles
+from .framing import rows_told, unframed
 from .layout import Layout
 from .metrics import check_metrics, write_metrics
 from .options import SinkTarget, parse_sink_options
@@ -41,7 +42,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     options
         As the user gave them; see :class:`~upstream.sink.options.SinkOptions`.
     schema
-        Of the DataFrame, with or without the system column.
+        Of the DataFrame, with or without the system column; or of frames, if an option tells what is in them.
     overwrite
         True in the complete output mode, which is refused.
 
@@ -58,14 +59,15 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         raise OptionError(
             "the output mode is complete", expected="append", hint='write with .outputMode("append"), or leave it out'
         )
+    framed, options = rows_told(options)
     target = parse_sink_options(options)
-    layout, table = _open(target, schema)
+    layout, table = _open(target, framed or schema)
     columns = layout.arrow_schema()
     files = DataFiles(target, columns)
     snapshot = Snapshot.empty() if table is None else take_snapshot(table, files)
     forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
     merger = BucketMerger(layout, files, tombstone_files(target, layout, columns), forget)
-    return LatestStreamWriter(target, layout, files, merger, snapshot)
+    return LatestStreamWriter(target, layout, files, merger, snapshot, framed=framed is not None)
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
@@ -114,6 +116,8 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         The table as it is when the batch begins; the commit is refused if others have changed the touched buckets since.
     clock_us
         Says when a commit is made.
+    framed
+        Whether what comes are frames of rows.
     """
 
     def __init__(
@@ -124,7 +128,10 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         merger: BucketMerger,
         seen: Snapshot,
         clock_us: Callable[[], int] = now_us,
+        *,
+        framed: bool = False,
     ) -> None:
+        self._framed = framed
         self._target = target
         self._layout = layout
         self._schema = files.schema
@@ -134,7 +141,8 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Merge a task's rows and stage the files (in a task)."""
-        return run_task(iterator, self._layout, self._schema, self._merger, self._seen)
+        rows = unframed(iterator) if self._framed else iterator
+        return run_task(rows, self._layout, self._schema, self._merger, self._seen)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Commit the batch (beside the driver)."""

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from benchmarks.harness import say, told
 from benchmarks.memory import peak_mb
+from upstream.frames.ipc import to_frame
 from upstream.frames.system import SYSTEM, system_array
-from upstream.operators.shards.frames import to_frame
 from upstream.operators.shards.messages import Control, ShardPlan
 from upstream.operators.shards.queue_shard import QueueShard
 

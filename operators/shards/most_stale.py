@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from ...conf import clock
 from ...conf.errors import OptionError
+from ...frames.ipc import from_frame, to_frame
 from ...frames.reports import read_reports, reports_folder
 from ...frames.system import TIMESTAMP
 from ..queue.queue import UpdateQueue
-from .frames import from_frame, to_frame
 from .rows import RowPages
 
 __all__ = ["most_stale", "most_stale_here"]

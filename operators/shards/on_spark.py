@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from .frames import to_frame
+from ...frames.ipc import to_frame
 from .store import Store
 
 __all__ = ["MapStore", "ShardProcessor", "batch_id"]

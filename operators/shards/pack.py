@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -13,31 +12,19 @@ from pyspark import TaskContext
 from ...conf.clock import now_us
 from ...conf.errors import SchemaError
 from ...frames.buckets import bucket_of
+from ...frames.ipc import from_frame, to_frame
 from ...frames.newest import NewestPerKey, key_codes
 from ...frames.order import ordered
+from ...frames.parting import apart, by_bucket, frames_column, some_at_once
 from ...frames.reports import Served, write_served
-from ...frames.system import SYSTEM, punctuation_mask, standing_for, system_field
+from ...frames.system import SYSTEM, standing_for, system_field
 from ..queue.keys import ties_within
 from .arrivals import by_arrival, differing, micros
-from .frames import from_frame, to_frame
 
-__all__ = [
-    "PACKED_DDL",
-    "ROWS_AT_ONCE",
-    "apart",
-    "by_shard",
-    "check_keys",
-    "in_batches",
-    "pack",
-    "packed",
-    "some_at_once",
-    "unpack",
-]
+__all__ = ["PACKED_DDL", "check_keys", "in_batches", "pack", "packed", "unpack"]
 
 PACKED_DDL = "slot INT, frame BINARY, control STRING"
 _SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
-ROWS_AT_ONCE = 500_000
-"""How many rows are packed together."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -96,8 +83,8 @@ def _frames(
     rows, conflicting = _newest(rows, key, newest_by) if coalesce else (rows, rows.slice(0, 0))
     found: list[tuple[int, bytes]] = []
     if rows.num_rows:
-        conflicts = np.bincount(_shards(conflicting, key, shards), minlength=shards)
-        for number, part in by_shard(rows, key, shards):
+        conflicts = np.bincount(bucket_of([conflicting.column(name) for name in key], shards), minlength=shards)
+        for number, part in by_bucket(rows, key, shards):
             frame = to_frame(pa.concat_tables([part, punctuation]), conflicts=int(conflicts[number]))
             found.append((number, frame))
     if punctuation.num_rows:
@@ -108,30 +95,9 @@ def _frames(
     return packed(found, slots)
 
 
-def some_at_once(batches: Batches) -> Iterator[pa.Table]:
-    """A task's rows, so many at once that a frame of them is worth sending; none without rows."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= ROWS_AT_ONCE:
-            yield pa.Table.from_batches(held)
-            held, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(held)
-
-
 def in_batches(table: pa.Table, schema: pa.Schema) -> Batches:
     """A frame's rows as Spark takes them."""
     yield from table.cast(schema).combine_chunks().to_batches(max_chunksize=10_000)
-
-
-def apart(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Rows, and punctuation rows."""
-    mark = punctuation_mask(table)
-    punctuation = table.filter(mark)
-    return (table.filter(pc.invert(mark)) if punctuation.num_rows else table), punctuation
 
 
 def check_keys(rows: pa.Table, key: Sequence[str], operator: str) -> None:
@@ -146,36 +112,11 @@ def check_keys(rows: pa.Table, key: Sequence[str], operator: str) -> None:
             )
 
 
-def by_shard(rows: pa.Table, key: Sequence[str], shards: int) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each shard that has some."""
-    shard = _shards(rows, key, shards)
-    order = np.argsort(shard, kind="stable")
-    rows = rows.take(pa.array(order)).combine_chunks()
-    ends = np.searchsorted(shard[order], np.arange(shards + 1))
-    for number in np.flatnonzero(np.diff(ends)).tolist():
-        yield number, rows.slice(ends[number], ends[number + 1] - ends[number])
-
-
 def packed(found: Sequence[tuple[int, bytes]], slots: Sequence[int]) -> pa.RecordBatch:
     """Frames with their shards, as the operator takes them."""
     numbers = pa.array([slots[number] for number, _ in found], pa.int32())
-    ends = np.cumsum([0, *(len(frame) for _, frame in found)])
-    if ends[-1] > np.iinfo(np.int32).max:
-        raise SchemaError(
-            f"{ends[-1]:,} bytes in the rows that one task packs at once",
-            expected=f"less than 2 GB: rows of some {np.iinfo(np.int32).max // ROWS_AT_ONCE:,} bytes on average",
-            hint="leave out columns that are not needed, or set maxRowsPerTrigger on the source",
-        )
-    # Joined here once; Arrow would copy each frame into a buffer that it enlarges again and again.
-    whole = pa.py_buffer(b"".join(frame for _, frame in found))
-    offsets = pa.py_buffer(ends.astype(np.int32))
-    frames = pa.BinaryArray.from_buffers(pa.binary(), len(found), [None, offsets, whole])
+    frames = frames_column([frame for _, frame in found])
     return pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
-
-
-def _shards(rows: pa.Table, key: Sequence[str], shards: int) -> npt.NDArray[np.int16] | npt.NDArray[np.int32]:
-    shard = bucket_of([rows.column(name) for name in key], shards)
-    return shard.astype(np.int16) if shards < 1 << 15 else shard  # two bytes are sorted without comparing
 
 
 def _newest(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> tuple[pa.Table, pa.Table]:

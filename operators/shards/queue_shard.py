@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ...conf.errors import CheckpointError
 from ...frames.ages import Ages
+from ...frames.ipc import conflicts_in, from_frame
 from ...frames.order import in_order, ordered
 from ...frames.reports import ShardReport
 from ...frames.system import punctuation_mask, standing_for, system_field
@@ -25,7 +26,6 @@ from ..queue.queue import UpdateQueue
 from ..queue.results import Enqueued
 from .arrivals import INTERVAL, WEIGHT, by_arrival, differing, micros
 from .feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from .frames import conflicts_in, from_frame
 from .messages import Control, ShardPlan
 from .most_stale import most_stale_here
 from .rows import RowPages

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...frames.buckets import bucket_of
+from ...frames.ipc import from_frame, to_frame
 from ...frames.window_reports import WindowReport
 from ..windows.emission import every_window
 from ..windows.entries import Entries, Keys, combined, lifted
@@ -21,7 +22,6 @@ from ..windows.evaluate import Results, combine_each
 from ..windows.exact import LOWEST, Int64s
 from ..windows.rows import ranks
 from .arrivals import by_arrival
-from .frames import from_frame, to_frame
 from .pack import apart
 from .store import CountingStore, Store
 from .window_pack import latest_arrival

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .frames import from_frame, to_frame
+from ...frames.ipc import from_frame, to_frame
 from .store import Store
 
 __all__ = ["RowPages"]

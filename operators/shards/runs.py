@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...frames.ipc import from_frame, to_frame
 from ..windows.entries import PANE
-from .frames import from_frame, to_frame
 from .store import Store
 
 __all__ = ["Run", "Runs"]

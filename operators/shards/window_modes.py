@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...frames.ipc import from_frame, to_frame
 from ...frames.system import system_field
 from ..windows.adaptive import GroupModes, Properties, much_larger
 from ..windows.entries import PANE, Entries
 from ..windows.exact import Int64s
-from .frames import from_frame, to_frame
 from .store import Store
 from .window_plan import WindowPlan
 

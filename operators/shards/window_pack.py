@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from ...frames.ipc import to_frame
+from ...frames.parting import apart, by_bucket, some_at_once
 from ...frames.window_reports import WindowReport, read_window_reports
 from .arrivals import micros
-from .frames import to_frame
-from .pack import apart, by_shard, check_keys, packed, some_at_once
+from .pack import check_keys, packed
 from .window_plan import WindowPlan
 
 __all__ = ["final_somewhere", "frames_of", "is_partial", "latest_arrival", "outside_in", "window_pack"]
@@ -88,11 +89,11 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
         rest = rows.filter(pa.array(~whole)) if len(early) else rows
         entries, outside = plan.entries(rest, times[~whole])
         told = {_ARRIVAL: str(int(micros(rest, "arrival").max(initial=0))), _OUTSIDE: str(outside)}
-        for number, part in by_shard(entries.table(), plan.key, shards):
+        for number, part in by_bucket(entries.table(), plan.key, shards):
             found.append((number, to_frame(part.replace_schema_metadata(told))))
             told = {_ARRIVAL: told[_ARRIVAL]}  # counted by one shard only
     # Each shard hears of the progress of every feed, whether it has rows or not.
-    late, none = dict(by_shard(early, plan.key, shards)) if len(early) else {}, early.slice(0, 0)
+    late, none = dict(by_bucket(early, plan.key, shards)) if len(early) else {}, early.slice(0, 0)
     told_to = range(shards) if punctuation.num_rows else late
     found += [(number, to_frame(pa.concat_tables([late.get(number, none), punctuation]))) for number in told_to]
     return packed(found, slots)

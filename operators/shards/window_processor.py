@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import Row
 
+from ...frames.ipc import from_frame
 from ...frames.window_reports import write_window_report
-from .frames import from_frame
 from .late import write_late
 from .on_spark import ShardProcessor, batch_id
 from .pack import in_batches

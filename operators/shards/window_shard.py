@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...frames.ipc import from_frame, to_frame
 from ...frames.system import TIMESTAMP, system_field
 from ...frames.window_reports import WindowReport
 from ..windows.eager import Commitments, EagerOperator
@@ -23,7 +24,6 @@ from ..windows.groupwise import KeyBounds
 from ..windows.operator import Progress, WindowOperator
 from .arrivals import by_arrival
 from .feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from .frames import from_frame, to_frame
 from .pack import apart
 from .store import CountingStore, Store
 from .window_kept import KeptPanes

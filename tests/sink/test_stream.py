@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import decimal
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from upstream.conf.errors import OptionError, TableError
+from upstream.frames.source_steps import ArrowStep
 from upstream.frames.system import SYSTEM, SYSTEM_DDL, TIMESTAMP, system_array
+from upstream.operators.steps import map_in_arrow
 from upstream.sink.latest import BatchMetrics, batch_metrics, write_latest
 from upstream.sink.summary import CommitSummary, read_summaries
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
 
 pytestmark = pytest.mark.spark
 
@@ -79,7 +84,28 @@ def place(tmp_path: Path) -> dict[str, str]:
     return {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / "checkpoint")}
 
 
-def run(df: DataFrame, place: dict[str, str], **more: Any) -> StreamingQuery:
+@dataclasses.dataclass
+class InArrow:
+    """A stream of which Spark does not hold the rows, so that they go to the sink in frames."""
+
+    df: DataFrame
+    key: tuple[str, ...] = ()
+    time: str | None = None
+    shards: int | None = None
+
+    def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame:
+        return map_in_arrow(self.df, step, schema)
+
+
+def as_it_is(df: DataFrame) -> DataFrame:
+    return df
+
+
+either_way = pytest.mark.parametrize("form", [as_it_is, InArrow], ids=["rows", "frames"])
+Form = Callable[["DataFrame"], "DataFrame | InArrow"]
+
+
+def run(df: DataFrame | InArrow, place: dict[str, str], **more: Any) -> StreamingQuery:
     """Write what is there now."""
     options = {"key": "k", "time": "t", "buckets": 4, **more}
     writer = write_latest(df, place["path"], checkpointLocation=place["checkpointLocation"], **options)
@@ -97,11 +123,12 @@ def summaries(path: str) -> list[CommitSummary]:
     return [summary for _, summary in read_summaries(path)]
 
 
-def test_batches_punctuation_and_progress(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+@either_way
+def test_batches_punctuation_and_progress(spark: SparkSession, feed: Feed, place: dict[str, str], form: Form) -> None:
     feed.add([(f"key {i % 50}", i, i) for i in range(200)])
     feed.add([("key 3", 5, -1), ("new", 1, -2)])
     feed.add([(None, 100, None)], punctuation=True)
-    query = run(feed.stream(spark), place)
+    query = run(form(feed.stream(spark)), place)
     expected = {f"key {i % 50}": (float(i), i) for i in range(200)} | {"new": (1.0, -2)}
     assert latest(place["path"]) == expected
     first, second, third = summaries(place["path"])
@@ -143,16 +170,17 @@ def test_a_query_goes_on_where_it_stopped(spark: SparkSession, feed: Feed, place
     assert [summary.batch_id for summary in summaries(place["path"])] == [0, 1]
 
 
-def test_a_batch_that_spark_repeats(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+@either_way
+def test_a_batch_that_spark_repeats(spark: SparkSession, feed: Feed, place: dict[str, str], form: Form) -> None:
     """The commit was made, but the process died before Spark noted it: the batch is run again and changes nothing."""
     feed.add([("a", 1, 1)])
     feed.add([("a", 2, 2), ("b", 1, 1)])
-    run(feed.stream(spark), place)
+    run(form(feed.stream(spark)), place)
     version = DeltaTable(place["path"]).version()
     noted = Path(place["checkpointLocation"], "commits")
     (noted / "1").unlink()
     (noted / ".1.crc").unlink(missing_ok=True)
-    query = run(feed.stream(spark), place)
+    query = run(form(feed.stream(spark)), place)
     assert [progress.batchId for progress in query.recentProgress if progress.numInputRows] == [1]
     assert DeltaTable(place["path"]).version() == version
     live = set(pa.table(DeltaTable(place["path"]).get_add_actions()).column("path").to_pylist())
@@ -182,8 +210,9 @@ def test_errors_reach_the_user(spark: SparkSession, feed: Feed, place: dict[str,
     with pytest.raises(TableError, match="has buckets 4"):
         write_latest(feed.stream(spark), place["path"], key="k", time="t", buckets=5)
     feed.add([(None, 1, 1)])
-    with pytest.raises(StreamingQueryException, match="1 of 1 rows have a null in the key column 'k'"):
-        run(feed.stream(spark), place)
+    for form in (as_it_is, InArrow):
+        with pytest.raises(StreamingQueryException, match="1 of 1 rows have a null in the key column 'k'"):
+            run(form(feed.stream(spark)), place)
     aggregated = feed.stream(spark).groupBy("k").agg(F.max("n").alias("n"))
     options = {"key": "k", "path": place["path"] + "2", "checkpointLocation": place["checkpointLocation"] + "2"}
     complete = aggregated.writeStream.format("upstream").options(**options).outputMode("complete")
@@ -257,13 +286,16 @@ ODD: dict[str, Any] = {
 }
 
 
-def test_types_survive_and_other_engines_agree(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+@either_way
+def test_types_survive_and_other_engines_agree(
+    spark: SparkSession, feed: Feed, place: dict[str, str], form: Form
+) -> None:
     feed.put(pa.Table.from_pylist([FULL, EMPTY, ODD], TYPES))
-    run(feed.stream(spark, TYPES_DDL), place, key="id.orig_h", time="at")
+    run(form(feed.stream(spark, TYPES_DDL)), place, key="id.orig_h", time="at")
     # A second batch moves the untouched rows of its bucket once more.
     newer = {**EMPTY, "at": T0 + dt.timedelta(seconds=1)}
     feed.put(pa.Table.from_pylist([newer], TYPES))
-    run(feed.stream(spark, TYPES_DDL), place, key="id.orig_h", time="at", buckets=4)
+    run(form(feed.stream(spark, TYPES_DDL)), place, key="id.orig_h", time="at", buckets=4)
     path = place["path"]
     expected = {row["id.orig_h"]: row for row in (FULL, newer, ODD)}
     names = TYPES.names

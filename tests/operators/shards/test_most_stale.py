@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import upstream
 from upstream.conf.errors import OptionError
+from upstream.frames.ipc import to_frame
 from upstream.frames.reports import read_reports, reports_folder, write_report
 from upstream.frames.system import SYSTEM, system_array
-from upstream.operators.shards.frames import to_frame
 from upstream.operators.shards.messages import Control, ShardPlan
 from upstream.operators.shards.queue_shard import QueueShard
 from upstream.operators.shards.store import DictStore

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError
+from upstream.frames.ipc import from_frame, to_frame
 from upstream.frames.system import SYSTEM, system_array
 from upstream.operators.queue.cells import Cells
 from upstream.operators.shards.arrivals import INTERVAL, WEIGHT
-from upstream.operators.shards.frames import from_frame, to_frame
 from upstream.operators.shards.messages import Control, ShardPlan
 from upstream.operators.shards.pack import pack
 from upstream.operators.shards.queue_shard import QueueShard

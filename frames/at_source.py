@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..frames.source_steps import STEPS_OPTION, ArrowStep, SourceSteps, steps_told
+from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, steps_told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

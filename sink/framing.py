@@ -1,0 +1,119 @@
+"""Rows on their way to the table as frames: a few large values are shuffled, and Spark turns no row into its own form.
+
+That is worth it only where rows are in Arrow before, in the source or in a step in Python; see docs/decisions/0014.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..frames.ipc import from_frame, to_frame
+from ..frames.parting import apart, by_bucket, frames_column, some_at_once
+from ..frames.system import SYSTEM, system_field
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+    from .layout import Layout
+
+__all__ = ["ROWS_OPTION", "Framing", "observed", "rows_told", "unframed"]
+
+ROWS_OPTION = "upstreamRows"
+"""The schema of the rows in the frames; not for users."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Framing:
+    """How rows become frames, each with figures of its rows.
+
+    Attributes
+    ----------
+    key : tuple of str
+        The update key's columns.
+    time : str or None
+        The event time's column.
+    buckets : int or None
+        Each bucket's rows are a frame; None where each task has whole buckets already.
+    schema : pyarrow.Schema
+        Of the frames.
+    """
+
+    key: tuple[str, ...]
+    time: str | None
+    buckets: int | None
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, layout: Layout, rows: StructType, *, parted: bool) -> tuple[Framing, StructType]:
+        """For rows of a schema; and the frames' schema as Spark has it."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
+
+        schema = StructType().add("bucket", IntegerType()).add("frame", BinaryType())
+        for name in ("rows", "updates", "oldest_arrival_us"):
+            schema = schema.add(name, LongType())
+        if layout.time is not None:
+            for name in ("bound_low", "bound_high"):
+                schema = schema.add(name, rows[layout.time].dataType)
+        buckets = layout.buckets if parted else None
+        return cls(layout.key, layout.time, buckets, to_arrow_schema(schema, timezone="UTC")), schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A task's rows as frames."""
+        for table in some_at_once(batches):
+            parts = [(0, table)] if self.buckets is None else list(by_bucket(table, self.key, self.buckets))
+            figures = {name: [value] + [None] * (len(parts) - 1) for name, value in self._figures(table).items()}
+            columns: list[pa.Array] = [
+                pa.array([bucket for bucket, _ in parts], pa.int32()),
+                frames_column([to_frame(part.combine_chunks()) for _, part in parts]),
+                *[pa.array(figures[field.name], field.type) for field in list(self.schema)[2:]],
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _figures(self, table: pa.Table) -> dict[str, Any]:
+        """What Spark's observed metrics are made of."""
+        if SYSTEM not in table.column_names:
+            figures = {"rows": table.num_rows, "updates": table.num_rows, "oldest_arrival_us": None}
+            return figures | {"bound_low": None, "bound_high": None}
+        rows, punctuation = apart(table)
+        covered = pc.sum(pc.fill_null(system_field(rows, "covered"), 1), min_count=0).as_py()
+        oldest = pc.min(pc.cast(system_field(rows, "first_arrival"), pa.int64())).as_py()
+        figures = {"rows": rows.num_rows, "updates": covered, "oldest_arrival_us": oldest}
+        if self.time is not None:
+            bounds = pc.min_max(punctuation.column(self.time))
+            figures |= {"bound_low": bounds["min"].as_py(), "bound_high": bounds["max"].as_py()}
+        return figures
+
+
+def observed(time: str | None) -> list[Column]:
+    """Spark's metrics of a batch, from the figures beside its frames."""
+    from pyspark.sql import functions as F
+
+    metrics = [F.sum("rows").alias("rows"), F.sum("updates").alias("updates")]
+    metrics.append(F.min("oldest_arrival_us").alias("oldest_arrival_us"))
+    if time is not None:
+        metrics += [F.min("bound_low").alias("bound_low"), F.max("bound_high").alias("bound_high")]
+    return metrics
+
+
+def rows_told(options: Mapping[str, str]) -> tuple[StructType | None, dict[str, str]]:
+    """The schema of the rows, if what comes are frames of them; and the other options."""
+    from pyspark.sql.types import StructType
+
+    others = {name: value for name, value in options.items() if name.lower() != ROWS_OPTION.lower()}
+    found: Sequence[str] = [value for name, value in options.items() if name not in others]
+    return (StructType.fromJson(json.loads(found[0])) if found else None), others
+
+
+def unframed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of a task's frames, many at once."""
+    frames = (from_frame(frame.as_buffer()) for batch in batches for frame in batch.column("frame"))
+    for table in some_at_once(batch for frame in frames for batch in frame.to_batches()):
+        yield from table.combine_chunks().to_batches()

@@ -1,0 +1,94 @@
+"""Rows to frames and back, without Spark."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from upstream.frames.buckets import bucket_of
+from upstream.frames.ipc import from_frame
+from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.sink.framing import ROWS_OPTION, Framing, rows_told, unframed
+from upstream.sink.layout import Layout
+from upstream.sink.options import parse_sink_options
+
+COLUMNS = pa.schema([("k", pa.int64()), ("name", pa.string()), ("t", pa.int64()), (SYSTEM, SYSTEM_TYPE)])
+
+
+def framing(columns: pa.Schema = COLUMNS, *, parted: bool = True) -> Framing:
+    rows = from_arrow_schema(columns)
+    given = {"path": "/t", "checkpointLocation": "/c", "key": "k,name", "time": "t", "buckets": "7"}
+    return Framing.of(Layout.of(parse_sink_options(given).options, rows), rows, parted=parted)[0]
+
+
+def rows(keys: list[int], *, first_arrival: int = 5) -> pa.Table:
+    n = len(keys)
+    arrived = np.arange(n, dtype=np.int64) + 10
+    system = system_array(
+        source="feed",
+        seq=np.arange(n),
+        arrival_us=arrived,
+        first_arrival_us=np.full(n, first_arrival),
+        covered=np.full(n, 3),
+    )
+    columns = [pa.array(keys, pa.int64()), pa.array([str(key % 3) for key in keys]), pa.array(range(n), pa.int64())]
+    return pa.table([*columns, system], schema=COLUMNS)
+
+
+def punctuation(bounds: list[int | None]) -> pa.Table:
+    nothing, at = np.arange(len(bounds)), np.zeros(len(bounds), dtype=np.int64)
+    system = system_array(source="feed", seq=nothing, arrival_us=at, punctuation=True)
+    columns = [pa.nulls(len(bounds), pa.int64()), pa.nulls(len(bounds), pa.string()), pa.array(bounds, pa.int64())]
+    return pa.table([*columns, system], schema=COLUMNS)
+
+
+@settings(deadline=None)
+@given(keys=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60), chunk=st.integers(1, 20), parted=st.booleans())
+def test_every_row_comes_back_once_and_buckets_are_whole(keys: list[int], chunk: int, parted: bool) -> None:
+    table = pa.concat_tables([rows(keys), punctuation([4])])
+    frames = list(framing(parted=parted)(iter(table.to_batches(max_chunksize=chunk))))
+    back = pa.Table.from_batches(list(unframed(iter(frames))), schema=COLUMNS)
+    assert sorted(back.to_pylist(), key=repr) == sorted(table.to_pylist(), key=repr)
+    for batch in frames:
+        for bucket, frame in zip(batch["bucket"].to_pylist(), batch["frame"], strict=True):
+            part = from_frame(frame.as_buffer())
+            if parted:
+                assert set(bucket_of([part["k"], part["name"]], 7).tolist()) == {bucket}
+
+
+def test_figures_are_counted_once() -> None:
+    table = pa.concat_tables([rows([1, 2, 3, 4, 5]), punctuation([30, None, 20])])
+    (batch,) = framing()(iter(table.to_batches()))
+    figures = batch.drop_columns(["bucket", "frame"]).to_pylist()
+    assert batch.num_rows > 2
+    assert figures[0] == {"rows": 5, "updates": 15, "oldest_arrival_us": 5, "bound_low": 20, "bound_high": 30}
+    assert all(set(others.values()) == {None} for others in figures[1:])
+
+
+def test_rows_without_the_system_column() -> None:
+    plain = COLUMNS.remove(COLUMNS.get_field_index(SYSTEM))
+    (batch,) = framing(plain)(iter(rows([1, 2]).drop_columns([SYSTEM]).to_batches()))
+    assert batch.slice(0, 1).to_pylist()[0]["rows"] == 2
+    assert batch.slice(0, 1).to_pylist()[0]["oldest_arrival_us"] is None
+
+
+def test_only_punctuation() -> None:
+    (batch,) = framing()(iter(punctuation([7]).to_batches()))
+    (figures,) = batch.drop_columns(["bucket", "frame"]).to_pylist()
+    assert figures == {"rows": 0, "updates": 0, "oldest_arrival_us": None, "bound_low": 7, "bound_high": 7}
+
+
+def test_nothing() -> None:
+    assert list(framing()(iter(rows([]).to_batches()))) == []
+    assert list(unframed(iter(()))) == []
+
+
+@pytest.mark.parametrize("name", [ROWS_OPTION, ROWS_OPTION.lower()])
+def test_the_option_in_any_case(name: str) -> None:
+    schema = from_arrow_schema(COLUMNS)
+    assert rows_told({name: schema.json(), "key": "k"}) == (schema, {"key": "k"})
+    assert rows_told({"key": "k"}) == (None, {"key": "k"})
