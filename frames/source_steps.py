@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import io
 import json
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
+
+from ..conf.errors import OptionError
 
 __all__ = ["STEPS_OPTION", "ArrowStep", "SourceSteps", "steps_told"]
 
@@ -31,18 +35,26 @@ class SourceSteps:
     program : str
         From batches of the one to batches of the other. It is a text until :meth:`step` is asked for, since the driver's processes
         that plan the batches would import a lot for nothing.
+    archives : sequence of str
+        Names of the job's files that the program may import from. Spark puts them on the path of its own Python functions, not of sources.
     """
 
     rows: str
     schema: str
     program: str
+    archives: Sequence[str] = ()
 
     @classmethod
-    def of(cls, rows: str, schema: str, step: ArrowStep) -> SourceSteps:
-        """With a step as its program."""
-        from pyspark import cloudpickle
+    def of(cls, rows: str, schema: str, step: ArrowStep, archives: Sequence[str] = ()) -> SourceSteps:
+        """With a step as its program.
 
-        return cls(rows, schema, base64.b64encode(cloudpickle.dumps(step)).decode())
+        Raises
+        ------
+        Exception
+            Of any kind: the step cannot be pickled, or holds a broadcast variable or an accumulator, which Spark keeps up for its own
+            Python functions only.
+        """
+        return cls(rows, schema, base64.b64encode(_pickled(step)).decode(), tuple(archives))
 
     def told(self) -> str:
         """The value of the option."""
@@ -50,11 +62,51 @@ class SourceSteps:
 
     def step(self) -> ArrowStep:
         """The program."""
+        if self.archives:
+            from pyspark import SparkFiles
+
+            paths = [SparkFiles.get(name) for name in self.archives]
+            sys.path[1:1] = [path for path in paths if path not in sys.path]
         return pickle.loads(base64.b64decode(self.program))  # noqa: S301 the driver of the same job wrote it
 
 
 def steps_told(given: Mapping[str, str]) -> tuple[SourceSteps | None, dict[str, str]]:
-    """The steps among a source's options, if there are any, and its other options."""
+    """The steps among a source's options, if there are any, and its other options.
+
+    Raises
+    ------
+    OptionError
+        The option is there, and nothing of ours wrote it.
+    """
     others = {name: value for name, value in given.items() if name.lower() != STEPS_OPTION.lower()}
     found = [value for name, value in given.items() if name not in others]
-    return (SourceSteps(**json.loads(found[0])) if found else None), others
+    return (_parsed(found[0]) if found else None), others
+
+
+def _parsed(value: str) -> SourceSteps:
+    try:
+        steps = SourceSteps(**json.loads(value))
+        if all(isinstance(each, str) for each in (steps.rows, steps.schema, steps.program, *steps.archives)):
+            return steps
+    except (ValueError, TypeError):
+        pass
+    raise OptionError(
+        f"{STEPS_OPTION}={value[:40]!r}",
+        expected="nothing: it is how the operators tell the source what to run where the rows are read",
+        hint="leave this option out",
+    )
+
+
+def _pickled(step: ArrowStep) -> bytes:
+    from pyspark import Accumulator
+    from pyspark.cloudpickle import CloudPickler
+    from pyspark.core.broadcast import Broadcast
+
+    class Pickler(CloudPickler):
+        def persistent_id(self, obj: object) -> None:
+            if isinstance(obj, (Accumulator, Broadcast)):
+                raise pickle.PicklingError(f"a source is not given a {type(obj).__name__}")
+
+    written = io.BytesIO()
+    Pickler(written).dump(step)
+    return written.getvalue()

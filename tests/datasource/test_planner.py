@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError
 from upstream.datasource import coalesce
-from upstream.datasource.connectors.contract import Limit
+from upstream.datasource.connectors.contract import Advance, Limit, Position, Range
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import Offset, Planner
 from upstream.datasource.quarantine import count_quarantined
@@ -136,6 +136,36 @@ def check_coalescing(data: dict[str, list[tuple[str, int, int]]], limits: list[i
     assert covered == sum(map(len, data.values()))
     for key, row in best.items():
         assert row["ms"] == max(each[1] for rows in data.values() for each in rows if each[0] == key)
+
+
+def spans_of_tasks(spans: list[int], tasks: int) -> list[list[int]]:
+    """How a batch of ranges of these spans is divided among so many tasks."""
+
+    class Spans(MemoryConnector):
+        def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
+            ranges = [Range("a", {"number": number}, span, now_us) for number, span in enumerate(spans)]
+            return Advance({"a": len(spans)}, ranges, frozenset())
+
+    opts = options(min_partitions=tasks, punctuation=False)
+    planner = Planner(Spans({"a": table_of([])}), opts, shape(opts), clock=lambda: 1)
+    end = planner.plan(Planner.initial(), Limit())
+    divided = [[part for _, part in task.ranges] for task in planner.tasks(Planner.initial(), end)]
+    assert [part.place["number"] for group in divided for part in group] == list(range(len(spans)))
+    return [[part.span for part in group] for group in divided]
+
+
+@pytest.mark.parametrize("spans", [[99, 100], [100, 99], [100, 100]])
+def test_of_two_files_of_about_one_length_each_task_gets_one(spans: list[int]) -> None:
+    assert spans_of_tasks(spans, 2) == [[spans[0]], [spans[1]]]
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=30), st.integers(1, 8))
+def test_no_task_has_more_than_its_share_and_one_range(spans: list[int], tasks: int) -> None:
+    divided = spans_of_tasks(spans, tasks)
+    assert 1 <= len(divided) <= tasks
+    assert all(divided)
+    share = sum(spans) / min(tasks, len(spans))
+    assert max(map(sum, divided)) <= share + max(spans)
 
 
 def test_nothing_new_leaves_the_offset_as_it_is() -> None:
