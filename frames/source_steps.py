@@ -9,6 +9,7 @@ import json
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -85,10 +86,11 @@ def steps_told(given: Mapping[str, str]) -> tuple[SourceSteps | None, dict[str, 
 
 def _parsed(value: str) -> SourceSteps:
     try:
-        steps = SourceSteps(**json.loads(value))
-        if all(isinstance(each, str) for each in (steps.rows, steps.schema, steps.program, *steps.archives)):
+        told: Any = json.loads(value)
+        steps = SourceSteps(**told)
+        if all(isinstance(each, str) for each in (told["rows"], told["schema"], told["program"], *told["archives"])):
             return steps
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError):
         pass
     raise OptionError(
         f"{STEPS_OPTION}={value[:40]!r}",

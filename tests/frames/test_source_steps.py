@@ -59,7 +59,8 @@ def test_the_program_is_not_loaded_until_it_is_asked_for():
 
 
 @pytest.mark.parametrize(
-    "value", ["", "mine", "3", "[1, 2, 3]", "{}", '{"rows": 1, "schema": 2, "program": 3}', '{"rows": "r", "other": "o"}']
+    "value",
+    ["", "mine", "3", "[1, 2, 3]", "{}", '{"rows": 1, "schema": 2, "program": 3}', '{"rows": "r", "other": "o"}'],
 )
 def test_what_nothing_of_ours_wrote_is_refused(value):
     with pytest.raises(OptionError, match=rf"{STEPS_OPTION}=.*Expected: nothing.*leave this option out"):
