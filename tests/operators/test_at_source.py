@@ -16,7 +16,7 @@ import upstream
 from upstream import aggregates
 from upstream.datasource.quarantine import count_quarantined
 from upstream.frames.source_steps import STEPS_OPTION
-from upstream.operators.at_source import _MOST_BYTES
+from upstream.frames.at_source import _MOST_BYTES
 from upstream.operators.steps import map_in_arrow
 
 pytestmark = pytest.mark.spark
