@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 import upstream
 from upstream import aggregates
 from upstream.datasource.quarantine import count_quarantined
-from upstream.frames.source_steps import STEPS_OPTION
 from upstream.frames.at_source import _MOST_BYTES
+from upstream.frames.source_steps import STEPS_OPTION
 from upstream.operators.steps import map_in_arrow
 
 pytestmark = pytest.mark.spark
@@ -361,6 +361,22 @@ def test_a_query_goes_on_where_its_steps_ran_elsewhere(spark, folder, tmp_path, 
     moved_then, found = run(blocked(df) if moved_first else df)
     assert moved_then is not moved_first
     assert found == [("k1", 2000, 100), ("new", 2001, 102)]
+
+
+@pytest.mark.parametrize("first", [feed, lambda *given: blocked(feed(*given))])
+def test_a_stream_may_go_two_ways_with_its_steps_on_either_side(spark, folder, tmp_path, first):
+    def run(df):
+        stream = stream_of(df)
+        ways = [stream.map(doubled, "double BIGINT").df, stream.map(doubled, "double BIGINT").df]
+        return is_moved(ways[0]), collect(ways[0].union(ways[1]), tmp_path / "checkpoint")
+
+    moved_first, found = run(first(spark, folder))
+    assert found == sorted([(key, ms, 2 * value) for key, ms, value in ROWS] * 2)
+    write(folder, [("new", 2001, 51)], "b.csv")
+    df = feed(spark, folder)
+    moved_then, found = run(blocked(df) if moved_first else df)
+    assert moved_then is not moved_first
+    assert found == [("new", 2001, 102)] * 2
 
 
 def test_the_option_is_not_for_users(spark, folder):
