@@ -41,9 +41,9 @@ def main() -> None:
         .window(asked.range, asked.slide, emit="all" if asked.every else "lazy", checkpoint_location=checkpoint)
         .agg(positions=agg.count(), speed=agg.avg("speed"), top=agg.max_("speed"))
     )
-    # A table of every window has one row for each key and window.
-    keyed = {"key": ("vehicle_id", "window_id"), "time": "window_end"} if asked.every else {}
-    writer = upstream.write_latest(speeds, asked.to, checkpointLocation=checkpoint, **keyed)
+    # A table of every window has a row for each key and window.
+    key = ("vehicle_id", "window_id") if asked.every else "vehicle_id"
+    writer = upstream.write_latest(speeds, asked.to, key=key, time="window_end", checkpointLocation=checkpoint)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
 
