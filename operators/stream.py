@@ -206,7 +206,7 @@ class UpdateStream:
             `schema` names the key or the time; or, when the query runs, the function returns other columns or another number of rows.
         """
         from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import StructField, StructType
 
         fixed = self._fixed()
         new = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
@@ -218,7 +218,9 @@ class UpdateStream:
                 hint="leave it out of the schema; it is kept as it is",
             )
         kept = [field for field in self._schema if field.name in fixed and field.name != SYSTEM]
-        whole = StructType([*kept, *new.fields, self._schema[SYSTEM]])
+        # Whatever the schema says of nulls: punctuation has nothing in new columns.
+        computed = [StructField(field.name, field.dataType, nullable=True, metadata=field.metadata) for field in new]
+        whole = StructType([*kept, *computed, self._schema[SYSTEM]])
         arrow = to_arrow_schema(whole, timezone="UTC")
         return self._then(mapped(function, arrow, [field.name for field in new], batch_rows), whole)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..conf.errors import OptionError
 from ..frames.ipc import from_frame, to_frame
 from ..frames.parting import apart, by_bucket, frames_column, some_at_once
 from ..frames.system import SYSTEM, system_field
@@ -104,12 +105,25 @@ def observed(time: str | None) -> list[Column]:
 
 
 def rows_told(options: Mapping[str, str]) -> tuple[StructType | None, dict[str, str]]:
-    """The schema of the rows, if what comes are frames of them; and the other options."""
+    """The schema of the rows, if what comes are frames of them; and the other options.
+
+    Raises
+    ------
+    OptionError
+        The option is there, and nothing of ours wrote it.
+    """
     from pyspark.sql.types import StructType
 
     others = {name: value for name, value in options.items() if name.lower() != ROWS_OPTION.lower()}
     found: Sequence[str] = [value for name, value in options.items() if name not in others]
-    return (StructType.fromJson(json.loads(found[0])) if found else None), others
+    try:
+        return (StructType.fromJson(json.loads(found[0])) if found else None), others
+    except (ValueError, TypeError, KeyError):
+        raise OptionError(
+            f"{ROWS_OPTION}={found[0][:40]!r}",
+            expected="nothing: it is how the sink is told what is in the frames that it gets",
+            hint="leave this option out",
+        ) from None
 
 
 def unframed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

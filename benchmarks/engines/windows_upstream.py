@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.engines.window_state import figures, keep_changes
 from benchmarks.harness import say, told
 
-SHARDS = 8
+SHARDS = 16
 
 
 def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:

@@ -87,7 +87,7 @@ def test_steps_let_punctuation_pass_and_leave_key_and_time_alone(spark, tmp_path
         upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
         .where("value % 2 = 0")
         .queue(checkpoint_location=checkpoint, policy="in-place", budget=None, shards=4)
-        .map(doubled, "double BIGINT", batch_rows=16)
+        .map(doubled, "double BIGINT NOT NULL", batch_rows=16)  # though punctuation has nothing in it
         .select("double")
     )
     assert stream.df.columns == ["key", "ms", "double", "_upstream"]

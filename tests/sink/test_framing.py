@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from upstream.conf.errors import OptionError
 from upstream.frames.buckets import bucket_of
 from upstream.frames.ipc import from_frame
 from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
@@ -85,6 +86,12 @@ def test_only_punctuation() -> None:
 def test_nothing() -> None:
     assert list(framing()(iter(rows([]).to_batches()))) == []
     assert list(unframed(iter(()))) == []
+
+
+@pytest.mark.parametrize("value", ["yes", "3", '{"type": "struct"}', "[]"])
+def test_the_option_is_not_for_users(value: str) -> None:
+    with pytest.raises(OptionError, match="leave this option out"):
+        rows_told({ROWS_OPTION: value})
 
 
 @pytest.mark.parametrize("name", [ROWS_OPTION, ROWS_OPTION.lower()])
