@@ -1,11 +1,38 @@
-"""What a streaming query on Spark kept: the bytes of its state and of its checkpoint."""
+"""A benchmark's works by streaming queries on Spark, one after the other: how long each took, and the bytes of its state and of its checkpoint."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["figures", "keep_changes"]
+__all__ = ["figures", "keep_changes", "works_done"]
+
+
+def works_done(spark: Any, job: dict[str, Any], writer: Callable[[dict[str, Any], str], Any]) -> dict[str, Any]:
+    """Do a job's works, and stop the session.
+
+    Parameters
+    ----------
+    spark
+    job : dict
+        With its works under ``work``.
+    writer : callable
+        From a work and a checkpoint's folder to the writer of a stream.
+    """
+    spark.sparkContext.setLogLevel("ERROR")
+    seconds, states = [], []
+    for work in job["work"]:
+        checkpoint = work["out"] + "-checkpoint"
+        keep_changes(spark, wanted=not work["whole_state"])
+        start = time.perf_counter()
+        query = writer(work, checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+        seconds.append(time.perf_counter() - start)
+        states.append(figures(query, checkpoint))
+    spark.stop()
+    return {"seconds": seconds, "states": states}
 
 
 def keep_changes(spark: Any, *, wanted: bool) -> None:

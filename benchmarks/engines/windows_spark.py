@@ -8,10 +8,9 @@ files; of the latest per key each batch's newest do, by foreachBatch, which is l
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from benchmarks.engines.window_state import figures, keep_changes
+from benchmarks.engines.window_state import works_done
 from benchmarks.harness import say, told
 
 SCHEMA = "key BIGINT, ms BIGINT, value BIGINT"
@@ -83,23 +82,14 @@ def newest(batch: Any, out: str) -> None:
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Do the job's works one after the other; how long each took, and what its state took."""
     spark = session(job["cores"])
-    spark.sparkContext.setLogLevel("ERROR")
-    seconds, states = [], []
-    for work in job["work"]:
-        out, checkpoint = work["out"], work["out"] + "-checkpoint"
-        keep_changes(spark, wanted=not work["whole_state"])
-        start = time.perf_counter()
-        writer = windowed(spark, work).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
+
+    def writer(work: dict[str, Any], checkpoint: str) -> Any:
+        written = windowed(spark, work).writeStream.outputMode("append").option("checkpointLocation", checkpoint)
         if work["emit"] == "latest":
-            writer = writer.foreachBatch(lambda batch, _, out=out: newest(batch, out))
-        else:
-            writer = writer.format("parquet").option("path", out)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        seconds.append(time.perf_counter() - start)
-        states.append(figures(query, checkpoint))
-    spark.stop()
-    return {"seconds": seconds, "states": states}
+            return written.foreachBatch(lambda batch, _: newest(batch, work["out"]))
+        return written.format("parquet").option("path", work["out"])
+
+    return works_done(spark, job, writer)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from benchmarks.engines.window_state import figures, keep_changes
+from benchmarks.engines.window_state import works_done
 from benchmarks.harness import say, told
 
 SHARDS = 16
@@ -55,20 +54,12 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     import upstream
 
     spark = upstream.session("benchmark", master=f"local[{job['cores']}]")
-    spark.sparkContext.setLogLevel("ERROR")
-    seconds, states = [], []
-    for work in job["work"]:
-        checkpoint = work["out"] + "-checkpoint"
-        keep_changes(spark, wanted=not work["whole_state"])
-        start = time.perf_counter()
+
+    def writer(work: dict[str, Any], checkpoint: str) -> Any:
         windows = windowed(spark, work, checkpoint)
-        writer = upstream.write_latest(windows, work["out"], checkpointLocation=checkpoint, **keyed_by(work))
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        seconds.append(time.perf_counter() - start)
-        states.append(figures(query, checkpoint))
-    spark.stop()
-    return {"seconds": seconds, "states": states}
+        return upstream.write_latest(windows, work["out"], checkpointLocation=checkpoint, **keyed_by(work))
+
+    return works_done(spark, job, writer)
 
 
 if __name__ == "__main__":
