@@ -16,21 +16,32 @@ from .system import punctuation_mask
 __all__ = ["ROWS_AT_ONCE", "apart", "by_bucket", "frames_column", "some_at_once"]
 
 ROWS_AT_ONCE = 500_000
-"""How many rows are packed together."""
+"""How many rows are packed together at most."""
+
+_BYTES_AT_ONCE = 256 << 20
 
 
 def some_at_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """A task's rows, so many at once that a frame of them is worth sending; none without rows."""
+    """A task's rows, so many at once that a frame of them is worth sending, and memory holds them; none without rows."""
     held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= ROWS_AT_ONCE:
+    rows = held_bytes = 0
+    for part in _bounded(batches):
+        held.append(part)
+        rows += part.num_rows
+        held_bytes += part.nbytes
+        if rows >= ROWS_AT_ONCE or held_bytes >= _BYTES_AT_ONCE:
             yield pa.Table.from_batches(held)
-            held, rows = [], 0
+            held, rows, held_bytes = [], 0, 0
     if rows:
         yield pa.Table.from_batches(held)
+
+
+def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows: batches of very long ones in several."""
+    for batch in batches:
+        most = max(1, batch.num_rows * _BYTES_AT_ONCE // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, most):
+            yield batch.slice(start, most)
 
 
 def apart(table: pa.Table) -> tuple[pa.Table, pa.Table]:
@@ -63,8 +74,8 @@ def frames_column(frames: Sequence[bytes]) -> pa.BinaryArray:
     if ends[-1] > most:
         raise SchemaError(
             f"{ends[-1]:,} bytes in the rows that one task packs at once",
-            expected=f"less than 2 GB: rows of some {most // ROWS_AT_ONCE:,} bytes on average",
-            hint="leave out columns that are not needed, or set maxRowsPerTrigger on the source",
+            expected="less than 2 GB, which is what a column of Arrow holds",
+            hint="leave out columns that are not needed: some rows are very long",
         )
     # Joined here once; Arrow would copy each frame into a buffer that it enlarges again and again.
     whole, offsets = pa.py_buffer(b"".join(frames)), pa.py_buffer(ends.astype(np.int32))
