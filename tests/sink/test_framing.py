@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -47,7 +47,6 @@ def punctuation(bounds: list[int | None]) -> pa.Table:
     return pa.table([*columns, system], schema=COLUMNS)
 
 
-@settings(deadline=None)
 @given(keys=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=60), chunk=st.integers(1, 20), parted=st.booleans())
 def test_every_row_comes_back_once_and_buckets_are_whole(keys: list[int], chunk: int, parted: bool) -> None:
     table = pa.concat_tables([rows(keys), punctuation([4])])
