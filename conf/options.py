@@ -32,6 +32,7 @@ __all__ = [
     "positive_int",
     "quoted",
     "text",
+    "told",
     "whole",
 ]
 
@@ -283,3 +284,33 @@ def _column_list(value: str) -> tuple[str, ...]:
     if not names or len(set(names)) != len(names):
         raise ValueError("a name is given twice" if names else "")
     return tuple(names)
+
+
+def told(
+    given: Mapping[str, str], name: str, parse: Callable[[str], T], meaning: str
+) -> tuple[T | None, dict[str, str]]:
+    """What one part of the project tells another by an option that is not for users, and the other options.
+
+    Parameters
+    ----------
+    given
+        All options, with names in any case.
+    name : str
+    parse : callable
+        Raises `ValueError`, `TypeError` or `KeyError` where nothing of ours wrote the value.
+    meaning : str
+        What it is for, for the error.
+
+    Raises
+    ------
+    OptionError
+        Somebody else gave it.
+    """
+    others = {each: value for each, value in given.items() if each.lower() != name.lower()}
+    found = [value for each, value in given.items() if each not in others]
+    try:
+        return (parse(found[0]) if found else None), others
+    except (ValueError, TypeError, KeyError):
+        raise OptionError(
+            f"{name}={found[0][:40]!r}", expected=f"nothing: it is how {meaning}", hint="leave this option out"
+        ) from None

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..conf.errors import OptionError
+from ..conf.options import told
 
 __all__ = ["STEPS_OPTION", "ArrowStep", "SourceSteps", "steps_told"]
 
@@ -79,24 +79,16 @@ def steps_told(given: Mapping[str, str]) -> tuple[SourceSteps | None, dict[str, 
     OptionError
         The option is there, and nothing of ours wrote it.
     """
-    others = {name: value for name, value in given.items() if name.lower() != STEPS_OPTION.lower()}
-    found = [value for name, value in given.items() if name not in others]
-    return (_parsed(found[0]) if found else None), others
+    return told(given, STEPS_OPTION, _parsed, "the operators tell the source what to run where the rows are read")
 
 
 def _parsed(value: str) -> SourceSteps:
-    try:
-        told: Any = json.loads(value)
-        steps = SourceSteps(**told)
-        if all(isinstance(each, str) for each in (told["rows"], told["schema"], told["program"], *told["archives"])):
-            return steps
-    except (ValueError, TypeError, KeyError):
-        pass
-    raise OptionError(
-        f"{STEPS_OPTION}={value[:40]!r}",
-        expected="nothing: it is how the operators tell the source what to run where the rows are read",
-        hint="leave this option out",
-    )
+    fields: Any = json.loads(value)
+    if not all(
+        isinstance(each, str) for each in (fields["rows"], fields["schema"], fields["program"], *fields["archives"])
+    ):
+        raise TypeError
+    return SourceSteps(**fields)
 
 
 def _pickled(step: ArrowStep) -> bytes:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..conf.errors import OptionError
+from ..conf.options import told
 from ..frames.ipc import from_frame, to_frame
 from ..frames.parting import apart, by_bucket, frames_column, some_at_once
 from ..frames.system import SYSTEM, system_field
@@ -114,16 +114,8 @@ def rows_told(options: Mapping[str, str]) -> tuple[StructType | None, dict[str, 
     """
     from pyspark.sql.types import StructType
 
-    others = {name: value for name, value in options.items() if name.lower() != ROWS_OPTION.lower()}
-    found: Sequence[str] = [value for name, value in options.items() if name not in others]
-    try:
-        return (StructType.fromJson(json.loads(found[0])) if found else None), others
-    except (ValueError, TypeError, KeyError):
-        raise OptionError(
-            f"{ROWS_OPTION}={found[0][:40]!r}",
-            expected="nothing: it is how the sink is told what is in the frames that it gets",
-            hint="leave this option out",
-        ) from None
+    meaning = "the sink is told what is in the frames that it gets"
+    return told(options, ROWS_OPTION, lambda value: StructType.fromJson(json.loads(value)), meaning)
 
 
 def unframed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
