@@ -8,8 +8,8 @@ from typing import cast
 
 from ..conf.errors import OptionError
 from ..conf.options import boolean, bytes_, columns, duration_us, one_of, option, positive_int, text, whole
+from ..frames.progress import Policy, PolicyName
 from .connectors.contract import Limit
-from .progress import Policy, PolicyName
 
 __all__ = ["SourceOptions"]
 

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..conf.errors import CheckpointError
+from ..frames.progress import Policy, Progress
 from ..frames.times import event_time_us
 from .connectors.contract import Connector, Limit, Range
 from .options import SourceOptions
-from .progress import Policy, Progress
 from .quarantine import Ignoring
 from .rows import embedded_punctuation
 from .schema import Shape

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..frames.times import NO_TIME
+from .times import NO_TIME
 
 __all__ = ["Policy", "PolicyName", "Progress"]
 

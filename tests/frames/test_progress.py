@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.datasource.progress import Policy, PolicyName, Progress
+from upstream.frames.progress import Policy, PolicyName, Progress
 from upstream.frames.times import NO_TIME, event_time_us
 
 RECORDED = Path(__file__).parents[3] / "shared" / "data"
