@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from .stream import UpdateStream
+    from .keyed import KeyedRows
 
 __all__ = ["Incomplete", "WindowedStream", "check_complete", "lateness_us"]
 
@@ -34,21 +34,24 @@ Incomplete = tuple[str, str]
 """Why a stream does not have every row once, so that a window over it would be wrong, and what to do instead."""
 
 
+StreamT = TypeVar("StreamT", bound="KeyedRows")
+
+
 @dataclasses.dataclass(frozen=True)
-class WindowedStream:
+class WindowedStream(Generic[StreamT]):
     """A stream with windows, to be aggregated; made by :meth:`UpdateStream.window`.
 
     Attributes
     ----------
-    stream : UpdateStream
+    stream
     options : mapping
         As they were given, checked but for what needs the aggregates.
     """
 
-    stream: UpdateStream
+    stream: StreamT
     options: dict[str, Any]
 
-    def agg(self, **aggregates: Aggregate) -> UpdateStream:
+    def agg(self, **aggregates: Aggregate) -> StreamT:
         """Aggregate each key's windows.
 
         Parameters

@@ -11,7 +11,14 @@ from ...conf.units import parse_duration_us
 from .calendars import Calendar, CalendarWindows
 from .kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 
-__all__ = ["landmark_by_rows", "landmark_by_time", "slide_by_tuple", "window_by_rows", "window_by_time"]
+__all__ = [
+    "landmark_by_rows",
+    "landmark_by_time",
+    "slide_by_tuple",
+    "window_by_rows",
+    "window_by_time",
+    "windows_asked",
+]
 
 _PERIOD = re.compile(r"\s*([0-9]+)\s*(d|day|w|week|month|quarter|y|year)s?\s*", re.IGNORECASE)
 _PERIODS: dict[str, tuple[Literal["day", "month"], int]] = {
@@ -115,6 +122,30 @@ def slide_by_tuple(
     if order not in ("arrival", "time"):
         raise OptionError(f"order is {order!r}", expected="'arrival' or 'time'")
     return SlideByTupleWindows(_duration("RANGE", range_), _rows("SLIDE", every), order)
+
+
+def windows_asked(
+    range_: str, slide: str | None, origin: str | dt.datetime | dt.date | None, zone: str | None
+) -> tuple[SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows, bool]:
+    """The windows that a range and a slide ask for, of whichever kind, and whether they are over the rows of each key as they arrive.
+
+    Raises
+    ------
+    OptionError
+        Saying which of them is wrong, and what to write.
+    """
+    rows, landmark, slides_by_row = "row" in str(range_), str(range_).strip().lower() == "all", "row" in str(slide)
+    if rows:
+        return window_by_rows(range_, slide, partitioned=True), True
+    if landmark and slides_by_row:
+        return landmark_by_rows(str(slide), partitioned=True), True
+    if landmark:
+        if slide is None:
+            raise OptionError("range='all' without a slide", expected="slide='1 hour', or how often a result is wanted")
+        return landmark_by_time(slide, origin=origin, zone=zone), False
+    if slides_by_row:
+        return slide_by_tuple(range_, str(slide), order="time"), False
+    return window_by_time(range_, slide, origin=origin, zone=zone), False
 
 
 def _duration(name: str, text: object) -> int:

@@ -1,0 +1,94 @@
+"""Rows that update a key, and the steps they have gone through: what every kind of step stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import TYPE_CHECKING
+
+from ..conf.errors import SchemaError
+from ..frames.at_source import at_source
+from ..frames.source_steps import ArrowStep
+from ..frames.system import SYSTEM
+from .steps import chained, map_in_arrow
+from .windowed import Incomplete
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+    from typing_extensions import Self
+
+__all__ = ["KeyedRows"]
+
+
+class KeyedRows:
+    """A stream of rows with an update key, apart from the steps that it offers; see :class:`~upstream.operators.stream.UpdateStream`."""
+
+    def __init__(self, df: DataFrame, *, key: str | Sequence[str], time: str | None = None) -> None:
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        self.time = time
+        self._base = df
+        # Steps on Arrow batches that one Python worker runs one after the other, and the schema after them.
+        self._steps: tuple[ArrowStep, ...] = ()
+        self._schema: StructType = df.schema
+        self._shards: int | None = None
+        self._windows = 0
+        self._incomplete: Incomplete | None = None
+        absent = [name for name in (*self.key, *([time] if time else []), SYSTEM) if name not in df.columns]
+        if absent:
+            raise SchemaError(
+                f"the stream has no column {', '.join(absent)}",
+                expected=f"the key, the time and {SYSTEM}, as the source made it",
+                hint="name columns that are there: " + ", ".join(df.columns),
+            )
+
+    @property
+    def df(self) -> DataFrame:
+        """The stream as a DataFrame, with the system column."""
+        return map_in_arrow(self._base, chained(self._steps), self._schema) if self._steps else self._base
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of :attr:`df`."""
+        return self._schema
+
+    @property
+    def windows(self) -> int:
+        """How many window operators the stream has come through."""
+        return self._windows
+
+    @property
+    def shards(self) -> int | None:
+        """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not."""
+        return self._shards
+
+    def after_window(
+        self, frames: DataFrame, unpack: ArrowStep, schema: StructType, shards: int, incomplete: Incomplete | None
+    ) -> Self:
+        """The stream of a window operator's results; called by the windows, not by users."""
+        stream = copy(self)
+        stream.time = "window_end"
+        stream._base, stream._steps, stream._schema = frames, (unpack,), schema
+        stream._shards, stream._windows, stream._incomplete = shards, self._windows + 1, incomplete
+        return stream
+
+    def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
+        """A step's result where rows are in Arrow before it; None where Spark holds them in its own form. Called by the sink."""
+        if self._steps:
+            return map_in_arrow(self._base, chained((*self._steps, step)), schema)
+        return at_source(self._base, step, schema)
+
+    def _fixed(self) -> list[str]:
+        time = [self.time] if self.time is not None and self.time not in self.key else []
+        return [*self.key, *time, SYSTEM]
+
+    def _with(self, df: DataFrame) -> Self:
+        """The same keys in the same tasks, other rows or columns."""
+        stream = copy(self)
+        stream._base, stream._steps, stream._schema = df, (), df.schema
+        return stream
+
+    def _then(self, step: ArrowStep, schema: StructType) -> Self:
+        stream = copy(self)
+        stream._steps, stream._schema = (*self._steps, step), schema
+        return stream

@@ -1,0 +1,253 @@
+"""Steps that keep state on Spark: queues and windows."""
+
+from __future__ import annotations
+
+import os
+from copy import copy
+from typing import TYPE_CHECKING, Literal
+
+from ..conf.errors import OptionError
+from ..conf.session import make_known
+from ..conf.units import parse_duration_us
+from ..frames.buckets import integers_with_hash
+from ..frames.reports import reports_folder
+from .budget import check_budget
+from .keyed import KeyedRows
+from .queue.queue import ONE_PER_KEY, Policy, check_policy
+from .shards.window_plan import check_method
+from .steps import map_in_arrow
+from .windowed import WindowedStream, check_complete, lateness_us
+from .windows.emission import Emit, check_emit
+from .windows.parse import windows_asked
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from pyspark.sql import Column
+    from typing_extensions import Self
+
+__all__ = ["Stateful"]
+
+_FIRST_BUDGET = 2_000
+
+
+class Stateful(KeyedRows):
+    """Queues and windows: part of :class:`~upstream.operators.stream.UpdateStream`."""
+
+    def queue(
+        self,
+        *,
+        checkpoint_location: str | os.PathLike[str],
+        policy: Policy = "auto",
+        budget: int | Literal["auto"] | None = "auto",
+        batch_duration: str | None = None,
+        shards: int = 16,
+        weight: str | Column | None = None,
+        access_interval: str | Column | None = None,
+        cost: str | None = None,
+        half_life: str = "60 seconds",
+        seed: int = 0,
+        most_stale: int = 0,
+    ) -> Self:
+        """Let rows beyond a batch's budget wait, newer ones superseding older ones of their key (tr620 §4-5).
+
+        Parameters
+        ----------
+        checkpoint_location
+            The query's, as it is given to the sink: the shards report below it.
+        policy
+            ``append``, ``shed``, ``fifo``, ``in-place``, ``linecutting``, or ``auto``: every row while the load allows, else linecutting.
+        budget
+            Rows that a batch may process, ``auto`` for what gives the least staleness (or takes `batch_duration`), None for all.
+        batch_duration
+            How long a batch is to take, such as ``2 seconds``; for ``budget="auto"``.
+        shards
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
+        weight
+            A column or SQL expression: how many times a key's staleness counts.
+        access_interval
+            A duration (``10 seconds``), or a column or SQL expression of seconds: no key gives two results within it.
+        cost
+            Seconds (``0.5 ms``) to process one row, pinned; measured unless given.
+        half_life
+            Of the update rates that linecutting decides by.
+        seed
+            Of the policy ``shed``.
+        most_stale
+            How many of the keys that wait longest each batch reports, for :func:`upstream.most_stale`.
+
+        Raises
+        ------
+        OptionError
+            The policy is unknown, or a number makes no sense.
+
+        Notes
+        -----
+        Guarantee: what waits is in Spark's state and survives any crash; each batch is a function of its journaled offsets.
+        """
+        from pyspark.sql import functions as F
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from .shards.arrivals import INTERVAL, WEIGHT
+        from .shards.messages import ShardPlan
+        from .shards.pack import PACKED_DDL, pack, unpack
+        from .shards.processor import QueueProcessor
+        from .shards.ticks import TickSource
+
+        check_policy(policy)
+        check_budget(budget)
+        if shards < 1:
+            raise OptionError(f"shards={shards}", expected="at least 1")
+        if most_stale < 0:
+            raise OptionError(f"most_stale={most_stale}", expected="how many keys to report; 0 for none")
+        auto = budget == "auto"
+        first = _FIRST_BUDGET if auto else budget
+        plan = ShardPlan(
+            key=self.key,
+            time=self.time,
+            shards=shards,
+            policy=policy,
+            budget=first if isinstance(first, int) else None,
+            auto=auto,
+            half_life_s=_seconds("half_life", half_life),
+            cost_s=None if cost is None else _seconds("cost", cost),
+            seed=seed,
+            most_stale=most_stale,
+        )
+        folder = reports_folder(os.fspath(checkpoint_location))
+        df, extra = self.df, []
+        if weight is not None:
+            value = F.expr(weight) if isinstance(weight, str) else weight
+            df, extra = df.withColumn(WEIGHT, F.coalesce(value.cast("double"), F.lit(1.0))), [WEIGHT]
+        if access_interval is not None:
+            df, extra = df.withColumn(INTERVAL, _interval_us(access_interval)), [*extra, INTERVAL]
+        session = df.sparkSession
+        make_known(session)
+        session.dataSource.register(TickSource)
+        coalesce = policy in ONE_PER_KEY and not extra
+        slots = integers_with_hash(range(shards))
+        packed = map_in_arrow(df, pack(self.key, slots, self.time, coalesce), PACKED_DDL)
+        options = {
+            "feedback": folder,
+            "slots": ",".join(str(slot) for slot in slots),
+            "auto": str(auto).lower(),
+            **({} if plan.budget is None else {"budget": str(plan.budget)}),
+            **({} if batch_duration is None else {"duration": str(_seconds("batch_duration", batch_duration))}),
+            **({} if plan.cost_s is None else {"cost": str(plan.cost_s)}),
+        }
+        ticks = session.readStream.format("upstream_ticks").options(**options).load()
+        served = (
+            packed.union(ticks)
+            .groupBy("slot")
+            .transformWithState(QueueProcessor(plan, slots, folder), "frame BINARY", "append", "none")
+        )
+        queued = copy(self)
+        queued._base, queued._steps, queued._shards = served, (), shards
+        if policy != "append":
+            queued._incomplete = (
+                f"queue(policy={policy!r}) leaves rows out, superseded ones mostly (covered > 1 says so)",
+                'put the window before the queue, or give the queue policy="append"',
+            )
+        return queued._then(unpack(to_arrow_schema(self._schema, timezone="UTC"), extra, folder), self._schema)
+
+    def window(
+        self,
+        range: str,  # noqa: A002 the papers' word
+        slide: str | None = None,
+        *,
+        checkpoint_location: str | os.PathLike[str],
+        emit: Emit = "lazy",
+        method: Literal["auto", "wid", "paned", "adaptive", "buffering"] = "auto",
+        allowed_lateness: str = "0 seconds",
+        late_location: str | os.PathLike[str] | None = None,
+        origin: str | dt.datetime | dt.date | None = None,
+        zone: str | None = None,
+        time_format: str | None = None,
+        time_zone: str = "UTC",
+        shards: int = 16,
+    ) -> WindowedStream[Self]:
+        """Windows of each key on the stream's time, to be aggregated by :meth:`~upstream.operators.windowed.WindowedStream.agg`.
+
+        Parameters
+        ----------
+        range
+            RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything so far, every
+            `slide` (landmark windows). ``100 rows`` for the last rows of each key, in the order of arrival: such windows close with their
+            last row, and `window_start` and `window_end` are row numbers, counted from 0 for each key.
+        slide
+            SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window by time that ends
+            with each row.
+        checkpoint_location
+            The query's, as it is given to the sink: the shards report below it.
+        emit
+            ``lazy``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a row. ``eager``:
+            commit to each key's latest started window and pass over all others until it closes (§6.2.2). ``early``: lazy, and before it what the open window holds by now, with ``final = false``; ``all+early`` likewise.
+        method
+            How windows are computed, at the same results: ``paned`` (thesis §6.2), ``wid`` (§6.1), ``adaptive`` (§6.3: keys with few rows
+            keep them, others partial aggregates, whichever is smaller), ``buffering`` (whole rows, the baseline). ``auto`` is ``adaptive``
+            where even the state of no rows is much larger than a row, else ``paned``: see `docs/windows.md`.
+        allowed_lateness
+            How long after a window closed rows for it still count, and its result is given again.
+        late_location
+            A folder for rows that came later than that, as Parquet files; without it they are counted only.
+        origin, zone
+            From where windows are counted, and whose calendar they follow: see :func:`~upstream.operators.windows.parse.window_by_time`.
+        time_format, time_zone
+            How the stream's time is read, as the source's options of these names.
+        shards
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
+
+        Raises
+        ------
+        OptionError
+            Saying which of these is wrong, and what to write.
+        SchemaError
+            The stream does not have every row once: it comes from a queue, from deletions, or from windows that are given again.
+        """
+        check_emit(emit)
+        check_method(method)
+        check_complete(self._incomplete)
+        if self.time is None and "row" not in str(range):  # whatever it is: the parsers refuse what is no text
+            raise OptionError(
+                "windows by time on a stream without a time",
+                expected="UpdateStream(df, key=…, time=…)",
+                hint="name the time column",
+            )
+        if shards < 1:
+            raise OptionError(f"shards={shards}", expected="at least 1")
+        windows, by_rows = windows_asked(range, slide, origin, zone)
+        return WindowedStream(
+            self,
+            {
+                "windows": windows,
+                "time": not by_rows,
+                "checkpoint_location": checkpoint_location,
+                "emit": emit,
+                "method": method,
+                "lateness_us": lateness_us(allowed_lateness),
+                "late_location": late_location,
+                "time_format": time_format,
+                "time_zone": time_zone,
+                "shards": shards,
+            },
+        )
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        return parse_duration_us(value) / 1e6
+    except ValueError:
+        raise OptionError(f"{name}={value!r}", expected="a duration such as '10 seconds' or '0.5 ms'") from None
+
+
+def _interval_us(value: str | Column) -> Column:
+    """Microseconds, none where the expression is null or negative."""
+    from pyspark.sql import functions as F
+
+    if isinstance(value, str):
+        try:
+            return F.lit(parse_duration_us(value)).cast("bigint")
+        except ValueError:
+            value = F.expr(value)
+    micros = F.round(value.cast("double") * 1e6).cast("bigint")
+    return F.greatest(F.coalesce(micros, F.lit(0)), F.lit(0))

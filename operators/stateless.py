@@ -1,0 +1,152 @@
+"""Steps on each row by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal, cast
+
+from ..conf.errors import OptionError, SchemaError
+from ..conf.options import quoted
+from ..frames.system import SYSTEM
+from .keyed import KeyedRows
+from .steps import mapped
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+    from typing_extensions import Self
+
+__all__ = ["Stateless"]
+
+_PASSES = "__upstream_passes"
+
+
+class Stateless(KeyedRows):
+    """Filters, columns, maps: part of :class:`~upstream.operators.stream.UpdateStream`."""
+
+    def where(self, condition: str | Column, *, on_leave: Literal["keep", "delete"] = "keep") -> Self:
+        """Let only those rows on that satisfy a condition.
+
+        Parameters
+        ----------
+        condition
+            SQL, or a column. Where it is null the row fails, as in Spark. Punctuation rows and tombstones pass, whatever it says of them.
+        on_leave
+            What it means that a key's row fails. ``keep``: the row is dropped, the key's earlier result stays (tr620 §3.2).
+            ``delete``: the row goes on as a tombstone, which takes the key out of the table: its newest row decides.
+
+        Raises
+        ------
+        OptionError
+            `on_leave` is another word.
+
+        Notes
+        -----
+        A tombstone has its key, its time and the system column; all else in it is null. It is an update as any other: a newer row
+        revives the key, an older one does not.
+        """
+        from pyspark.sql import functions as F
+
+        if on_leave not in ("keep", "delete"):
+            raise OptionError(
+                f"on_leave={on_leave!r}",
+                expected="'keep' or 'delete'",
+                hint="keep drops the row and lets the earlier result stay, delete takes the key out of the table",
+            )
+        chosen = F.expr(condition) if isinstance(condition, str) else condition
+        marks = [F.coalesce(F.col(f"{SYSTEM}.{mark}"), F.lit(False)) for mark in ("punctuation", "deleted")]
+        passes = marks[0] | marks[1] | F.coalesce(chosen, F.lit(False))
+        df, fixed, stays = self.df, self._fixed(), F.col(_PASSES)
+        if on_leave == "keep":
+            return self._with(df.where(passes))
+        marked = F.col(SYSTEM).withField("deleted", F.lit(True))
+
+        def leaving(name: str) -> Column:
+            """With its values a tombstone would go on into computations that the condition was to guard."""
+            column = F.col(quoted(name))
+            if name in fixed and name != SYSTEM:
+                return column
+            return F.when(stays, column).otherwise(marked if name == SYSTEM else F.lit(None)).alias(name)
+
+        # The outcome is a column of its own first: computed once, whatever it costs and however random it is.
+        deleting = self._with(df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns]))
+        deleting._incomplete = (
+            'where(…, on_leave="delete") makes tombstones of rows, which have no values',
+            'filter with on_leave="keep" before a window',
+        )
+        return deleting
+
+    filter = where
+
+    def select(self, *columns: str | Column) -> Self:
+        """Keep or compute columns. The key, the time and the system column stay as they are, named or not.
+
+        Raises
+        ------
+        SchemaError
+            A column would take the place of the key or the time.
+        """
+        from pyspark.sql import functions as F
+
+        fixed = self._fixed()
+        own = [
+            F.col(each) if isinstance(each, str) else each
+            for each in columns
+            if not (isinstance(each, str) and each in fixed)
+        ]
+        probe = self.df.select(*own) if own else self.df.select(*[])
+        clash = [name for name in probe.columns if name in fixed]
+        if clash:
+            raise SchemaError(
+                f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
+                expected="new columns under other names: the key and the time of a row do not change",
+                hint="rename the column, or begin a new stream with UpdateStream(df, key=…, time=…)",
+            )
+        kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
+        return self._with(self.df.select(*kept, *own, F.col(SYSTEM)))
+
+    project = select
+
+    def map(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
+        schema: StructType | str,
+        *,
+        batch_rows: int = 1000,
+    ) -> Self:
+        """Compute columns by a Python function over Arrow batches: a model, a look-up.
+
+        Parameters
+        ----------
+        function
+            Takes a batch of rows without punctuation, tombstones and the system column, returns as many rows in the same order, with
+            the columns of `schema`.
+        schema
+            Of the new columns, in Spark's terms. The key and the time are kept as they were, and may not be in it.
+        batch_rows
+            Most rows that `function` sees at once.
+
+        Raises
+        ------
+        SchemaError
+            `schema` names the key or the time; or, when the query runs, the function returns other columns or another number of rows.
+        """
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructField, StructType
+
+        fixed = self._fixed()
+        new = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+        clash = [field.name for field in new if field.name in fixed]
+        if clash:
+            raise SchemaError(
+                f"the map would give {', '.join(clash)}, which is the stream's key, time or system column",
+                expected="new columns only: a map may not change what a row updates, or when",
+                hint="leave it out of the schema; it is kept as it is",
+            )
+        kept = [field for field in self._schema if field.name in fixed and field.name != SYSTEM]
+        # Whatever the schema says of nulls: punctuation has nothing in new columns.
+        computed = [StructField(field.name, field.dataType, nullable=True, metadata=field.metadata) for field in new]
+        whole = StructType([*kept, *computed, self._schema[SYSTEM]])
+        arrow = to_arrow_schema(whole, timezone="UTC")
+        return self._then(mapped(function, arrow, [field.name for field in new], batch_rows), whole)
