@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..conf.errors import CheckpointError
+from ..frames.embedded import embedded_punctuation
 from ..frames.progress import Policy, Progress
 from ..frames.times import event_time_us
 from .connectors.contract import Connector, Limit, Range
 from .options import SourceOptions
 from .quarantine import Ignoring
-from .rows import embedded_punctuation
 from .schema import Shape
 
 __all__ = ["OFFSET_VERSION", "Planner", "Task"]
@@ -235,7 +235,7 @@ class Planner:
             if not embedded:
                 yield times, times[:0]
                 continue
-            marks = embedded_punctuation(chunk.rows, options)
+            marks = embedded_punctuation(chunk.rows, options.key, options.time)
             feed_wide = marks.copy()
             for name in options.key:
                 feed_wide &= chunk.rows.column(name).is_null().to_numpy()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from ..frames.embedded import embedded_punctuation
 from ..frames.system import SYSTEM, system_array
 from ..frames.times import time_scalar
 from .coalesce import coalesced
@@ -14,7 +15,7 @@ from .connectors.contract import Connector, MalformedRows
 from .options import SourceOptions
 from .planner import Task
 from .quarantine import Failing, Quarantine
-from .rows import Rows, RowShaper, embedded_punctuation
+from .rows import Rows, RowShaper
 from .schema import Shape
 
 __all__ = ["Reading"]
@@ -70,7 +71,7 @@ class Reading:
 
     def _without_marks(self, rows: Rows, marks: list[Rows]) -> Rows:
         # The feed's own punctuation: that for all keys is told by the planner, that for one key passes as it is.
-        mask = embedded_punctuation(rows.table, self.options)
+        mask = embedded_punctuation(rows.table, self.options.key, self.options.time)
         if not mask.any():
             return rows
         keyed = mask.copy()

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import OptionError, SchemaError
+from ..frames.embedded import embedded_punctuation
 from ..frames.system import TIMESTAMP, system_array
 from ..frames.times import NO_TIME, event_time_us
 from .connectors.contract import Chunk, MalformedRows, Range
@@ -151,7 +152,9 @@ class RowShaper:
                 reasons.append((unread, f"the time column {self._options.time!r} is null or cannot be read as a time"))
         if not reasons:
             return rows
-        spared = embedded_punctuation(rows.table, self._options) if self._options.progress == "embedded" else bad
+        spared = bad
+        if self._options.progress == "embedded":
+            spared = embedded_punctuation(rows.table, self._options.key, self._options.time)
         for mask, reason in reasons:
             fresh = mask & ~bad & ~spared
             bad |= fresh
@@ -210,20 +213,6 @@ class Condition:
         if absent:
             raise SchemaError("no column " + ", ".join(map(repr, absent)))
         return list(dict.fromkeys(names))
-
-
-def embedded_punctuation(table: pa.Table, options: SourceOptions) -> npt.NDArray[np.bool_]:
-    """Which rows are punctuation of the feed itself: all columns but the time (and perhaps the key) are null."""
-    others = [name for name in table.column_names if name != options.time and name not in options.key]
-    mask = np.ones(table.num_rows, dtype=np.bool_)
-    for name in others:
-        mask &= table.column(name).is_null().to_numpy()
-    if options.time is not None:
-        mask &= table.column(options.time).is_valid().to_numpy()
-    if not others:
-        for name in options.key:
-            mask &= table.column(name).is_null().to_numpy()
-    return mask
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, time_zone: str) -> pa.ChunkedArray:

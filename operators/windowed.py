@@ -81,10 +81,10 @@ class WindowedStream(Generic[StreamT]):
         """
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-        from .shards.pack import PACKED_DDL
+        from .shards.pack import PACKED_DDL, frames_to_rows
         from .shards.window_modes import with_automatic_method
         from .shards.window_pack import window_pack
-        from .shards.window_processor import WindowProcessor, window_unpack
+        from .shards.window_processor import WindowProcessor
         from .shards.window_results import RESULT_COLUMNS, check_identity, result_schema
 
         stream, given = self.stream, self.options
@@ -146,7 +146,7 @@ class WindowedStream(Generic[StreamT]):
             )
         )
         spark_schema: StructType = from_arrow_schema(results)
-        return stream.after_window(frames, window_unpack(results), spark_schema, plan.shards, _replaced(plan))
+        return stream.after_window(frames, frames_to_rows(results), spark_schema, plan.shards, _replaced(plan))
 
 
 def _replaced(plan: WindowPlan) -> Incomplete | None:

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...frames.ipc import from_frame
 from ...frames.window_reports import write_window_report
-from .late import write_late
+from .aside import put_aside
 from .on_spark import ShardProcessor, batch_id
-from .pack import in_batches
 from .row_window_shard import RowWindowShard
 from .store import Store
 from .window_plan import WindowPlan
 from .window_shard import WindowShard
 
-__all__ = ["WindowProcessor", "window_unpack"]
+__all__ = ["WindowProcessor"]
 
 
 class WindowProcessor(ShardProcessor):
@@ -50,17 +48,6 @@ class WindowProcessor(ShardProcessor):
         windows = (RowWindowShard if self._plan.by_rows else WindowShard)(shard, self._plan, store)
         result, report = windows.run(frames, batch_id())
         if self._late_location is not None and windows.late is not None:
-            write_late(self._late_location, report.batch_id, report.shard, windows.late)
+            put_aside(self._late_location, "late", report.batch_id, report.shard, windows.late)
         write_window_report(self._folder, report)
         return result
-
-
-def window_unpack(schema: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function for ``mapInArrow``: the rows of frames, in their order."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for frame in batch.column("frame"):
-                yield from in_batches(from_frame(frame.as_buffer()), schema)
-
-    return run

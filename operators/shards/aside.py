@@ -1,4 +1,4 @@
-"""The late output: rows that came after a window of theirs was final, as Parquet files."""
+"""Rows that are put aside, as Parquet files: those that came too late, and those that cannot be used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 
 from ...frames.whole import write_whole
 
-__all__ = ["write_late"]
+__all__ = ["put_aside"]
 
 
-def write_late(location: str, batch_id: int, shard: int, rows: pa.Table) -> None:
-    """Write the late rows that one shard met in one batch.
+def put_aside(location: str, kind: str, batch_id: int, shard: int, rows: pa.Table) -> None:
+    """Write the rows that one shard put aside in one batch.
 
     A batch that is run again writes the same file again, so that each row is there once.
 
@@ -19,9 +19,11 @@ def write_late(location: str, batch_id: int, shard: int, rows: pa.Table) -> None
     ----------
     location : str
         A folder, or a URI of one.
+    kind : str
+        What is the matter with them, such as ``late``: the beginning of the file's name.
     batch_id, shard : int
         Which name the file.
     rows : pyarrow.Table
     """
-    name = f"late-{batch_id:09d}-{shard:05d}.parquet"
+    name = f"{kind}-{batch_id:09d}-{shard:05d}.parquet"
     write_whole(location, name, lambda path, system: pq.write_table(rows, path, filesystem=system))

@@ -1,0 +1,25 @@
+"""Punctuation that a feed sends among its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["embedded_punctuation"]
+
+
+def embedded_punctuation(table: pa.Table, key: Sequence[str], time: str | None) -> npt.NDArray[np.bool_]:
+    """Which rows are punctuation of the feed itself: all columns but the time (and perhaps the key) are null."""
+    others = [name for name in table.column_names if name != time and name not in key]
+    mask = np.ones(table.num_rows, dtype=np.bool_)
+    for name in others:
+        mask &= table.column(name).is_null().to_numpy()
+    if time is not None:
+        mask &= table.column(time).is_valid().to_numpy()
+    if not others:
+        for name in key:
+            mask &= table.column(name).is_null().to_numpy()
+    return mask
