@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +29,9 @@ _SPARK = "4.2."
 # but on HDFS only the default overwrites what a repeated batch has left.
 _FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+# In Spark's own heap of 1 GB. Whoever asks for another one is left to what Java chooses.
+_HEAP = "spark.driver.memory"
+_COLLECTOR = "-XX:+UseSerialGC"
 # More shuffle partitions than this cost more in tasks and state stores than they bring on one machine.
 _MOST_PARTITIONS = 32
 
@@ -115,7 +119,7 @@ def session(
     settings = {**preset(), **_for_machine(given.get("spark.master", "local[*]"))}
     settings["spark.jars"] = _joined(given.get("spark.jars"), *_jars(given))
     settings["spark.sql.extensions"] = _joined(given.get("spark.sql.extensions"), _EXTENSION)
-    settings["spark.driver.extraJavaOptions"] = _java_options(given.get("spark.driver.extraJavaOptions", ""))
+    settings["spark.driver.extraJavaOptions"] = _java_options(given)
     always = {"spark.jars", "spark.sql.extensions", "spark.driver.extraJavaOptions"}
     settings |= {name: value for name, value in given.items() if name not in always}
     settings = {name: value for name, value in settings.items() if value}
@@ -283,11 +287,15 @@ def _joined(given: str | None, *more: str) -> str:
     return ",".join(parts + [part for part in more if part not in parts])
 
 
-def _java_options(given: str) -> str:
+def _java_options(given: Mapping[str, str]) -> str:
+    options = given.get("spark.driver.extraJavaOptions", "")
+    # What lies in the JVM are frames, large values that G1 gives regions of their own in a heap of this size: docs/decisions/0018.
+    if _HEAP not in given and not re.search(r"-XX:\+Use\w+GC", options):
+        options = f"{_COLLECTOR} {options}".strip()
     quiet = Path(__file__).with_name("log4j2.properties")
-    if "log4j" in given or not quiet.is_file():  # inside a zip there is no file
-        return given
-    return f'"-Dlog4j2.configurationFile={quiet.as_uri()}" {given}'.strip()
+    if "log4j" in options or not quiet.is_file():  # inside a zip there is no file
+        return options
+    return f'"-Dlog4j2.configurationFile={quiet.as_uri()}" {options}'.strip()
 
 
 def _setting(spark: SparkSession, name: str) -> str:

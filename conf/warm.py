@@ -6,6 +6,7 @@ the background starts most of them early, and has the JVM load and compile what 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import threading
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["warm_workers"]
+
+_PATIENCE_S = 20
 
 
 def warm_workers(spark: SparkSession) -> threading.Thread:
@@ -27,4 +30,6 @@ def warm_workers(spark: SparkSession) -> threading.Thread:
 
     thread = threading.Thread(target=read, name="upstream-warm-workers", daemon=True)
     thread.start()
+    # A program that ends at once would take the workers away in the middle of the batch, which Spark reports as errors.
+    atexit.register(thread.join, _PATIENCE_S)
     return thread

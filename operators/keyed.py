@@ -10,6 +10,7 @@ from ..conf.errors import SchemaError
 from ..frames.at_source import at_source
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM
+from .in_shards import InShards
 from .steps import chained, map_in_arrow
 from .windowed import Incomplete
 
@@ -27,7 +28,7 @@ class KeyedRows:
     def __init__(self, df: DataFrame, *, key: str | Sequence[str], time: str | None = None) -> None:
         self.key = (key,) if isinstance(key, str) else tuple(key)
         self.time = time
-        self._base = df
+        self._base: DataFrame | InShards = df
         # Steps on Arrow batches that one Python worker runs one after the other, and the schema after them.
         self._steps: tuple[ArrowStep, ...] = ()
         self._schema: StructType = df.schema
@@ -45,6 +46,8 @@ class KeyedRows:
     @property
     def df(self) -> DataFrame:
         """The stream as a DataFrame, with the system column."""
+        if isinstance(self._base, InShards):
+            return self._base.df(self._steps, self._schema)
         return map_in_arrow(self._base, chained(self._steps), self._schema) if self._steps else self._base
 
     @property
@@ -62,18 +65,18 @@ class KeyedRows:
         """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not."""
         return self._shards
 
-    def after_window(
-        self, frames: DataFrame, unpack: ArrowStep, schema: StructType, shards: int, incomplete: Incomplete | None
-    ) -> Self:
+    def after_window(self, results: InShards, schema: StructType, shards: int, incomplete: Incomplete | None) -> Self:
         """The stream of a window operator's results; called by the windows, not by users."""
         stream = copy(self)
         stream.time = "window_end"
-        stream._base, stream._steps, stream._schema = frames, (unpack,), schema
+        stream._base, stream._steps, stream._schema = results, (), schema
         stream._shards, stream._windows, stream._incomplete = shards, self._windows + 1, incomplete
         return stream
 
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
         """A step's result where rows are in Arrow before it; None where Spark holds them in its own form. Called by the sink."""
+        if isinstance(self._base, InShards):
+            return self._base.few((*self._steps, step), schema)
         if self._steps:
             return map_in_arrow(self._base, chained((*self._steps, step)), schema)
         return at_source(self._base, step, schema)

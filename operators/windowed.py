@@ -12,11 +12,13 @@ from ..conf.errors import OptionError, SchemaError
 from ..conf.options import quoted
 from ..conf.units import parse_duration_us
 from ..frames.buckets import integers_with_hash
+from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM
 from ..frames.times import check_time_type
 from ..frames.window_reports import read_window_reports, windows_folder
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
+from .in_shards import InShards
 from .shards.window_plan import WindowPlan
 from .steps import map_in_arrow
 from .windows.limits import check_size
@@ -81,7 +83,7 @@ class WindowedStream(Generic[StreamT]):
         """
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-        from .shards.pack import PACKED_DDL, frames_to_rows
+        from .shards.pack import PACKED_DDL
         from .shards.window_modes import with_automatic_method
         from .shards.window_pack import window_pack
         from .shards.window_processor import WindowProcessor
@@ -135,18 +137,15 @@ class WindowedStream(Generic[StreamT]):
             needed = dict.fromkeys([*plan.key, *time, *plan.algebra.inputs, SYSTEM])
             rows = rows.select(*[quoted(name) for name in needed])
             plan = dataclasses.replace(plan, schema=pa.schema([schema.field(name) for name in needed]))
-        frames: DataFrame = (
-            map_in_arrow(rows, window_pack(plan, slots, folder), PACKED_DDL)
-            .groupBy("slot")
-            .transformWithState(
-                WindowProcessor(plan, slots, folder, None if late is None else os.fspath(late)),
-                "frame BINARY",
-                "append",
-                "none",
-            )
-        )
+        late_location = None if late is None else os.fspath(late)
+        packed = map_in_arrow(rows, window_pack(plan, slots, folder), PACKED_DDL)
+
+        def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
+            processor = WindowProcessor(plan, slots, folder, late_location, leaving)
+            return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
+
         spark_schema: StructType = from_arrow_schema(results)
-        return stream.after_window(frames, frames_to_rows(results), spark_schema, plan.shards, _replaced(plan))
+        return stream.after_window(InShards(results, running), spark_schema, plan.shards, _replaced(plan))
 
 
 def _replaced(plan: WindowPlan) -> Incomplete | None:

@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from ...frames.ipc import to_frame
+from ...frames.source_steps import ArrowStep
 from .store import Store
 
 __all__ = ["MapStore", "ShardProcessor", "batch_id"]
@@ -28,17 +28,20 @@ class ShardProcessor(StatefulProcessor, abc.ABC):
         What each shard is grouped by.
     folder : str
         Where the shards leave their reports.
+    leaving : callable
+        What becomes of a shard's rows before Spark takes them. It makes few large values of them: Spark takes them one by one.
     """
 
-    def __init__(self, state: str, slots: Sequence[int], folder: str) -> None:
+    def __init__(self, state: str, slots: Sequence[int], folder: str, leaving: ArrowStep) -> None:
         self._name = state
+        self._leaving = leaving
         self._shard_of = {slot: number for number, slot in enumerate(slots)}
         self._folder = folder
         self._state: Any = None
 
     @abc.abstractmethod
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """One batch of one shard: frames and controls in, what it gives out."""
+        """One batch of one shard: frames and controls in, the rows that leave it out."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state: one map of binary values by kind and page."""
@@ -54,7 +57,8 @@ class ShardProcessor(StatefulProcessor, abc.ABC):
         del timerValues
         result = self.batch(self._shard_of[int(key[0])], MapStore(self._state), rows)
         if result is not None:
-            yield Row(frame=bytearray(to_frame(result)))
+            for batch in self._leaving(iter(result.combine_chunks().to_batches())):
+                yield from (Row(**values) for values in batch.to_pylist())
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -21,8 +21,19 @@ from ...frames.system import SYSTEM, standing_for, system_field
 from ..queue.keys import ties_within
 from .arrivals import by_arrival, differing, micros
 
-__all__ = ["PACKED_DDL", "check_keys", "frames_to_rows", "in_batches", "pack", "packed", "unpack"]
+__all__ = [
+    "FRAME_DDL",
+    "PACKED_DDL",
+    "check_keys",
+    "frames_to_rows",
+    "in_batches",
+    "pack",
+    "packed",
+    "rows_to_frame",
+    "unpack",
+]
 
+FRAME_DDL = "frame BINARY"
 PACKED_DDL = "slot INT, frame BINARY, control STRING"
 _SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
 
@@ -72,6 +83,12 @@ def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Bat
             write_served(folder, context.partitionId(), Served(rows, began_us, now_us()))
 
     return run
+
+
+def rows_to_frame(batches: Batches) -> Batches:
+    """A shard's rows as one frame, for :func:`frames_to_rows`."""
+    frame = to_frame(pa.Table.from_batches(list(batches)))
+    yield pa.RecordBatch.from_arrays([pa.array([frame], pa.binary())], ["frame"])
 
 
 def frames_to_rows(schema: pa.Schema) -> Callable[[Batches], Batches]:

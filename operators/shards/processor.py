@@ -11,6 +11,7 @@ from pyspark.sql import Row
 from ...frames.reports import write_report
 from .messages import Control, ShardPlan
 from .on_spark import ShardProcessor, batch_id
+from .pack import rows_to_frame
 from .queue_shard import QueueShard
 from .store import Store
 
@@ -35,7 +36,7 @@ class QueueProcessor(ShardProcessor):
     """
 
     def __init__(self, plan: ShardPlan, slots: Sequence[int], folder: str) -> None:
-        super().__init__("upstream_queue_v1", slots, folder)
+        super().__init__("upstream_queue_v1", slots, folder, rows_to_frame)
         self._plan = plan
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:

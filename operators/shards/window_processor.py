@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import Row
 
+from ...frames.source_steps import ArrowStep
 from ...frames.window_reports import write_window_report
 from .aside import put_aside
 from .on_spark import ShardProcessor, batch_id
@@ -30,6 +31,8 @@ class WindowProcessor(ShardProcessor):
         Where the shards leave their reports.
     late_location : str or None
         Where late rows go.
+    leaving : callable
+        What becomes of a shard's results before Spark takes them.
 
     Notes
     -----
@@ -37,8 +40,10 @@ class WindowProcessor(ShardProcessor):
     results, and writes the same late rows to the same files.
     """
 
-    def __init__(self, plan: WindowPlan, slots: Sequence[int], folder: str, late_location: str | None) -> None:
-        super().__init__("upstream_windows_v1", slots, folder)
+    def __init__(
+        self, plan: WindowPlan, slots: Sequence[int], folder: str, late_location: str | None, leaving: ArrowStep
+    ) -> None:
+        super().__init__("upstream_windows_v1", slots, folder, leaving)
         self._plan = plan
         self._late_location = late_location
 

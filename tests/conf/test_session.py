@@ -115,6 +115,30 @@ def test_plain_session_is_reported_by_name_and_still_works(tmp_path: Path) -> No
     assert "let upstream.session() make one" in refused
 
 
+@pytest.mark.parametrize(
+    ("given", "collector"),
+    [
+        ({}, "Copy"),
+        ({"spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dmine=1"}, "PS Scavenge"),
+        ({"spark.driver.memory": "1100m", "spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, "G1 Young Generation"),
+    ],
+)
+def test_the_collector_of_a_small_heap_is_the_presets_unless_the_user_names_one(
+    tmp_path: Path, given: dict[str, str], collector: str
+) -> None:
+    script = f"""
+        from upstream.conf.session import session
+        jvm = session(master="local[1]", **{given!r})._jvm
+        beans = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+        print(*[bean.getName() for bean in beans], jvm.java.lang.System.getProperty("mine"), sep="|")
+    """
+    done = _python(tmp_path, script)
+    assert done.returncode == 0, done.stderr
+    names = done.stdout.strip().split("|")
+    assert collector in names
+    assert names[-1] == ("1" if "mine" in str(given) else "None")
+
+
 def test_other_python_for_workers_is_reported(tmp_path: Path) -> None:
     script = """
         from upstream.conf.session import missing, session
