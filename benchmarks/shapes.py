@@ -12,6 +12,9 @@ from .simulator import Estimate
 __all__ = ["Curve", "Figure", "Panel", "pyplot"]
 
 
+_MOST_ACROSS = 4
+
+
 def pyplot() -> Any:
     """Matplotlib without a screen, drawing the same bytes for the same numbers."""
     import matplotlib as mpl
@@ -74,8 +77,11 @@ class Figure:
         """Write an SVG (the same bytes for the same numbers) or a PNG."""
         plt = pyplot()
         n = len(self.panels)
-        figure, axes = plt.subplots(1, n, figsize=(0.6 + 4.2 * n, 3.6), layout="constrained", squeeze=False)
-        for panel, axis in zip(self.panels, axes[0], strict=True):
+        down = 1 if n <= _MOST_ACROSS else 2
+        across = -(-n // down)
+        size = (0.6 + 4.2 * across, 3.6 * down)
+        figure, axes = plt.subplots(down, across, figsize=size, layout="constrained", squeeze=False)
+        for panel, axis in zip(self.panels, axes.flat, strict=True):
             for curve, marker in zip(panel.curves, "os^dv<>ph*", strict=False):
                 error = [each.half if each.half < float("inf") else 0.0 for each in curve.y]
                 axis.errorbar(

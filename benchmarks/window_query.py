@@ -102,12 +102,15 @@ class Query:
         The shard's last one.
     cpu_s : float
         Processor time of tasks and shard.
+    batches : int
+        How many there were.
     """
 
     plan: WindowPlan
     store: DictStore = dataclasses.field(default_factory=DictStore)
     report: WindowReport | None = None
     cpu_s: float = 0.0
+    batches: int = 0
 
     @property
     def operations(self) -> int:
@@ -133,6 +136,7 @@ class Query:
         shard = WindowShard(0, self.plan, self.store)
         found, self.report = shard.run(packed.column(1).to_pylist())
         self.cpu_s += time.process_time() - began
+        self.batches += 1
         if found is None:
             return []
         mark = pc.struct_field(found.column(SYSTEM), "punctuation")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ..conf.errors import TableError
 from ..frames.order import ordered
-from .files import DataFiles, StagedFile
+from .files import BucketReader, DataFiles, StagedFile
 from .layout import Layout
 from .merge import Contest, Pending, concat_pending, contest
 from .table import Held
@@ -19,6 +19,10 @@ from .table import Held
 __all__ = ["BucketMerge", "BucketMerger", "Tally", "Verdict"]
 
 Mask = npt.NDArray[np.bool_]
+
+# A bucket with fewer rows is written anew in no time, and one of more files is read more slowly.
+_WORTH_KEEPING = 10_000
+_MOST_FILES = 16
 
 
 class Tally(NamedTuple):
@@ -46,6 +50,8 @@ class BucketMerge:
         Whether the bucket's rows are others than before.
     rows : StagedFile or None
         What takes their place; None where nothing changed or no row is left.
+    beside : bool
+        Whether it does not, but is one more file: the rows of this batch alone, which meet none of the others.
     tombstones : StagedFile or None
         What takes the place of the bucket's tombstones; None where none has come.
     tally : Tally
@@ -55,6 +61,7 @@ class BucketMerge:
     held: Held
     changed: bool = False
     rows: StagedFile | None = None
+    beside: bool = False
     tombstones: StagedFile | None = None
     tally: Tally = dataclasses.field(default_factory=Tally)
 
@@ -66,6 +73,11 @@ class BucketMerge:
     def won(self) -> bool:
         """Whether any row or tombstone of the batch was newer than what the table holds."""
         return self.changed or self.tombstones is not None
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The table's files that hold nothing any more."""
+        return self.held.rows if self.changed and not self.beside else ()
 
 
 class Verdict(NamedTuple):
@@ -145,7 +157,12 @@ class BucketMerger:
         deciding = self._layout.deciding
         candidates = new.rows.select(deciding)
         reader = self._rows.open(held.rows)
-        base = reader.read(deciding)
+        beside = (
+            len(held.rows) < _MOST_FILES
+            and reader.rows >= _WORTH_KEEPING
+            and reader.apart_from(candidates, self._layout.key)
+        )
+        base = candidates.slice(0, 0) if beside else reader.read(deciding)
         against_rows = contest(base, candidates, self._layout)
         buried, against_tombstones = self._contest_tombstones(held, candidates)
         won = against_rows.won & against_tombstones.won
@@ -157,13 +174,12 @@ class BucketMerger:
             reader.close()
             return verdict, BucketMerge(bucket, held)
         tally = Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
-        merge = BucketMerge(bucket, held, bool(delivered.any()), tally=tally)
+        merge = BucketMerge(bucket, held, bool(delivered.any()), beside=beside, tally=tally)
         try:
             if merge.changed:
-                payload = [name for name in new.rows.column_names if name not in deciding]
-                for name, column in zip(payload, reader.read(payload).columns if payload else [], strict=True):
-                    base = base.append_column(name, column)
-                kept = _chosen(base.select(new.rows.column_names), against_rows.stays(base.num_rows, won))
+                kept = (
+                    new.rows.slice(0, 0) if beside else self._kept(reader, base, against_rows.stays(base.num_rows, won))
+                )
                 merge = dataclasses.replace(merge, rows=self._stage(self._rows, bucket, kept, new, won & ~deleted))
             reader.close()
             if (won & deleted).any():
@@ -174,6 +190,14 @@ class BucketMerger:
             self.remove([merge])
             raise
         return verdict, merge
+
+    def _kept(self, reader: BucketReader, base: pa.Table, stays: Mask) -> pa.Table:
+        """The rows that stay: what decides has been read before."""
+        names = self._rows.schema.names
+        payload = [name for name in names if name not in base.column_names]
+        for name, column in zip(payload, reader.read(payload).columns if payload else [], strict=True):
+            base = base.append_column(name, column)
+        return _chosen(base.select(names), stays)
 
     def _contest_tombstones(self, held: Held, candidates: pa.Table) -> tuple[pa.Table, Contest]:
         if held.tombstones is None:

@@ -263,7 +263,7 @@ class BatchCommit:
             AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, written_ms, True, file.stats)
             for file in merged.rows
         ]
-        touched = [str(merge.bucket) for merge in merged.merges if merge.changed]
+        touched = [str(merge.bucket) for merge in merged.merges if merge.replaced]
         # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
         numbers = {**transactions, APP_ID: deletions.number}
         before = table.version()
@@ -313,7 +313,7 @@ class _Merged:
 
 
 def _keys_after(snapshot: Snapshot, merged: _Merged) -> int | None:
-    gone = {path for merge in merged.merges if merge.changed for path in merge.held.rows}
+    gone = {path for merge in merged.merges for path in merge.replaced}
     kept = [rows for path, rows in snapshot.rows.items() if path not in gone]
     if any(rows is None for rows in kept):
         return None

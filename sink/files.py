@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from .apart import apart
 from .layout import BUCKET
 from .options import SinkTarget
 from .stats import file_stats
@@ -169,6 +170,15 @@ class BucketReader:
         # A name with a dot in it is also taken for a path into a struct, so more may come than was asked for; conform drops it.
         tables = [conform(file.read(columns=list(columns), use_threads=False), schema) for file in self._files]
         return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return sum(file.metadata.num_rows for file in self._files)
+
+    def apart_from(self, rows: pa.Table, key: Sequence[str]) -> bool:
+        """Whether the files surely hold none of the rows' keys; see :func:`~upstream.sink.apart.apart`."""
+        return apart(self._files, rows, key)
 
     def close(self) -> None:
         """Close the files."""
