@@ -9,6 +9,7 @@ from typing import cast
 from ..conf.errors import OptionError
 from ..conf.options import boolean, bytes_, columns, duration_us, one_of, option, positive_int, text, whole
 from ..frames.progress import Policy, PolicyName
+from ..frames.times import check_time_zone
 from .connectors.contract import Limit
 
 __all__ = ["SourceOptions"]
@@ -161,4 +162,5 @@ class SourceOptions:
             problems.append("timeFormat with progress=heartbeat: the time column is stamped on entry, not read")
         if problems:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")
+        check_time_zone("timeZone", self.time_zone)
         self.policy()

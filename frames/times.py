@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..conf.errors import SchemaError
+from ..conf.errors import OptionError, SchemaError
 from .system import TIMESTAMP
 
-__all__ = ["EPOCH_UNITS", "NO_TIME", "check_time_type", "event_time_us", "is_pattern", "time_scalar"]
+__all__ = ["EPOCH_UNITS", "NO_TIME", "check_time_type", "check_time_zone", "event_time_us", "is_pattern", "time_scalar"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -56,6 +56,22 @@ def check_time_type(name: str, dtype: pa.DataType, time_format: str | None, opti
             f"the time column {name!r} is of type {dtype}",
             expected=f"a timestamp, a date, text or a number with {option}",
         )
+
+
+def check_time_zone(option: str, time_zone: str) -> None:
+    """Refuse a zone that times cannot be read in, before the first row comes.
+
+    Raises
+    ------
+    OptionError
+        Naming the option.
+    """
+    try:
+        _in_utc(pa.chunked_array([pa.array([0], pa.timestamp("us"))]), time_zone)
+    except pa.ArrowInvalid as error:
+        raise OptionError(
+            f"{option}={time_zone!r}: {error}", expected="an IANA name such as 'Europe/Paris', or UTC"
+        ) from None
 
 
 def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, time_zone: str) -> Int64s:

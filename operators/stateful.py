@@ -11,6 +11,7 @@ from ..conf.session import make_known
 from ..conf.units import parse_duration_us
 from ..frames.buckets import integers_with_hash
 from ..frames.reports import reports_folder
+from ..frames.times import check_time_zone
 from .budget import check_budget
 from .keyed import KeyedRows
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
@@ -207,6 +208,7 @@ class Stateful(KeyedRows):
         check_emit(emit)
         check_method(method)
         check_complete(self._incomplete)
+        check_time_zone("time_zone", time_zone)
         if self.time is None and "row" not in str(range):  # whatever it is: the parsers refuse what is no text
             raise OptionError(
                 "windows by time on a stream without a time",

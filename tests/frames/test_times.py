@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.conf.errors import SchemaError
-from upstream.frames.times import NO_TIME, check_time_type, event_time_us, time_scalar
+from upstream.conf.errors import OptionError, SchemaError
+from upstream.frames.times import NO_TIME, check_time_type, check_time_zone, event_time_us, time_scalar
 
 HALF_PAST = 1_479_967_251_000_000  # 2016-11-24T06:00:51Z
 
@@ -78,3 +78,11 @@ def test_numbers_need_a_unit_and_lists_are_no_times() -> None:
     with pytest.raises(SchemaError, match="strptime"):
         check_time_type("x", pa.string(), "yyyy")
     assert event_time_us(pa.array([dt.date(1970, 1, 2)]), None, "UTC").tolist() == [86_400_000_000]
+
+
+def test_zones_are_known_before_the_first_row() -> None:
+    for name in ("UTC", "Z", "gmt", "Europe/Paris", "+02:00"):
+        check_time_zone("timeZone", name)
+    for name in ("Mars", "", "Europe/Pari"):
+        with pytest.raises(OptionError, match=rf"timeZone='{name}'.*IANA name such as 'Europe/Paris'"):
+            check_time_zone("timeZone", name)

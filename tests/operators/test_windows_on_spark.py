@@ -329,6 +329,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession
     refused(OptionError, r"'1 month', and no zone is given.*What to do: give zone", "1 month")
     refused(OptionError, r"range='all' without a slide.*slide='1 hour'", "all")
     refused(OptionError, r"emit='sometimes'. Expected: one of all, lazy", emit="sometimes")
+    refused(OptionError, r"time_zone='Mars'.*Expected: an IANA name", time_zone="Mars")
     refused(OptionError, r"method='quick'. Expected: auto, ", method="quick")
     refused(OptionError, r"method='wid' on landmark windows.*'paned'", "all", "10 s", method="wid")
     refused(OptionError, r"allowed_lateness on landmark windows", "all", "10 s", allowed_lateness="1 s")
