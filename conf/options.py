@@ -31,6 +31,7 @@ __all__ = [
     "positive_float",
     "positive_int",
     "quoted",
+    "share",
     "text",
     "told",
     "whole",
@@ -147,6 +148,19 @@ def fraction() -> _Parser:
         return number
 
     return _Parser("a number from 0 to 1", parse)
+
+
+def share() -> _Parser:
+    """A number above 0 and below 1, or so many percent."""
+
+    def parse(value: str) -> float:
+        number, percent, rest = value.partition("%")
+        parsed = float(number) / (100 if percent else 1)
+        if rest.strip() or not 0 < parsed < 1:
+            raise ValueError
+        return parsed
+
+    return _Parser("a share above 0 and below 1, such as 0.001 or '0.1 %'", parse)
 
 
 def numbers() -> _Parser:

@@ -7,10 +7,12 @@ import os
 from typing import cast
 
 from ..conf.errors import OptionError
-from ..conf.options import boolean, bytes_, columns, duration_us, one_of, option, positive_int, text, whole
+from ..conf.options import boolean, bytes_, columns, duration_us, one_of, option, positive_int, share, text, whole
 from ..frames.progress import Policy, PolicyName
 from ..frames.times import check_time_zone
 from .connectors.contract import Limit
+from .ets import Enabling, Held, reports_below
+from .idle import IdleRule
 
 __all__ = ["SourceOptions"]
 
@@ -47,15 +49,36 @@ class SourceOptions:
     )
     progress: str | None = option(
         "progress",
-        one_of("ordered", "bounded", "displaced", "embedded", "heartbeat", "latent"),
+        one_of("ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive"),
         None,
         "How the low-watermark of a feed is found. Without it: `bounded` if `time` is given, else `latent`.",
     )
     progress_delay_us: int = option(
-        "progressDelay", duration_us(), 600_000_000, "For `bounded`: how far behind the largest time a row may come."
+        "progressDelay", duration_us(), 600_000_000,
+        "For `bounded`: how far behind the largest time a row may come. For `adaptive`, and for `idle=ets` without `etsDelay`: what to take until "
+        "enough rows have been seen.",
     )
     progress_displacement: int = option(
         "progressDisplacement", whole(), 1000, "For `displaced`: by how many rows a row may be out of its place."
+    )
+    target_late: float = option(
+        "targetLate", share(), 0.001, "For `adaptive`: the share of a feed's rows that may come below its low-watermark."
+    )
+    idle: str = option(
+        "idle",
+        one_of("wait", "advance", "ets"),
+        "wait",
+        "What to do about a feed that is silent while others move. `wait`: the low-watermark waits for it. `advance`: after `idleAfter` it "
+        "follows the others. `ets`: while an operator holds rows that it blocks, it is promised to have come as far as its clock says.",
+    )
+    idle_after_us: int = option(
+        "idleAfter", duration_us(), 60_000_000, "For `idle=advance`: how long a feed has been silent when it counts as idle."
+    )
+    ets_delay_us: int | None = option(
+        "etsDelay",
+        duration_us(),
+        None,
+        "For `idle=ets`: by how much the delays of a feed's rows differ at most. Without it: measured, and no less than `progressDelay` with `bounded`.",
     )
     max_jump_us: int = option(
         "maxJump",
@@ -133,7 +156,16 @@ class SourceOptions:
             self.progress_displacement,
             self.max_jump_us,
             self.confirmations,
+            self.target_late,
         )
+
+    def idle_rule(self) -> IdleRule:
+        """What is to be done about silent feeds."""
+        enabling = Enabling(self.progress == "heartbeat", self.ets_delay_us, self.progress_delay_us)
+        held = None
+        if self.idle == "ets" and self.checkpoint_location is not None:
+            held = Held(reports_below(self.checkpoint_location))
+        return IdleRule(self.idle_after_us if self.idle == "advance" else None, enabling, held)
 
     def limit(self) -> Limit:
         """How much one batch may take, as far as rows and bytes say."""
@@ -160,7 +192,16 @@ class SourceOptions:
             problems.append("timeFormat without `time`")
         if self.progress == "heartbeat" and self.time_format is not None:
             problems.append("timeFormat with progress=heartbeat: the time column is stamped on entry, not read")
+        problems += self._idle_problems()
         if problems:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")
         check_time_zone("timeZone", self.time_zone)
         self.policy()
+
+    def _idle_problems(self) -> list[str]:
+        problems: list[str] = []
+        if self.idle != "wait" and (self.progress == "latent" or self.time is None or not self.punctuation):
+            problems.append(f"idle={self.idle} without `time`, with progress=latent or punctuation=off: nobody waits for a feed")
+        if self.idle == "ets" and self.checkpoint_location is None:
+            problems.append("idle=ets without `checkpointLocation`: operators say below the query's checkpoint what they hold")
+        return problems

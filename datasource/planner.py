@@ -24,6 +24,7 @@ from ..frames.embedded import embedded_punctuation
 from ..frames.progress import Policy, Progress
 from ..frames.times import event_time_us
 from .connectors.contract import Connector, Limit, Range
+from .idle import heard_now
 from .options import SourceOptions
 from .quarantine import Ignoring
 from .schema import Shape
@@ -90,6 +91,7 @@ class Planner:
         self._options = options
         self._shape = shape
         self._policy: Policy = options.policy()
+        self._idle = options.idle_rule()
         self._clock = clock
         self._new_id = new_id
         self._schema = json.dumps([[field.name, str(field.type)] for field in shape.rows])
@@ -102,6 +104,7 @@ class Planner:
     def freeze(self) -> None:
         """Look no further than what is there now (`Trigger.AvailableNow`, batch reads)."""
         self._connector.freeze(self._clock())
+        self._idle.stop()
 
     def plan(self, start: Offset, limit: Limit) -> Offset:
         """The end of the next batch; `start` itself if nothing has come.
@@ -117,16 +120,22 @@ class Planner:
         step = self._connector.advance(position, now, limit)
         before = {feed: Progress(self._policy, state) for feed, state in start.get("progress", {}).items()}
         ended = set(start.get("ended", ()))
-        if not step.ranges and step.ended <= ended:
+        quiet = not step.ranges and step.ended <= ended
+        if quiet and not self._idle.acts_alone():
             return start
         for feed in self._connector.feeds(step.position):
             before.setdefault(feed, Progress(self._policy))
         bounds = {feed: progress.bound for feed, progress in before.items()}
         self._observe(step.ranges, before)
         for feed, progress in before.items():
-            progress.close_batch(now)
+            if not quiet:
+                progress.close_batch(now)
             if feed in step.ended:
                 progress.end()
+        heard = heard_now(start.get("heard", {}), before, step, now)
+        released = self._idle.apply(before, heard, ended | step.ended, now)
+        if quiet and not released:
+            return start
         seq = int(start.get("seq", 0))
         return {
             "version": OFFSET_VERSION,
@@ -139,6 +148,7 @@ class Planner:
             "first_seq": seq,
             "position": step.position,
             "progress": {feed: progress.snapshot() for feed, progress in before.items()},
+            "heard": heard,
             "ended": sorted(ended | step.ended),
             "punctuation": {
                 feed: progress.bound

@@ -7,22 +7,29 @@ The answer does not depend on how the rows were split into calls. (semantics: st
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from .lags import Lags
+from .skew import Skew
 from .times import NO_TIME
 
 __all__ = ["Policy", "PolicyName", "Progress"]
 
 Int64s = npt.NDArray[np.int64]
-PolicyName = Literal["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent"]
+PolicyName = Literal["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive"]
 
 # Rows looked at in one step while outliers are about; doubled while there are none, as far as the cache likes it.
 _STEP = 1024
 _MAX_STEP = 1 << 16
+
+# `adaptive` believes its quantile once so many rows of those it may leave late are to be expected, and forgets as slowly as keeps it steady.
+_LATE_TO_JUDGE = 10
+_LATE_IN_HALF_LIFE = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +41,17 @@ class Policy:
     name
         ``ordered``: the bound is the largest time seen. ``bounded``: that minus `delay_us`. ``displaced``: the largest time among
         all rows but the last `displacement`. ``embedded``: what the feed's own punctuation rows say. ``heartbeat``: the
-        clock, rows being stamped on entry. ``latent``: none.
+        clock, rows being stamped on entry. ``latent``: none. ``adaptive``: the largest time minus a delay that is learned.
     delay_us
-        δ of ``bounded``, in microseconds.
+        δ of ``bounded``, in microseconds; of ``adaptive`` the least one until enough rows have been seen.
     displacement
         n of ``displaced``, in rows.
     max_jump_us
         A row further than this beyond the largest confirmed time is suspect and does not move progress …
     confirmations
         … until so many rows in succession, it included, lie beyond it.
+    target_late
+        The share of rows that ``adaptive`` is to leave late.
     """
 
     name: PolicyName = "latent"
@@ -50,6 +59,7 @@ class Policy:
     displacement: int = 0
     max_jump_us: int = 3_600_000_000
     confirmations: int = 5
+    target_late: float = 0.001
 
 
 class Progress:
@@ -67,40 +77,81 @@ class Progress:
     bound : int or None
         Exclusive, in microseconds since the epoch: every row with a time below it has arrived, as far as the policy can tell.
         Never decreases.
+    received : int
+        Rows with a readable time that came.
     late : int
         Rows that came below the bound promised before them.
+    late_idle : int
+        Of these, the rows that the policy alone would have taken in time: what the rule for silent feeds made late.
     suspects : int
         Rows that the outlier guard has kept from moving progress and no later row has confirmed.
+    skew : Skew
+        By how much later rows are seen than their times say; rows further than `max_jump_us` behind the others do not count.
     """
 
     def __init__(self, policy: Policy, state: Mapping[str, Any] | None = None) -> None:
         self._policy = policy
         saved = state or {}
         self.bound: int | None = saved.get("bound")
+        self._own: int | None = saved.get("own", self.bound)
+        self.received: int = saved.get("received", 0)
         self.late: int = saved.get("late", 0)
+        self.late_idle: int = saved.get("late_idle", 0)
         self.suspects: int = saved.get("suspects", 0)
         self._confirmed: int | None = saved.get("confirmed")
         self._run = np.array(saved.get("run", []), dtype=np.int64)
         self._delayed = np.array(saved.get("delayed", []), dtype=np.int64)
         self._claimed: int | None = saved.get("claimed")
+        self.skew = Skew(saved.get("skew"))
+        # Least and greatest time of the batch, as far as they are believed.
+        self._batch: list[int] | None = saved.get("batch")
+        self._lags: Lags | None = None
+        if policy.name == "adaptive":
+            half_life = max(1 << 16, math.ceil(_LATE_IN_HALF_LIFE / policy.target_late))
+            self._lags = Lags(half_life, saved.get("lags"))
 
     def snapshot(self) -> dict[str, Any]:
         """The state as a JSON value."""
         return {
             "bound": self.bound,
+            "own": self._own,
+            "received": self.received,
             "late": self.late,
+            "late_idle": self.late_idle,
             "suspects": self.suspects,
             "confirmed": self._confirmed,
             "run": self._run.tolist(),
             "delayed": self._delayed.tolist(),
             "claimed": self._claimed,
+            "skew": self.skew.to_json(),
+            "batch": self._batch,
+            **({} if self._lags is None else {"lags": self._lags.to_json()}),
         }
+
+    @property
+    def largest(self) -> int | None:
+        """The largest time that is confirmed."""
+        return self._confirmed
+
+    @property
+    def delay_us(self) -> int:
+        """How far behind the largest time rows are expected at present; 0 for a policy that says nothing of it."""
+        if self._policy.name == "bounded":
+            return self._policy.delay_us
+        if self._lags is None:
+            return 0
+        learned = self._lags.exceeded_by(self._policy.target_late)
+        enough = self._lags.rows * self._policy.target_late >= _LATE_TO_JUDGE
+        return learned if enough else max(learned, self._policy.delay_us)
 
     def observe(self, times_us: Int64s) -> None:
         """Take the times of further rows, in arrival order; :data:`NO_TIME` entries are passed over."""
         times = times_us[times_us != NO_TIME]
+        self.received += len(times)
         if self.bound is not None:
-            self.late += int(np.count_nonzero(times < self.bound))
+            late = times[times < self.bound]
+            self.late += len(late)
+            self.late_idle += len(late) if self._own is None else int(np.count_nonzero(late >= self._own))
         if self._policy.name == "displaced":
             held = np.concatenate([self._delayed, times])
             ready = max(len(held) - self._policy.displacement, 0)
@@ -113,7 +164,14 @@ class Progress:
 
     def close_batch(self, now_us: int) -> None:
         """Draw the conclusion from what has been observed, at the end of a batch whose clock reads `now_us`."""
+        if self._batch is not None:
+            self.skew.observe(*self._batch, now_us)
+            self._batch = None
         self._raise_to(self._conclusion(now_us))
+
+    def promise(self, bound_us: int) -> None:
+        """Promise more than the policy does, for a feed that is silent while others wait for it."""
+        self.bound = bound_us if self.bound is None else max(self.bound, bound_us)
 
     def end(self) -> None:
         """The feed has said that it sends nothing more: every time it has shown lies behind."""
@@ -133,11 +191,24 @@ class Progress:
         if name == "embedded":
             believable = self._claimed is not None and self._claimed <= self._confirmed + self._policy.max_jump_us
             return self._claimed if believable else None
-        return self._confirmed - (self._policy.delay_us if name == "bounded" else 0)
+        return self._confirmed - self.delay_us
 
     def _raise_to(self, bound: int | None) -> None:
-        if bound is not None and (self.bound is None or bound > self.bound):
-            self.bound = bound
+        if bound is not None:
+            self._own = bound if self._own is None else max(self._own, bound)
+            self.promise(self._own)
+
+    def _believe(self, times: Int64s, largest: Int64s) -> None:
+        """Learn from rows that the guard has let pass; `largest` is the largest time before each."""
+        if not len(times):
+            return
+        behind = np.maximum(largest - times, 0)
+        if self._lags is not None:
+            self._lags.add(behind)
+        near = times[behind <= self._policy.max_jump_us]
+        if len(near):
+            both = [int(near.min()), int(near.max())]
+            self._batch = both if self._batch is None else [min(self._batch[0], both[0]), max(self._batch[1], both[1])]
 
     def _guard(self, times: Int64s) -> None:
         # A run of suspects that earlier calls left open comes first, so that calls may split anywhere.
@@ -154,9 +225,11 @@ class Progress:
             reached = np.maximum.accumulate(np.concatenate([[self._confirmed], ahead]))
             beyond = np.flatnonzero(ahead > reached[:-1] + self._policy.max_jump_us)
             if not len(beyond):
+                self._believe(ahead, reached[:-1])
                 self._confirmed = int(reached[-1])
                 at, step = at + len(ahead), min(step * 2, _MAX_STEP)
                 continue
+            self._believe(ahead[: beyond[0]], reached[: beyond[0]])
             self._confirmed = int(reached[beyond[0]])
             at, step = self._suspect_run(times, at + int(beyond[0])), _STEP
 

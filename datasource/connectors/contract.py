@@ -74,11 +74,14 @@ class Advance:
         What lies between, per feed in arrival order. Small enough each that several tasks share a large step.
     ended : frozenset of str
         Feeds that have said they will send nothing more.
+    waiting : frozenset of str
+        Feeds of which the limit has left rows for later. They are not silent, whether or not a range is theirs.
     """
 
     position: Position
     ranges: Sequence[Range]
     ended: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -128,7 +128,7 @@ class FilesConnector(Connector):
             frontier.position = frontier.ledger.position()
         self._frontier = frontier
         self._warn(frontier)
-        return Advance(frontier.position if ranges else start, ranges)
+        return Advance(frontier.position if ranges else start, ranges, waiting=frozenset(frontier.turns))
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         """The rows of a range, in blocks of some megabytes; malformed lines are judged on the columns read."""

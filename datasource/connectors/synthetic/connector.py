@@ -91,15 +91,19 @@ class SyntheticConnector(Connector):
         until = now - origin
         most = self._most_rows(limit)
         reached = [stream.take(place, until, most) for stream, place in zip(streams, places, strict=True)]
-        if most is not None and sum(end.row - start.row for start, end in zip(places, reached, strict=True)) > most:
-            shares = _shared([end.row - start.row for start, end in zip(places, reached, strict=True)], most)
+        there = [end.row - start.row for start, end in zip(places, reached, strict=True)]
+        # Of a feed from which as much as the limit could be taken nobody has looked at how much more there is.
+        waiting = {n for n, rows in enumerate(there) if rows == most}
+        if most is not None and sum(there) > most:
+            shares = _shared(there, most)
+            waiting |= {n for n, (rows, share) in enumerate(zip(there, shares, strict=True)) if share < rows}
             pairs = zip(streams, places, shares, strict=True)
             reached = [stream.take(place, until, share) for stream, place, share in pairs]
         ranges: list[Range] = []
         for number, (start, end) in enumerate(zip(places, reached, strict=True)):
             ranges += self._ranges(number, start, end, until, origin)
         ended = {_feed_name(n) for n, stream in enumerate(streams) if stream.ended(reached[n])}
-        return Advance(self._position(origin, reached), ranges, frozenset(ended))
+        return Advance(self._position(origin, reached), ranges, frozenset(ended), frozenset(map(_feed_name, waiting)))
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         del malformed

@@ -1,0 +1,115 @@
+"""What to do about feeds that are silent: the user's rule, applied to a batch that is being planned.
+
+Whatever is decided goes into the batch's end offset as punctuation, so that a replay promises the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+from ..frames.progress import Progress
+from .connectors.contract import Advance
+from .ets import Enabling, Held
+
+__all__ = ["IdleRule", "advance", "heard_now"]
+
+
+def heard_now(
+    before: Mapping[str, int], feeds: Collection[str], step: Advance, now_us: int
+) -> dict[str, int]:
+    """When each feed was last heard of: had rows, or had some that a limit left for later, or was first known of.
+
+    Parameters
+    ----------
+    before
+        The same, after the batch before.
+    feeds
+        All that are known.
+    step
+        What has come since.
+    now_us
+        The clock.
+    """
+    heard = {feed: before.get(feed, now_us) for feed in feeds}
+    return heard | {feed: now_us for feed in {part.feed for part in step.ranges} | step.waiting}
+
+
+def advance(
+    progress: Mapping[str, Progress], heard: Mapping[str, int], ended: Collection[str], after_us: int | None, now_us: int
+) -> None:
+    """Let idle feeds follow the others: promise for them what the least of the live ones has promised.
+
+    Parameters
+    ----------
+    progress, heard
+        Of each feed.
+    ended : collection of str
+        Feeds that send nothing more. They follow the others under any rule, since nothing of them can be late.
+    after_us : int or None
+        How long a feed has been silent to be idle; None if none ever is.
+    now_us : int
+        The clock.
+    """
+    idle = set(ended)
+    if after_us is not None:
+        idle |= {feed for feed in progress if now_us - heard[feed] >= after_us}
+    # A feed that has promised nothing yet is not known downstream, and holds nobody back.
+    live = [each.bound for feed, each in progress.items() if feed not in idle and each.bound is not None]
+    if not live:
+        return
+    for feed in idle:
+        each = progress.get(feed)
+        if each is not None and each.bound is not None:
+            each.promise(min(live))
+
+
+@dataclasses.dataclass
+class IdleRule:
+    """The user's rule.
+
+    Attributes
+    ----------
+    after_us : int or None
+        How long a feed has been silent for the others to go on without it; None to wait.
+    enabling : Enabling
+        How on-demand timestamps are computed.
+    held : Held or None
+        What operators hold; None unless the rule is to act on demand.
+    """
+
+    after_us: int | None = None
+    enabling: Enabling = dataclasses.field(default_factory=Enabling)
+    held: Held | None = None
+
+    def acts_alone(self) -> bool:
+        """Whether the rule may call for a batch although no feed has rows."""
+        return self.held is not None
+
+    def stop(self) -> None:
+        """Nothing on demand from now on: a run that ends once it has read what is there (`Trigger.AvailableNow`) waits for no clock."""
+        self.held = None
+
+    def apply(
+        self, progress: Mapping[str, Progress], heard: Mapping[str, int], ended: Collection[str], now_us: int
+    ) -> bool:
+        """Promise what the rule says; whether something that is held is released by an on-demand timestamp.
+
+        Parameters
+        ----------
+        progress
+            Of each feed, after the batch's own rows. What is promised goes into it.
+        heard
+            See :func:`heard_now`.
+        ended
+            Feeds that send nothing more.
+        now_us
+            The clock of the batch.
+        """
+        released = False
+        if self.held is not None:
+            live = {feed: each for feed, each in progress.items() if feed not in ended}
+            needs = self.held.needs(now_us, [each.bound for each in live.values()])
+            released = self.enabling.enable(live, heard, needs, now_us)
+        advance(progress, heard, ended, self.after_us, now_us)
+        return released

@@ -1,0 +1,68 @@
+"""How far rows come behind the largest time of their feed: a histogram that forgets, from which the adaptive bound is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Lags"]
+
+Int64s = npt.NDArray[np.int64]
+
+# Bins to the octave: a quantile is right to 9 %, and never too small.
+_PER_OCTAVE = 8
+
+
+class Lags:
+    """A histogram of lags with bins at even distances of their logarithm, each row counting half once `half_life` more have come.
+
+    It forgets by rows, at fixed row numbers, so that it is the same however the rows were split into calls.
+
+    Parameters
+    ----------
+    half_life : int
+        In rows.
+    saved : mapping, optional
+        What :meth:`to_json` gave.
+
+    Attributes
+    ----------
+    rows : int
+        How many rows it has seen.
+    """
+
+    def __init__(self, half_life: int, saved: Mapping[str, Any] | None = None) -> None:
+        self._half_life = half_life
+        self.rows: int = saved["rows"] if saved else 0
+        self._counts = np.zeros(64 * _PER_OCTAVE + 1)
+        for number, count in saved["bins"] if saved else ():
+            self._counts[number] = count
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value."""
+        return {"rows": self.rows, "bins": [[int(n), float(self._counts[n])] for n in np.flatnonzero(self._counts)]}
+
+    def add(self, lag_us: Int64s) -> None:
+        """Take the lags of further rows, none below 0, in the order of arrival."""
+        at = 0
+        while at < len(lag_us):
+            part = lag_us[at : at + self._half_life - self.rows % self._half_life]
+            octaves = np.log2(np.maximum(part, 1))
+            number = np.where(part > 0, np.floor(octaves * _PER_OCTAVE).astype(np.int64) + 1, 0)
+            self._counts += np.bincount(number, minlength=len(self._counts))
+            self.rows += len(part)
+            at += len(part)
+            if self.rows % self._half_life == 0:
+                self._counts /= 2  # exact: what is halved are whole numbers and halves of them
+
+    def exceeded_by(self, share: float) -> int:
+        """The least delay in microseconds that at most this share of rows exceeds, up to the width of a bin; 0 before the first row."""
+        beyond = np.cumsum(self._counts[::-1])[::-1]  # with a lag in this bin or a later one
+        allowed = share * beyond[0]
+        later = np.append(beyond[1:], 0.0)
+        number = int(np.argmax(later <= allowed))
+        return math.ceil(2 ** (number / _PER_OCTAVE)) - 1 if number else 0
