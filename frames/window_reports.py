@@ -44,6 +44,14 @@ class WindowReport:
         Pages of entries fetched and written in this batch.
     plan : mapping of str to str
         What the checkpoint is bound to.
+    held : int
+        Entries and rows that are kept for windows that have not closed.
+    held_since_us : int or None
+        When the oldest of them arrived, to a batch; None if nothing is held.
+    needs : int or None
+        The least low-watermark that would close a window with something in it; None if nothing is held.
+    bounds : mapping of str to int
+        What each feed has promised: those with a bound below `needs` are what is waited for. 2^63-1 for a feed that has ended.
     """
 
     shard: int
@@ -66,11 +74,15 @@ class WindowReport:
     runs_read: int
     runs_written: int
     plan: Mapping[str, str]
+    held: int = 0
+    held_since_us: int | None = None
+    needs: int | None = None
+    bounds: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> WindowReport:
         """The report with these members. Names of other versions are ignored."""
-        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls)})
+        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value})
 
 
 def windows_folder(checkpoint: str, number: int = 0) -> str:

@@ -95,6 +95,21 @@ class Runs:
         """The greatest pane of any of them."""
         return max((run.last for run in self._runs), default=None)
 
+    def rows_from(self, pane: int) -> int:
+        """How many entries there are at most from a pane on."""
+        return sum(run.rows for run in self._runs if run.last >= pane)
+
+    def first_from(self, pane: int) -> int | None:
+        """The first pane of which there is something, from one on. Reads runs that begin before it."""
+        found: list[int] = []
+        for run in self._runs:
+            if run.first >= pane:
+                found.append(run.first)
+            elif run.last >= pane:
+                panes = self._load(run).column(PANE).to_numpy()  # sorted, as all runs are
+                found.append(int(panes[np.searchsorted(panes, pane)]))
+        return min(found, default=None)
+
     def tables(self, first: int, last: int) -> list[pa.Table]:
         """What has ``first <= pane <= last``, a table for each run that has some."""
         found: list[pa.Table] = []

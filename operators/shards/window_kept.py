@@ -52,6 +52,15 @@ class KeptPanes:
         """The greatest pane of which there is something."""
         return max((each for each in (self._entries.last_pane, self._rows.last_pane) if each is not None), default=None)
 
+    def rows_from(self, pane: int) -> int:
+        """How many entries and rows are kept at most from a pane on."""
+        return self._entries.rows_from(pane) + self._rows.rows_from(pane)
+
+    def first_from(self, pane: int) -> int | None:
+        """The first pane of which something is kept, from one on."""
+        found = (self._entries.first_from(pane), self._rows.first_from(pane))
+        return min((each for each in found if each is not None), default=None)
+
     @property
     def counts(self) -> dict[str, int]:
         """The members of :class:`~upstream.frames.window_reports.WindowReport` that say what is kept, read and written."""

@@ -24,6 +24,7 @@ from ..windows.groupwise import KeyBounds
 from ..windows.operator import Progress, WindowOperator
 from .arrivals import by_arrival
 from .feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from .held import Held, Holding
 from .pack import apart
 from .store import CountingStore, Store
 from .window_kept import KeptPanes
@@ -69,6 +70,7 @@ class WindowShard:
         self._ahead = KeyBounds(self._table("ahead"), plan.key_schema)
         self._nothing = Entries.none(plan.algebra, plan.key_schema)
         self._late = self._outside = 0
+        self._committed: int | None = None
         self.late: pa.Table | None = None
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
@@ -103,6 +105,11 @@ class WindowShard:
         results, self._head["seq"] = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0))
         result = pa.concat_tables([results, self._punctuation(last_final, bound, now_us)])
         self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
+        holding = Holding(self._head.get("holding"))
+        # At the end of all feeds every window has closed, the last of which no number need have.
+        ended = bound == ENDED
+        held = Held() if ended else holding.after(plan.paned, self._panes, new.panes, closed, self._committed, now_us)
+        self._head["holding"] = holding.to_json()
         self._save_head(closed, last_final, now_us)
         corrected = int(np.count_nonzero(given[0].wids <= before))
         report = WindowReport(
@@ -122,6 +129,10 @@ class WindowShard:
             running=self._head.get("running", 0),
             state_bytes=self._store.written,
             plan=plan.identity(),
+            held=held.count,
+            held_since_us=held.since_us,
+            needs=held.needs,
+            bounds=dict(self._feeds.bounds),
             **self._panes.counts,
         )
         return (result if result.num_rows else None), report
@@ -244,6 +255,7 @@ class WindowShard:
             before = Commitments(table.select(list(plan.key)), wids, last)
         step = operator.step(progress, new, self._kept, before)
         now = step.commitments
+        self._committed = int(now.wids.min()) if len(now) else None
         table = now.keys.append_column(_COMMITTED, pa.array(now.wids)).append_column(PANE, pa.array(now.last_panes))
         self._keep_table("running", table)
         return step.closed, None, step.wanted, step.keep_from
@@ -311,6 +323,7 @@ class WindowShard:
             "seq": self._head["seq"],
             "told_us": self._head.get("told_us", LOWEST),
             "seen_us": self._head.get("seen_us", LOWEST),
+            "holding": self._head["holding"],
             **self._panes.to_json(),
             **self._feeds.to_json(),
         }

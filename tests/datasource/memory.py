@@ -51,7 +51,8 @@ class MemoryConnector(Connector):
                 stop = min(start + self.most, high)
                 ranges.append(Range(feed, {"from": start, "to": stop}, stop - start, now_us))
             reached[feed] = high
-        return Advance(reached, ranges, self.ended)
+        waiting = frozenset(feed for feed, table in self.tables.items() if reached[feed] < table.num_rows)
+        return Advance(reached, ranges, self.ended, waiting)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         table = self.tables[part.feed].slice(part.place["from"], part.place["to"] - part.place["from"])
