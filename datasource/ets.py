@@ -81,9 +81,9 @@ class Enabling:
         reached = min(after.values())
         if reached < min(blocked):
             return False
-        for feed in bounds:
+        for feed, bound in bounds.items():
             # No further than all have come: more would release nothing, and could make rows late for nothing.
-            progress[feed].promise(min(after[feed], max(bounds[feed], reached)))
+            progress[feed].promise(min(after[feed], max(bound, reached)))
         return True
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from ..frames.progress import Progress
 from .connectors.contract import Advance
@@ -15,9 +16,7 @@ from .ets import Enabling, Held
 __all__ = ["IdleRule", "advance", "heard_now"]
 
 
-def heard_now(
-    before: Mapping[str, int], feeds: Collection[str], step: Advance, now_us: int
-) -> dict[str, int]:
+def heard_now(before: Mapping[str, int], feeds: Collection[str], step: Advance, now_us: int) -> dict[str, int]:
     """When each feed was last heard of: had rows, or had some that a limit left for later, or was first known of.
 
     Parameters
@@ -32,11 +31,15 @@ def heard_now(
         The clock.
     """
     heard = {feed: before.get(feed, now_us) for feed in feeds}
-    return heard | {feed: now_us for feed in {part.feed for part in step.ranges} | step.waiting}
+    return heard | dict.fromkeys({part.feed for part in step.ranges} | step.waiting, now_us)
 
 
 def advance(
-    progress: Mapping[str, Progress], heard: Mapping[str, int], ended: Collection[str], after_us: int | None, now_us: int
+    progress: Mapping[str, Progress],
+    heard: Mapping[str, int],
+    ended: Collection[str],
+    after_us: int | None,
+    now_us: int,
 ) -> None:
     """Let idle feeds follow the others: promise for them what the least of the live ones has promised.
 
@@ -82,9 +85,21 @@ class IdleRule:
     enabling: Enabling = dataclasses.field(default_factory=Enabling)
     held: Held | None = None
 
-    def acts_alone(self) -> bool:
-        """Whether the rule may call for a batch although no feed has rows."""
-        return self.held is not None
+    def asked(self, progress: Mapping[str, Mapping[str, Any]], ended: Collection[str], now_us: int) -> bool:
+        """Whether somebody waits for more than these feeds have promised, so that a batch may be called for although none has rows.
+
+        Parameters
+        ----------
+        progress
+            What :meth:`Progress.snapshot` gave of each feed.
+        ended, now_us
+            See :meth:`apply`.
+        """
+        if self.held is None:
+            return False
+        bounds = [state["bound"] for feed, state in progress.items() if feed not in ended]
+        least = min((bound for bound in bounds if bound is not None), default=None)
+        return least is not None and any(need > least for need in self.held.needs(now_us, bounds))
 
     def stop(self) -> None:
         """Nothing on demand from now on: a run that ends once it has read what is there (`Trigger.AvailableNow`) waits for no clock."""

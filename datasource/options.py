@@ -54,7 +54,9 @@ class SourceOptions:
         "How the low-watermark of a feed is found. Without it: `bounded` if `time` is given, else `latent`.",
     )
     progress_delay_us: int = option(
-        "progressDelay", duration_us(), 600_000_000,
+        "progressDelay",
+        duration_us(),
+        600_000_000,
         "For `bounded`: how far behind the largest time a row may come. For `adaptive`, and for `idle=ets` without `etsDelay`: what to take until "
         "enough rows have been seen.",
     )
@@ -62,7 +64,10 @@ class SourceOptions:
         "progressDisplacement", whole(), 1000, "For `displaced`: by how many rows a row may be out of its place."
     )
     target_late: float = option(
-        "targetLate", share(), 0.001, "For `adaptive`: the share of a feed's rows that may come below its low-watermark."
+        "targetLate",
+        share(),
+        0.001,
+        "For `adaptive`: the share of a feed's rows that may come below its low-watermark.",
     )
     idle: str = option(
         "idle",
@@ -72,7 +77,10 @@ class SourceOptions:
         "follows the others. `ets`: while an operator holds rows that it blocks, it is promised to have come as far as its clock says.",
     )
     idle_after_us: int = option(
-        "idleAfter", duration_us(), 60_000_000, "For `idle=advance`: how long a feed has been silent when it counts as idle."
+        "idleAfter",
+        duration_us(),
+        60_000_000,
+        "For `idle=advance`: how long a feed has been silent when it counts as idle.",
     )
     ets_delay_us: int | None = option(
         "etsDelay",
@@ -201,7 +209,11 @@ class SourceOptions:
     def _idle_problems(self) -> list[str]:
         problems: list[str] = []
         if self.idle != "wait" and (self.progress == "latent" or self.time is None or not self.punctuation):
-            problems.append(f"idle={self.idle} without `time`, with progress=latent or punctuation=off: nobody waits for a feed")
+            problems.append(
+                f"idle={self.idle} without `time`, with progress=latent or punctuation=off: nobody waits for a feed"
+            )
         if self.idle == "ets" and self.checkpoint_location is None:
-            problems.append("idle=ets without `checkpointLocation`: operators say below the query's checkpoint what they hold")
+            problems.append(
+                "idle=ets without `checkpointLocation`: operators say below the query's checkpoint what they hold"
+            )
         return problems

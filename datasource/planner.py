@@ -118,11 +118,12 @@ class Planner:
         position: Mapping[str, Any] | None = start.get("position")
         now = max(self._clock(), int(start.get("now_us", 0)))
         step = self._connector.advance(position, now, limit)
-        before = {feed: Progress(self._policy, state) for feed, state in start.get("progress", {}).items()}
+        known: Mapping[str, Any] = start.get("progress", {})
         ended = set(start.get("ended", ()))
         quiet = not step.ranges and step.ended <= ended
-        if quiet and not self._idle.acts_alone():
+        if quiet and not self._idle.asked(known, ended, now):
             return start
+        before = {feed: Progress(self._policy, state) for feed, state in known.items()}
         for feed in self._connector.feeds(step.position):
             before.setdefault(feed, Progress(self._policy))
         bounds = {feed: progress.bound for feed, progress in before.items()}

@@ -165,7 +165,8 @@ class Progress:
     def close_batch(self, now_us: int) -> None:
         """Draw the conclusion from what has been observed, at the end of a batch whose clock reads `now_us`."""
         if self._batch is not None:
-            self.skew.observe(*self._batch, now_us)
+            least, greatest = self._batch
+            self.skew.observe(least, greatest, now_us)
             self._batch = None
         self._raise_to(self._conclusion(now_us))
 

@@ -1,0 +1,178 @@
+"""A busy and a silent feed on Spark, through windows to the table: what each rule for silent feeds gives, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import upstream
+from upstream.frames.window_reports import WindowReport, read_window_reports, windows_folder
+from upstream.operators.aggregates.functions import count
+
+pytestmark = pytest.mark.spark
+
+DDL = "key STRING, ms BIGINT"
+
+
+class Feeds:
+    """Two folders, and a query that counts rows in windows of a second."""
+
+    def __init__(self, spark: SparkSession, home: Path, **options: Any) -> None:
+        self.home = home
+        self.sent = 0
+        self.checkpoint = home / "checkpoint"
+        for name in ("busy", "silent"):
+            (home / name).mkdir(exist_ok=True)
+        self.options = {
+            "paths": json.dumps([str(home / "busy"), str(home / "silent")]),
+            "key": "key",
+            "time": "ms",
+            "timeFormat": "epoch_ms",
+            "progress": "ordered",
+            "confirmations": "1",
+            "lastLine": "complete",
+            "checkpointLocation": str(self.checkpoint),
+            **options,
+        }
+        self.spark = spark
+
+    def send(self, feed: str, *times_ms: int) -> None:
+        """A file of rows, there at once."""
+        self.sent += len(times_ms)
+        made = self.home / f"{self.sent}.part"
+        made.write_text("key,ms\n" + "".join(f"k,{each}\n" for each in times_ms))
+        made.rename(self.home / feed / f"{self.sent}.csv")
+
+    def start(self) -> StreamingQuery:
+        rows = (
+            self.spark.readStream.format("upstream")
+            .schema(upstream.with_system_ddl(DDL))
+            .options(**self.options)
+            .load()
+        )
+        counted = (
+            upstream.UpdateStream(rows, key="key", time="ms")
+            .window("1 second", checkpoint_location=str(self.checkpoint), emit="all", time_format="epoch_ms", shards=2)
+            .agg(n=count())
+        )
+        results = upstream.UpdateStream(counted.df, key=("key", "window_id"), time="window_end")
+        writer = upstream.write_latest(
+            results, str(self.home / "table"), checkpointLocation=str(self.checkpoint), buckets=1
+        )
+        return writer.trigger(processingTime="0 seconds").start()
+
+    def counted(self) -> int:
+        """Rows in windows that have closed."""
+        if not (self.home / "table" / "_delta_log").is_dir():
+            return 0
+        return sum(deltalake.DeltaTable(str(self.home / "table")).to_pyarrow_table(columns=["n"])["n"].to_pylist())
+
+    def reports(self) -> list[WindowReport]:
+        return read_window_reports(windows_folder(str(self.checkpoint)))
+
+
+def until(query: StreamingQuery, condition: Callable[[], bool]) -> None:
+    """Wait for something that must come."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.05)
+
+
+def taken(query: StreamingQuery) -> int:
+    """Rows that the source has taken."""
+    last = query.lastProgress
+    if last is None:
+        return 0
+    offset = json.loads(last.sources[0].endOffset or "{}")
+    return sum(state["received"] for state in offset.get("progress", {}).values())
+
+
+def batches(query: StreamingQuery) -> int:
+    last = query.lastProgress
+    return -1 if last is None else last.batchId
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_waiting_holds_all_windows_until_the_silent_feed_speaks(spark: SparkSession, tmp_path: Path) -> None:
+    feeds = Feeds(spark, tmp_path)
+    begin = now_ms() // 1000 * 1000
+    feeds.send("silent", begin)
+    feeds.send("busy", begin)
+    query = feeds.start()
+    until(query, lambda: taken(query) == 2)
+    for second in range(1, 6):
+        feeds.send("busy", begin + second * 1000)
+        until(query, lambda: taken(query) == feeds.sent)
+    assert feeds.counted() == 0
+    (held,) = [each for each in feeds.reports() if each.held]
+    assert held.needs == (begin + 1000) * 1000
+    blocking = [feed for feed, bound in held.bounds.items() if bound < held.needs]
+    assert blocking == [str(tmp_path / "silent")]
+    feeds.send("silent", begin + 5000)
+    until(query, lambda: feeds.counted() == 6)
+
+
+def test_after_a_time_the_others_go_on_without_it_and_what_that_made_late_is_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feeds = Feeds(spark, tmp_path, idle="advance", idleAfter="1 second")
+    begin = now_ms() // 1000 * 1000
+    feeds.send("silent", begin)
+    feeds.send("busy", begin)
+    query = feeds.start()
+    until(query, lambda: taken(query) == 2)
+    second = 0
+
+    def more() -> bool:
+        nonlocal second
+        second += 1
+        feeds.send("busy", begin + second * 1000)
+        until(query, lambda: taken(query) == feeds.sent)
+        return feeds.counted() >= 5
+
+    until(query, more)
+    feeds.send("silent", begin + 1500)
+    until(query, lambda: taken(query) == feeds.sent)
+    offset = json.loads(query.lastProgress.sources[0].endOffset)  # type: ignore[union-attr,arg-type]
+    state = offset["progress"][str(tmp_path / "silent")]
+    assert (state["late"], state["late_idle"]) == (1, 1)
+
+
+def test_on_demand_timestamps_close_what_is_held_and_then_nothing_runs(spark: SparkSession, tmp_path: Path) -> None:
+    feeds = Feeds(spark, tmp_path, idle="ets", etsDelay="500 ms")
+    begin = now_ms()
+    feeds.send("silent", begin)
+    feeds.send("busy", begin)
+    query = feeds.start()
+    until(query, lambda: taken(query) == 2)
+    for _ in range(5):
+        feeds.send("busy", now_ms())
+        until(query, lambda: taken(query) == feeds.sent)
+    # All of it, the last window too, though no feed says anything any more.
+    until(query, lambda: feeds.counted() == feeds.sent)
+    until(query, lambda: all(each.needs is None for each in feeds.reports()))
+    before = batches(query)
+    time.sleep(3)  # three windows' time
+    assert batches(query) == before, "nothing is held, and batches run"
+    # A restart finds what is held where it was left: below the checkpoint.
+    feeds.send("busy", now_ms())
+    until(query, lambda: taken(query) == feeds.sent)
+    query.stop()
+    query = feeds.start()
+    until(query, lambda: feeds.counted() == feeds.sent)
+    silent = json.loads(query.lastProgress.sources[0].endOffset)["progress"][str(tmp_path / "silent")]  # type: ignore[union-attr,arg-type]
+    assert silent["received"] == 1
+    assert silent["bound"] > silent["own"]
