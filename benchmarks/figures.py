@@ -10,6 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from .adaptive_bound import figure_adaptive
+from .bai import figure_7 as bai_7
+from .bai import figure_8 as bai_8
 from .shapes import Figure
 from .thesis import figure_6_10, figure_6_15, figure_6_19
 from .thesis_disorder import figure_6_11, figure_6_12, figure_ais, figure_dns
@@ -38,6 +41,9 @@ FIGURES: dict[str, Callable[[bool], Figure]] = {
     "thesis-6-19": figure_6_19,
     "slack-ais": figure_ais,
     "slack-dns": figure_dns,
+    "adaptive": figure_adaptive,
+    "bai-7": bai_7,
+    "bai-8": bai_8,
 }
 
 

@@ -68,6 +68,11 @@ class Figure:
         lines: list[str] = []
         for panel in self.panels:
             lines.append(f"{panel.title}: {panel.ylabel}")
+            if any(list(curve.x) != list(panel.curves[0].x) for curve in panel.curves):
+                for curve in panel.curves:
+                    points = [f"{each.mean:.4g} at {x:.4g}" for x, each in zip(curve.x, curve.y, strict=True)]
+                    lines.append(f"{curve.name:>20}: " + ", ".join(points))
+                continue
             lines.append("  ".join([f"{panel.xlabel:>24}", *(f"{curve.name:>20}" for curve in panel.curves)]))
             for i, x in enumerate(panel.curves[0].x):
                 lines.append("  ".join([f"{x:24g}", *(f"{curve.y[i]!s:>20}" for curve in panel.curves)]))

@@ -23,7 +23,7 @@ from .shapes import Curve, Figure, Panel
 from .simulator import estimate
 from .window_query import Query, rows_table, window_plan
 
-__all__ = ["figure_6_11", "figure_6_12", "figure_ais", "figure_dns"]
+__all__ = ["DATA", "absent", "ais_times", "dns_times", "figure_6_11", "figure_6_12", "figure_ais", "figure_dns"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -248,9 +248,8 @@ def figure_ais(quick: bool) -> Figure:
     """The same on recorded positions of ships: count of 5 minutes every minute. Rows come up to 15 minutes late."""
     path = DATA / "ais.csv.gz"
     if not path.exists():
-        return _absent("AIS", path)
-    table = csv.read_csv(path, convert_options=csv.ConvertOptions(include_columns=["BaseDateTime"]))
-    time_us = table.column("BaseDateTime").cast("timestamp[us]").cast("int64").to_numpy()
+        return absent("AIS", path)
+    time_us = ais_times()
     ahead = time_us >= int(np.median(time_us)) + 3600 * _S
     slacks_s = (0, 300, 910) if quick else (0, 60, 120, 300, 450, 600, 750, 910)
     stream = _counted(time_us[~ahead], SlidingWindows(300 * _S, 60 * _S))
@@ -268,17 +267,29 @@ def figure_dns(quick: bool) -> Figure:
     """The same on recorded queries for names: count of 10 minutes every minute. Queries come up to 11 minutes late."""
     path = DATA / "dns.log.gz"
     if not path.exists():
-        return _absent("DNS", path)
-    with gzip.open(path, "rt") as lines:
-        seconds = [float(line[: line.index("\t")]) for line in lines if not line.startswith("#")]
-    time_us = np.round(np.array(seconds) * _S).astype(np.int64)
+        return absent("DNS", path)
+    time_us = dns_times()
     slacks_s = (0, 60, 680) if quick else (0, 10, 30, 60, 120, 300, 500, 680)
     return _on_recording(
         "Slack and punctuation, name queries", _counted(time_us, SlidingWindows(600 * _S, 60 * _S)), slacks_s
     )
 
 
-def _absent(what: str, path: Path) -> Figure:
+def ais_times() -> Int64s:
+    """Stamps of ships' positions in the order of arrival, in microseconds."""
+    table = csv.read_csv(DATA / "ais.csv.gz", convert_options=csv.ConvertOptions(include_columns=["BaseDateTime"]))
+    return table.column("BaseDateTime").cast("timestamp[us]").cast("int64").to_numpy()
+
+
+def dns_times() -> Int64s:
+    """Stamps of name queries in the order of arrival, in microseconds."""
+    with gzip.open(DATA / "dns.log.gz", "rt") as lines:
+        seconds = [float(line[: line.index("\t")]) for line in lines if not line.startswith("#")]
+    return np.round(np.array(seconds) * _S).astype(np.int64)
+
+
+def absent(what: str, path: Path) -> Figure:
+    """No figure, because there is no such recording here."""
     return Figure(
         what, [], [], skipped=f"the recording {path.name} lies beside the checkout, in ../shared/data, and is not there"
     )

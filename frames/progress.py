@@ -30,6 +30,7 @@ _MAX_STEP = 1 << 16
 # `adaptive` believes its quantile once so many rows of those it may leave late are to be expected, and forgets as slowly as keeps it steady.
 _LATE_TO_JUDGE = 10
 _LATE_IN_HALF_LIFE = 64
+_LEAST_HALF_LIFE = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Progress:
         self._batch: list[int] | None = saved.get("batch")
         self._lags: Lags | None = None
         if policy.name == "adaptive":
-            half_life = max(1 << 16, math.ceil(_LATE_IN_HALF_LIFE / policy.target_late))
+            half_life = max(_LEAST_HALF_LIFE, math.ceil(_LATE_IN_HALF_LIFE / policy.target_late))
             self._lags = Lags(half_life, saved.get("lags"))
 
     def snapshot(self) -> dict[str, Any]:

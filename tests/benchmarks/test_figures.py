@@ -18,6 +18,7 @@ def test_names_one_a_line():
     report = ["5", "7", "9", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
     thesis = ["6-10", "6-11", "6-12", "6-15", "6-19"]
     names = [*(f"tr620-{name}" for name in report), *(f"thesis-{name}" for name in thesis), "slack-ais", "slack-dns"]
+    names += ["adaptive", "bai-7", "bai-8"]
     assert figures("--list").stdout.split() == names
 
 
@@ -25,7 +26,10 @@ REPORT = ["5", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
 THESIS = ["6-11", "6-12", "6-19"]
 
 
-@pytest.mark.parametrize("name", [*(f"tr620-{name}" for name in REPORT), *(f"thesis-{name}" for name in THESIS)])
+BAI = ["bai-7", "bai-8"]
+
+
+@pytest.mark.parametrize("name", [*(f"tr620-{name}" for name in REPORT), *(f"thesis-{name}" for name in THESIS), *BAI])
 def test_shape_is_that_of_the_paper(name, tmp_path):
     done = figures(name, "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -50,7 +54,7 @@ def test_the_figure_that_differs_says_so():
     assert "WID does up to 1.0" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["slack-ais", "slack-dns"])
+@pytest.mark.parametrize("name", ["slack-ais", "slack-dns", "adaptive"])
 def test_recorded_streams_are_drawn_or_skipped_with_a_reason(name):
     done = figures(name, "--quick")
     assert done.returncode == 0, done.stdout + done.stderr
