@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from ..conf.clock import now_us
 from ..conf.units import format_duration_us
 from .failures import INTERRUPTED, TERMINATED
+from .feeds import waits_for
 from .live import LiveLine, Remaining
 
 if TYPE_CHECKING:
@@ -122,6 +124,7 @@ def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[
         # A commit is seen before Spark tells of its batch: what is left and what is done must be of the same one.
         if left is not None and line.last is not None and line.last.batch_id == batch:
             remaining.report(left, line.rows, now)
+        line.waits_for = waits_for(_reached(query), now_us())
         text = line.text(now, batch_s)
         if not console.is_terminal and line.batches and now - shown_s >= _LINE_S:
             console.print(text)
@@ -199,10 +202,16 @@ def _progress(query: StreamingQuery) -> tuple[int, float | None, float | None, b
     batch_s = last.durationMs.get("triggerExecution", 0) / 1e3 if last.numInputRows else None
     backlog = _json(last.sources[0].latestOffset).get("backlog") or {}
     left = backlog.get("bytes", backlog.get("rows"))
-    reached = _json(last.sources[0].endOffset)
+    reached = _reached(query)
     feeds = set(reached.get("progress", ()))
     ended = bool(feeds) and feeds <= set(reached.get("ended", ()))
     return last.batchId, batch_s, None if left is None else float(left), ended
+
+
+def _reached(query: StreamingQuery) -> dict[str, Any]:
+    """The source's offset after the last batch."""
+    last = query.lastProgress
+    return {} if last is None or not last.sources else _json(last.sources[0].endOffset)
 
 
 def _json(text: str | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from ..conf.units import format_duration_us
 from ..sink.summary import CommitSummary
 
-__all__ = ["LiveLine", "Remaining", "complete_to", "has_ended", "short_count"]
+__all__ = ["LiveLine", "Remaining", "bound_text", "complete_to", "has_ended", "how_rows_came", "short_count"]
 
 _WINDOW_S = 5.0
 
@@ -34,6 +34,7 @@ class LiveLine:
         self.judged = 0
         self.met = 0
         self.first_commit_s: float | None = None
+        self.waits_for = ""
 
     def add(self, summary: CommitSummary, now_s: float) -> None:
         """Take the summary of a commit that was seen at `now_s`."""
@@ -70,6 +71,7 @@ class LiveLine:
         if self.last.keys is not None:
             parts.append(f"{short_count(self.last.keys)} keys")
         parts.append(f"{short_count(self.superseded)} superseded")
+        parts += how_rows_came(self.last)
         if self.last.staleness is not None:
             p50, p99 = self.last.staleness.p50, self.last.staleness.p99
             parts.append(f"staleness p50 {format_duration_us(p50 * 1e6)}, p99 {format_duration_us(p99 * 1e6)}")
@@ -81,6 +83,8 @@ class LiveLine:
             more = "" if needs is None else f" (needs {short_count(needs)} rows/s)"
             parts.append(self._kept() + more)
         parts.append(f"complete to {complete_to(self.last)}")
+        if self.waits_for:
+            parts.append(self.waits_for)
         if batch_s is not None:
             parts.append(f"batch {format_duration_us(batch_s * 1e6)}")
         return " · ".join(parts)
@@ -94,6 +98,17 @@ class LiveLine:
         return (
             f"{self.rows:,} rows in {self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "
             f"{self.delivered:,} delivered, {self.superseded:,} superseded{keys}, complete to {complete_to(self.last)}{kept}."
+            + self._counted()
+        )
+
+    def _counted(self) -> str:
+        counts = None if self.last is None else self.last.sources
+        if counts is None:
+            return ""
+        idle = f" ({counts.late_idle:,} of them because a feed was taken for idle)" if counts.late_idle else ""
+        return (
+            f" Since the checkpoint began {counts.received:,} rows were received; {counts.late:,} of them came late{idle}, "
+            f"{counts.suspects:,} {'is' if counts.suspects == 1 else 'are'} suspect."
         )
 
     def _kept(self) -> str:
@@ -102,10 +117,19 @@ class LiveLine:
         return f"{self.last.target if self.last else ''} met in {share} %"
 
 
+def how_rows_came(summary: CommitSummary) -> list[str]:
+    """How many rows have come late, and how many are suspect, where there are any."""
+    counts = summary.sources
+    if counts is None:
+        return []
+    told = ((counts.late, "late"), (counts.suspects, "suspect"))
+    return [f"{short_count(many)} {what}" for many, what in told if many]
+
+
 def complete_to(summary: CommitSummary) -> str:
     """Up to what time the table is complete, for people."""
     if summary.low_watermark is not None:
-        return _time(summary.low_watermark)
+        return bound_text(summary.low_watermark)
     return "the end" if has_ended(summary) else "no known time"
 
 
@@ -162,7 +186,7 @@ def short_count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def _time(value: Any) -> str:
+def bound_text(value: Any) -> str:
     """ISO text to the millisecond, without zeros that nobody reads; a number as it is. Never later than the bound itself."""
     if not isinstance(value, str):
         return str(value)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .failures import FAILED, MISUSED, Failure
-from .live import complete_to
+from .feeds import feed_lines
+from .live import complete_to, how_rows_came
 
 if TYPE_CHECKING:
     import polars as pl
@@ -17,6 +18,8 @@ __all__ = ["FORMATS", "show"]
 
 FORMATS = ("table", "csv", "json")
 _OURS = "_upstream_"
+# How many commits are looked at to say how long a feed has held the others back.
+_LOOK_BACK = 100
 
 
 def show(
@@ -102,9 +105,11 @@ def _print(rows: pl.DataFrame, found: int, path: str, version: int) -> None:
     for row in rows.iter_rows():
         grid.add_row(*map(_cell, row))
     console.print(grid)
-    summaries = read_summaries(path, version - 1) or read_summaries(path)
-    told = f", complete to {complete_to(summaries[-1][1])}" if summaries else ""
-    console.print(f"{len(rows):,} of {found:,} rows; version {version}{told}", style="dim")
+    summaries = [each for _, each in read_summaries(path, max(version - _LOOK_BACK, -1)) or read_summaries(path)]
+    told = [f"complete to {complete_to(summaries[-1])}", *how_rows_came(summaries[-1])] if summaries else []
+    console.print(", ".join([f"{len(rows):,} of {found:,} rows; version {version}", *told]), style="dim")
+    for line in feed_lines(summaries):
+        console.print(line, style="dim", highlight=False)
 
 
 def _cell(value: Any) -> str:

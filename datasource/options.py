@@ -167,6 +167,10 @@ class SourceOptions:
             self.target_late,
         )
 
+    def looks(self) -> bool:
+        """Whether the driver looks at the times of all rows, and so counts them."""
+        return self.punctuation and self.time is not None and self.progress not in ("latent", "heartbeat")
+
     def idle_rule(self) -> IdleRule:
         """What is to be done about silent feeds."""
         enabling = Enabling(self.progress == "heartbeat", self.ets_delay_us, self.progress_delay_us)

@@ -150,6 +150,7 @@ class Planner:
             "position": step.position,
             "progress": {feed: progress.snapshot() for feed, progress in before.items()},
             "heard": heard,
+            "looked": self._options.looks(),
             "ended": sorted(ended | step.ended),
             "punctuation": {
                 feed: progress.bound

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ..conf.clock import now_us
 from ..conf.errors import CheckpointError, TableError
+from ..frames.source_counts import journaled_counts
 from .bucket import BucketMerge, BucketMerger, Tally
 from .files import DataFiles, StagedFile
 from .judging import judged
@@ -238,6 +239,7 @@ class BatchCommit:
             absent=tally.absent,
             ages=None if staleness is None else arrivals.ages(committed_us),
             area=None if staleness is None else arrivals.area(committed_us, last.committed_at_us if last else None),
+            sources=journaled_counts(self._target.checkpoint, batch_id),
         )
         if waiting is not None:
             oldest = None if waiting.oldest_us is None else max(committed_us - waiting.oldest_us, 0) / 1e6

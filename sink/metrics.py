@@ -37,6 +37,7 @@ _COMPACT_EVERY = 100
 
 _FIGURES = ("mean", "p50", "p99", "max")
 _COUNTS = ("rows", "updates", "delivered", "superseded", "older", "deleted", "absent", "keys", "pending")
+_OF_SOURCES = ("received", "late", "late_idle", "suspects")
 _OF_QUEUE = ("arrived", "delivered", "superseded", "older", "conflicts", "shed")
 
 METRICS_SCHEMA = pa.schema(
@@ -58,9 +59,11 @@ METRICS_SCHEMA = pa.schema(
         ("target_met", pa.bool_()),
         ("needed_rows_per_s", pa.float64()),
         ("needed_budget", pa.int64()),
+        *((f"total_{name}", pa.int64()) for name in _OF_SOURCES),
     ]
 )
-"""The table's columns. Times ending in ``_s`` are seconds; ``batch_s`` is from the plan of a queue's batch to its commit."""
+"""The table's columns. Times ending in ``_s`` are seconds; ``batch_s`` is from the plan of a queue's batch to its commit;
+those beginning with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
 
 
 def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
@@ -237,6 +240,9 @@ def _row(summary: CommitSummary, location: str) -> dict[str, Any]:
         "target_met": summary.target_met,
         "needed_rows_per_s": summary.needed_rows_per_s,
         "needed_budget": summary.needed_budget,
+        **(
+            {} if summary.sources is None else {f"total_{name}": getattr(summary.sources, name) for name in _OF_SOURCES}
+        ),
     }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.locations import absolute_location
 from ..frames.ages import Ages, Staleness
+from ..frames.source_counts import SourceCounts
 from .queue_figures import QueueFigures
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ class CommitSummary:
         Where it did not: how many rows a second the query would have to process; None if that is not known, or none would do.
     needed_budget : int or None
         The same in rows a batch, for batches that follow each other as this one did.
+    sources : SourceCounts or None
+        What the query's sources have counted from the beginning of its checkpoint up to this batch; None if they do not look at all rows.
     """
 
     batch_id: int
@@ -108,6 +111,7 @@ class CommitSummary:
     target_met: bool | None = None
     needed_rows_per_s: float | None = None
     needed_budget: int | None = None
+    sources: SourceCounts | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value, the inverse of :meth:`from_json`."""
@@ -128,6 +132,8 @@ class CommitSummary:
             known["area"] = tuple(known["area"])
         if known.get("queue") is not None:
             known["queue"] = QueueFigures.from_json(known["queue"])
+        if known.get("sources") is not None:
+            known["sources"] = SourceCounts(**known["sources"])
         return cls(**known)
 
 

@@ -114,6 +114,14 @@ def attack(tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
     assert sorted(metrics) == ids
     # Each update is delivered, or stood for by one that is, once: whatever waited in a queue when the process died.
     assert sum(summary.updates for summary in commits) == len(feeder.rows)
+    # Two counts of the same, by those who do not know of each other: the source's in its journal, the table's in its commits.
+    counts = commits[-1].sources
+    assert counts is not None
+    assert counts.received == len(feeder.rows)
+    waiting = 0 if commits[-1].queue is None else commits[-1].pending or 0
+    assert sum(each.delivered + each.superseded for each in commits) + waiting == counts.received
+    assert counts.late_idle == 0
+    assert counts.late + counts.suspects <= counts.received
     if policy:
         assert max(summary.rows for summary in commits) <= BUDGET
 

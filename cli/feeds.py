@@ -1,0 +1,86 @@
+"""Which feed holds the low-watermark back, for how long, and how far feeds are apart: for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..conf.units import format_duration_us
+from ..sink.summary import CommitSummary
+from .live import bound_text
+
+__all__ = ["feed_lines", "waits_for"]
+
+# What is worth a word: feeds are never at quite the same point.
+_APART_US = 1_000_000
+_MOST = 20
+
+
+def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
+    """Who waits for whom, from the source's last offset; nothing to say of a single feed, or of feeds that are close together.
+
+    Parameters
+    ----------
+    offset
+        Of the source, as Spark's progress report has it.
+    now_us : int
+        The clock.
+    """
+    progress: Mapping[str, Any] = offset.get("progress", {})
+    ended = set(offset.get("ended", ()))
+    bounds = {
+        feed: state["bound"] for feed, state in progress.items() if feed not in ended and state["bound"] is not None
+    }
+    if len(bounds) < 2:
+        return ""
+    last = min(bounds, key=lambda feed: bounds[feed])
+    apart = max(bounds.values()) - bounds[last]
+    if apart < _APART_US:
+        return ""
+    heard = offset.get("heard", {}).get(last)
+    silent = "" if heard is None else f", silent for {format_duration_us(max(now_us - heard, 0))}"
+    others = f"{len(bounds) - 1} feeds wait" if len(bounds) > 2 else "1 feed waits"
+    return f"{others} for {_short(last)}, {format_duration_us(apart)} behind{silent}"
+
+
+def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
+    """A line for each feed of the last commit, the one that holds the low-watermark back first, with how long it has stood there.
+
+    Parameters
+    ----------
+    summaries
+        Of the last commits, oldest first; how long can only be told as far as they go back.
+    """
+    if not summaries:
+        return []
+    last = summaries[-1]
+    mine = [each for each in summaries if each.query_id == last.query_id]
+    live = {feed: bound for feed, bound in last.low_watermarks.items() if bound is not None}
+    if len(last.low_watermarks) < 2:
+        return []
+    lines: list[str] = []
+    for feed in sorted(last.low_watermarks, key=lambda each: (each not in live, live.get(each, 0), each)):
+        bound = last.low_watermarks[feed]
+        if bound is None:
+            lines.append(f"{feed}: ended")
+            continue
+        held = bound == last.low_watermark and max(live.values()) != bound
+        lines.append(f"{feed}: complete to {bound_text(bound)}" + (_standing(mine, feed) if held else ""))
+    return lines[:_MOST] + ([f"and {len(lines) - _MOST} more"] if len(lines) > _MOST else [])
+
+
+def _standing(summaries: Sequence[CommitSummary], feed: str) -> str:
+    last = summaries[-1]
+    same = last
+    for each in reversed(summaries):
+        if each.low_watermarks.get(feed) != last.low_watermarks[feed]:
+            break
+        same = each
+    for_us = last.committed_at_us - same.committed_at_us
+    since = f", where it has been for {format_duration_us(for_us)}" if for_us else ""
+    return f"; the others wait for it{since}"
+
+
+def _short(feed: str) -> str:
+    """The last part of a path, which tells feeds apart in a line."""
+    return feed.rstrip("/").rpartition("/")[2] or feed
