@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from upstream.datasource.ets import Enabling
-from upstream.datasource.progress import Policy, Progress
+from upstream.frames.progress import Policy, Progress
 
 from .shapes import Curve, Figure, Panel
 from .simulator import Estimate, estimate

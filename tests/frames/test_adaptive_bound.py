@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from upstream.datasource.lags import Lags
-from upstream.datasource.progress import Policy, Progress
-from upstream.datasource.skew import Skew
+from upstream.frames.lags import Lags
+from upstream.frames.progress import Policy, Progress
+from upstream.frames.skew import Skew
 
 S = 1_000_000
 Int64s = npt.NDArray[np.int64]
