@@ -6,7 +6,7 @@ aggregating it. Where nothing is between them but a choice of columns, the sourc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["at_source"]
+__all__ = ["at_source", "source_options"]
 
 _SOURCE = "upstream"
 _MOST_BYTES = 200_000
@@ -55,6 +55,15 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
     if len(told) > _MOST_BYTES:
         return None
     return df.sparkSession.readStream.format(_SOURCE).options(**options, **{STEPS_OPTION: told}).load()
+
+
+def source_options(df: DataFrame) -> Mapping[str, str] | None:
+    """What the user told the source that `df` is read from, names in lower case; None if something else than a choice of columns is between."""
+    found = _chosen(df)
+    if found is None:
+        return None
+    _, options = steps_told(dict(found[0].extraOptions().asCaseSensitiveMap()))
+    return {name.lower(): value for name, value in options.items()}
 
 
 def _as_from_spark(earlier: ArrowStep | None, places: Sequence[int], schema: pa.Schema, step: ArrowStep) -> ArrowStep:

@@ -17,7 +17,7 @@ from .keyed import KeyedRows
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
 from .shards.window_plan import check_method
 from .steps import map_in_arrow
-from .windowed import WindowedStream, check_complete, lateness_us
+from .windowed import WindowedStream, check_complete, check_punctuated, lateness_us
 from .windows.emission import Emit, check_emit
 from .windows.parse import windows_asked
 
@@ -218,6 +218,8 @@ class Stateful(KeyedRows):
         if shards < 1:
             raise OptionError(f"shards={shards}", expected="at least 1")
         windows, by_rows = windows_asked(range, slide, origin, zone)
+        if not by_rows:
+            check_punctuated(self.df)
         return WindowedStream(
             self,
             {

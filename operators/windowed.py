@@ -11,6 +11,7 @@ import pyarrow as pa
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import quoted
 from ..conf.units import parse_duration_us
+from ..frames.at_source import source_options
 from ..frames.buckets import integers_with_hash
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from .keyed import KeyedRows
 
-__all__ = ["Incomplete", "WindowedStream", "check_complete", "lateness_us"]
+__all__ = ["Incomplete", "WindowedStream", "check_complete", "check_punctuated", "lateness_us"]
 
 Incomplete = tuple[str, str]
 """Why a stream does not have every row once, so that a window over it would be wrong, and what to do instead."""
@@ -169,6 +170,26 @@ def lateness_us(value: str) -> int:
         return parse_duration_us(value)
     except ValueError:
         raise OptionError(f"allowed_lateness={value!r}", expected="a duration such as '10 minutes'") from None
+
+
+def check_punctuated(df: DataFrame) -> None:
+    """Refuse windows by time on rows from our source that come without punctuation: they would never close.
+
+    Rows without a time of their own (latent timestamps) get one where they are stamped on entry, not here: a replayed batch would be given
+    other times by an operator than it was given first.
+    """
+    given = source_options(df)
+    if given is None:
+        return
+    latent = given.get("progress", "").lower() == "latent" or "time" not in given
+    if latent or given.get("punctuation", "").lower() in ("false", "off", "no", "0"):
+        raise OptionError(
+            "windows by time over a source that promises nothing: "
+            + ("progress=latent, or no option `time`" if latent else "punctuation=off"),
+            expected="a low-watermark, for windows to close by",
+            hint="give the source `time` and a `progress`; rows without a time of their own are stamped with their arrival by progress=heartbeat, "
+            "which adds the column that `time` names; windows of rows (window('100 rows')) need none",
+        )
 
 
 def check_complete(incomplete: Incomplete | None) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import upstream
+from upstream.conf.errors import OptionError
 from upstream.frames.window_reports import WindowReport, read_window_reports, windows_folder
 from upstream.operators.aggregates.functions import count
 
@@ -177,3 +178,19 @@ def test_on_demand_timestamps_close_what_is_held_and_then_nothing_runs(spark: Sp
     silent = json.loads(query.lastProgress.sources[0].endOffset)["progress"][str(tmp_path / "silent")]  # type: ignore[union-attr,arg-type]
     assert silent["received"] == 1
     assert silent["bound"] > silent["own"]
+
+
+@pytest.mark.parametrize("given_options", [{"progress": "latent"}, {"punctuation": "off"}, {"time": None}])
+def test_windows_by_time_over_a_source_that_promises_nothing_are_refused(
+    spark: SparkSession, tmp_path: Path, given_options: dict[str, Any]
+) -> None:
+    """They would never close."""
+    feeds = Feeds(spark, tmp_path)
+    chosen = {name: value for name, value in {**feeds.options, **given_options}.items() if value is not None}
+    if "time" not in chosen:
+        chosen = {name: value for name, value in chosen.items() if name not in ("timeFormat", "progress")}
+    rows = spark.readStream.format("upstream").schema(upstream.with_system_ddl(DDL)).options(**chosen).load()
+    stream = upstream.UpdateStream(rows, key="key", time="ms")
+    with pytest.raises(OptionError, match=r"promises nothing.*stamped with their arrival by progress=heartbeat"):
+        stream.window("1 second", checkpoint_location=str(tmp_path / "c"), time_format="epoch_ms")
+    stream.window("10 rows", checkpoint_location=str(tmp_path / "c"))

@@ -11,7 +11,7 @@ from upstream.operators.shards.held import Since
 from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
 
 from .test_window_shard import any_batches, any_windows, plan_of
-from .windows_of import Batch, Row, Run
+from .windows_of import Batch, Row, Run, punctuation_table, rows_table
 
 
 def still_to_come(windows: Windows, rows: list[Row], closed: int) -> int | None:
@@ -68,6 +68,26 @@ def test_promising_what_is_needed_empties_the_shard(windows: Windows, batches: l
         run.batches([([], run.reports[-1].needs)])
         assert len(run.results) > given_before
     assert all(report.bounds == {"feed": report.bound} for report in run.reports if report.bound is not None)
+
+
+def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing() -> None:
+    """The true feed's windows close by its own low-watermark; the other's wait for theirs, and have all of their rows."""
+    hours = 5 * 3600
+    run = Run(plan_of(SlidingWindows(10, 10), shards=1))
+    for second in range(0, 50, 5):
+        mine, other = [(1, second, 1)], [(2, second + hours, 1)]
+        run.tables(
+            rows_table(mine, second, "true"),
+            rows_table(other, second, "ahead"),
+            punctuation_table(second, second, "true"),
+            punctuation_table(second + hours, second, "ahead"),
+        )
+    assert [(each["key"], each["window_id"], each["n"]) for each in run.results] == [(1, wid, 2) for wid in range(4)]
+    run.tables(punctuation_table(50 + hours, 60, "true"), punctuation_table(50 + hours, 60, "ahead"))
+    got = {(each["key"], each["window_id"]): each["n"] for each in run.results}
+    first = hours // 10
+    assert got == {(1, wid): 2 for wid in range(5)} | {(2, first + wid): 2 for wid in range(5)}
+    assert sum(report.late for report in run.reports) == 0
 
 
 def test_since_is_the_arrival_of_what_is_still_held() -> None:
