@@ -122,8 +122,8 @@ class IdleRule:
             The clock of the batch.
         """
         released = False
-        if self.held is not None:
-            live = {feed: each for feed, each in progress.items() if feed not in ended}
+        live = {feed: each for feed, each in progress.items() if feed not in ended}
+        if self.held is not None and any(heard[feed] < now_us for feed in live):
             needs = self.held.needs(now_us, [each.bound for each in live.values()])
             released = self.enabling.enable(live, heard, needs, now_us)
         advance(progress, heard, ended, self.after_us, now_us)

@@ -1,0 +1,70 @@
+"""What is told of feeds: who waits for whom, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from upstream.cli.feeds import feed_lines, waits_for
+from upstream.cli.live import LiveLine
+from upstream.frames.source_counts import SourceCounts
+from upstream.sink.summary import CommitSummary
+
+from .test_live import commit
+
+S = 1_000_000
+
+
+def offset(**bounds: int | None) -> dict[str, object]:
+    return {
+        "progress": {f"/in/{feed}": {"bound": bound} for feed, bound in bounds.items()},
+        "heard": {f"/in/{feed}": 10 * S for feed in bounds},
+        "ended": ["/in/over"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        ({"a": 100 * S}, ""),
+        ({"a": 100 * S, "b": 100 * S + 1}, ""),
+        ({"a": 100 * S, "b": None}, ""),
+        ({"a": 100 * S, "over": 0}, ""),
+        ({"a": 100 * S, "b": 70 * S}, "1 feed waits for b, 30.0 s behind, silent for 5.0 s"),
+        ({"a": 100 * S, "b": 70 * S, "c": 80 * S}, "2 feeds wait for b, 30.0 s behind, silent for 5.0 s"),
+    ],
+)
+def test_who_waits_for_whom(bounds: dict[str, int | None], told: str) -> None:
+    assert waits_for(offset(**bounds), 15 * S) == told
+
+
+def test_nothing_is_told_of_what_is_not_there() -> None:
+    assert waits_for({}, 0) == ""
+    assert feed_lines([]) == []
+    assert feed_lines([commit(0)]) == []
+
+
+def marks(at_s: int, **low: int | None) -> CommitSummary:
+    least = min((bound for bound in low.values() if bound is not None), default=None)
+    return commit(at_s, committed_at_us=at_s * S, low_watermarks=low, low_watermark=least)
+
+
+def test_a_line_for_each_feed_says_which_holds_the_others_back_and_how_long() -> None:
+    summaries = [marks(0, a=1, b=5, c=None), marks(10, a=2, b=6, c=None), marks(40, a=2, b=7, c=None)]
+    assert feed_lines(summaries) == [
+        "a: complete to 2; the others wait for it, where it has been for 30.0 s",
+        "b: complete to 7",
+        "c: ended",
+    ]
+    assert feed_lines([marks(0, a=2, b=2)]) == ["a: complete to 2", "b: complete to 2"]
+
+
+def test_late_and_suspect_rows_are_in_the_line_and_in_the_farewell() -> None:
+    line = LiveLine(0.0)
+    line.waits_for = "1 feed waits for b, 30.0 s behind"
+    line.add(commit(0, sources=SourceCounts(1200, 30, 20, 1)), 1.0)
+    assert " superseded · 30 late · 1 suspect · " in line.text(2.0, None)
+    assert line.text(2.0, None).endswith(" · 1 feed waits for b, 30.0 s behind")
+    assert line.farewell().endswith(
+        "Since the checkpoint began 1,200 rows were received; 30 of them came late "
+        "(20 of them because a feed was taken for idle), 1 is suspect."
+    )
