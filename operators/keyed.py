@@ -35,12 +35,28 @@ class KeyedRows:
         self._shards: int | None = None
         self._windows = 0
         self._incomplete: Incomplete | None = None
-        absent = [name for name in (*self.key, *([time] if time else []), SYSTEM) if name not in df.columns]
+        self._check()
+
+    @classmethod
+    def _of_frames(
+        cls, frames: DataFrame, unpack: ArrowStep, schema: StructType, *, key: Sequence[str], time: str | None
+    ) -> Self:
+        """A stream of rows that come in frames."""
+        made = cls.__new__(cls)
+        made.key, made.time = tuple(key), time
+        made._base, made._steps, made._schema = frames, (unpack,), schema
+        made._shards, made._windows, made._incomplete = None, 0, None
+        made._check()
+        return made
+
+    def _check(self) -> None:
+        wanted = (*self.key, *([self.time] if self.time else []), SYSTEM)
+        absent = [name for name in wanted if name not in self._schema.names]
         if absent:
             raise SchemaError(
                 f"the stream has no column {', '.join(absent)}",
                 expected=f"the key, the time and {SYSTEM}, as the source made it",
-                hint="name columns that are there: " + ", ".join(df.columns),
+                hint="name columns that are there: " + ", ".join(self._schema.names),
             )
 
     @property

@@ -1,0 +1,1 @@
+"""Rows of any streaming DataFrame become update streams: feeds, progress, punctuation."""

@@ -1,0 +1,229 @@
+"""Any streaming DataFrame as rows of an update stream: the plan on Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, get_args
+
+import pyarrow as pa
+
+from ...conf.errors import OptionError, SchemaError
+from ...conf.locations import absolute_location
+from ...conf.options import quoted
+from ...conf.units import parse_duration_us
+from ...frames.buckets import integers_with_hash
+from ...frames.feed_reports import feeds_folder
+from ...frames.progress import Policy, PolicyName
+from ...frames.source_steps import ArrowStep
+from ...frames.system import SYSTEM
+from ...frames.times import check_time_type
+from ..steps import map_in_arrow
+from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["Intake", "OnMalformed", "plan_intake", "policy_of"]
+
+OnMalformed = Literal["quarantine", "fail"]
+
+_KAFKA = {"topic", "partition", "offset"}
+"""Columns that Spark's Kafka source has, and that tell feeds and their order."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Intake:
+    """A planned input.
+
+    Attributes
+    ----------
+    frames : pyspark.sql.DataFrame
+        The rows in frames, with the system column, then punctuation.
+    unpack : callable
+        From frames to rows.
+    schema : pyspark.sql.types.StructType
+        Of the rows.
+    """
+
+    frames: DataFrame
+    unpack: ArrowStep
+    schema: StructType
+
+
+def plan_intake(
+    df: DataFrame,
+    *,
+    key: Sequence[str],
+    time: str | None,
+    feed: str | Column | None,
+    order: str | Column | None,
+    deleted: str | Column | None,
+    policy: Policy,
+    time_format: str | None,
+    time_zone: str,
+    on_malformed: OnMalformed,
+    quarantine_location: str | os.PathLike[str] | None,
+    late_location: str | os.PathLike[str] | None,
+    checkpoint_location: str | os.PathLike[str],
+    shards: int,
+    name: str,
+) -> Intake:
+    """The input on Spark; see :meth:`~upstream.operators.stream.UpdateStream.from_dataframe`.
+
+    Raises
+    ------
+    OptionError
+        The DataFrame does not stream, or options are wrong.
+    SchemaError
+        A column is missing, or not of a type that its part needs.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    from ..shards.pack import PACKED_DDL, frames_to_rows
+    from .pack import intake_pack
+    from .processor import IntakeProcessor
+
+    _check_words(on_malformed, shards, name)
+    _check_frame(df, key, time, stamped=policy.name == "heartbeat")
+    plan = IntakePlan(
+        name=name,
+        key=tuple(key),
+        time=time,
+        time_format=time_format,
+        time_zone=time_zone,
+        policy=policy,
+        fail=on_malformed == "fail",
+        shards=shards,
+        schema=to_arrow_schema(df.schema, timezone="UTC"),
+    )
+    _check_types(plan)
+    kafka = set(df.columns) >= _KAFKA
+    if feed is None and kafka:
+        feed = F.concat_ws("/", F.col("topic"), F.col("partition"))
+        order = F.col("offset") if order is None else order
+    columns = {FEED: F.lit(name) if feed is None else _column(df, feed).cast("string")}
+    if order is not None:
+        columns[ORDER] = _column(df, order)
+    if deleted is not None:
+        columns[DELETED] = F.coalesce(_column(df, deleted).cast("boolean"), F.lit(False))
+    # Spark journals a batch's time before the batch runs, and this is it: when the rows could first be seen.
+    columns[ARRIVAL] = F.current_timestamp()
+    checkpoint = os.fspath(checkpoint_location)
+    malformed = f"{checkpoint}/quarantine" if quarantine_location is None else os.fspath(quarantine_location)
+    slots = integers_with_hash(range(shards))
+    processor = IntakeProcessor(
+        plan,
+        slots,
+        feeds_folder(checkpoint, name),
+        absolute_location(malformed),
+        None if late_location is None else absolute_location(os.fspath(late_location)),
+    )
+    rows = df.select(*[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in columns.items()])
+    frames = (
+        map_in_arrow(rows, intake_pack(slots, all_told=plan.stamped), PACKED_DDL)
+        .groupBy("slot")
+        .transformWithState(processor, "frame BINARY", "append", "none")
+    )
+    return Intake(frames, frames_to_rows(plan.leaving), from_arrow_schema(plan.leaving))
+
+
+def policy_of(
+    progress: PolicyName | None, time: str | None, delay: str, displacement: int, max_jump: str, confirmations: int
+) -> Policy:
+    """The policy that these options ask for, as the source's of the same names.
+
+    Raises
+    ------
+    OptionError
+        One of them makes no sense, or the policy needs a time.
+    """
+    name = progress or ("bounded" if time else "latent")
+    if name not in get_args(PolicyName):
+        raise OptionError(f"progress={name!r}", expected="one of " + ", ".join(get_args(PolicyName)))
+    if name != "latent" and time is None:
+        raise OptionError(
+            f"progress={name!r} without a time",
+            expected="the column of the event time",
+            hint="name it: time=…; with heartbeat, the column to add, in which rows are stamped on entry",
+        )
+    for option, number, least in (("displacement", displacement, 0), ("confirmations", confirmations, 1)):
+        if not least <= number <= 100_000:
+            raise OptionError(f"{option}={number}", expected=f"a whole number from {least} to 100000")
+    return Policy(name, _duration_us("delay", delay), displacement, _duration_us("max_jump", max_jump), confirmations)
+
+
+def _duration_us(option: str, value: str) -> int:
+    try:
+        return parse_duration_us(value)
+    except ValueError:
+        raise OptionError(f"{option}={value!r}", expected="a duration such as '10 minutes'") from None
+
+
+def _column(df: DataFrame, given: str | Column) -> Column:
+    from pyspark.sql import functions as F
+
+    if not isinstance(given, str):
+        return given
+    return F.col(quoted(given)) if given in df.columns else F.expr(given)
+
+
+def _check_words(on_malformed: str, shards: int, name: str) -> None:
+    if on_malformed not in get_args(OnMalformed):
+        raise OptionError(
+            f"on_malformed={on_malformed!r}",
+            expected="'quarantine', which puts rows aside that have no key or no readable time, or 'fail'",
+        )
+    if shards < 1:
+        raise OptionError(f"shards={shards}", expected="at least 1")
+    if not name or "/" in name or name != name.strip():
+        raise OptionError(
+            f"name={name!r}",
+            expected="the input's name, without a slash: its reports, and the files put aside, are named by it",
+        )
+
+
+def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped: bool) -> None:
+    if not df.isStreaming:
+        raise OptionError(
+            "the DataFrame does not stream",
+            expected="a DataFrame made by readStream",
+            hint="read it with spark.readStream",
+        )
+    if SYSTEM in df.columns:
+        raise SchemaError(
+            f"the DataFrame has the column {SYSTEM} already",
+            expected="rows to which nobody has yet given feeds and progress",
+            hint="this one is an update stream as it is: UpdateStream(df, key=…, time=…)",
+        )
+    absent = [each for each in (*key, *([time] if time and not stamped else [])) if each not in df.columns]
+    if absent:
+        raise SchemaError(
+            f"the DataFrame has no column {', '.join(absent)}",
+            expected="the key and the time among " + ", ".join(df.columns),
+        )
+    if stamped and time in df.columns:
+        raise SchemaError(
+            f"progress='heartbeat' would stamp rows in the column {time!r}, which they have already",
+            expected="the name of a new column",
+        )
+    if time is not None and time in key:
+        raise OptionError(f"{time!r} is both the time and part of the key", expected="different columns")
+
+
+def _check_types(plan: IntakePlan) -> None:
+    if plan.time is not None and not plan.stamped:
+        check_time_type(plan.time, plan.schema.field(plan.time).type, plan.time_format, "time_format")
+    for name in plan.key:
+        dtype = plan.schema.field(name).type
+        if pa.types.is_list(dtype) or pa.types.is_map(dtype):
+            raise SchemaError(
+                f"the key column {name!r} is of type {dtype}", expected="a type that can be compared for equality"
+            )
+    if plan.policy.name == "embedded" and not plan.key:
+        raise OptionError(
+            "progress='embedded' without a key", hint="name the key; rows without one are the punctuation"
+        )

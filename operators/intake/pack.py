@@ -1,0 +1,71 @@
+"""From rows to frames of each feed's shard, in the order in which a task has them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from ...frames.ipc import to_frame
+from ...frames.parting import by_bucket, some_at_once
+from ...frames.system import TIMESTAMP
+from ..shards.pack import packed
+from .plan import ARRIVAL, FEED
+
+__all__ = ["frames_of", "intake_pack", "place_of"]
+
+_PLACE = b"upstream.place"
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def intake_pack(slots: Sequence[int], *, all_told: bool) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``.
+
+    Parameters
+    ----------
+    slots
+        What each shard is grouped by. The shard of a feed is the bucket of its name.
+    all_told
+        Whether each shard hears of each batch, so that the clock moves the feeds that are silent as well.
+    """
+
+    def run(batches: Batches) -> Batches:
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        for number, table in enumerate(some_at_once(batches)):
+            yield frames_of(table, slots, (task, number), all_told=all_told)
+
+    return run
+
+
+def frames_of(table: pa.Table, slots: Sequence[int], place: tuple[int, int], *, all_told: bool) -> pa.RecordBatch:
+    """The frames of some of a task's rows.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Rows with :data:`FEED` and :data:`ARRIVAL`.
+    slots, all_told
+        As for :func:`intake_pack`.
+    place : tuple of int
+        The task, and which of its parts this is: frames are put in this order.
+    """
+    arrival_us = int(pc.max(table.column(ARRIVAL).cast(TIMESTAMP).cast(pa.int64())).as_py())
+    rows = table.drop_columns([ARRIVAL])
+    told = {_PLACE: json.dumps([arrival_us, *place])}
+    parts = dict(by_bucket(rows, [FEED], len(slots)))
+    if all_told:
+        parts = {number: parts.get(number, rows.slice(0, 0)) for number in range(len(slots))}
+    return packed([(number, to_frame(part.replace_schema_metadata(told))) for number, part in parts.items()], slots)
+
+
+def place_of(frame: pa.Table) -> tuple[int, ...]:
+    """The arrival of a frame's rows, their task, and which of its parts they were."""
+    found: Any = json.loads(frame.schema.metadata[_PLACE])
+    return tuple(np.array(found, dtype=np.int64).tolist())

@@ -1,0 +1,57 @@
+"""The feeds of an input on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ...frames.feed_reports import write_feed_reports
+from ..shards.aside import put_aside
+from ..shards.on_spark import ShardProcessor, batch_id
+from ..shards.store import Store
+from .plan import IntakePlan
+from .shard import IntakeShard
+
+__all__ = ["IntakeProcessor"]
+
+
+class IntakeProcessor(ShardProcessor):
+    """Keeps the progress of each feed.
+
+    Parameters
+    ----------
+    plan : IntakePlan
+    slots : sequence of int
+        What each shard is grouped by.
+    folder : str
+        Where the shards leave their reports.
+    malformed : str
+        Where rows go that have no key or no readable time.
+    late : str or None
+        Where late rows are written, which take part all the same.
+
+    Notes
+    -----
+    Guarantee: Spark keeps the progress of a batch with the batch, and journals the batch's time before it runs; so a batch that is run again
+    gives the same rows, the same punctuation and the same files.
+    """
+
+    def __init__(self, plan: IntakePlan, slots: Sequence[int], folder: str, malformed: str, late: str | None) -> None:
+        super().__init__("upstream_feeds_v1", slots, folder)
+        self._plan = plan
+        self._malformed = malformed
+        self._late = late
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.shards.on_spark.ShardProcessor`."""
+        frames = [bytes(row.frame) for row in rows if row.frame is not None]
+        feeds, number, name = IntakeShard(self._plan, store), batch_id(), self._plan.name
+        result, reports = feeds.run(frames, number)
+        if feeds.malformed is not None:
+            put_aside(self._malformed, f"malformed-{name}", number, shard, feeds.malformed)
+        if feeds.late is not None and self._late is not None:
+            put_aside(self._late, f"late-{name}", number, shard, feeds.late)
+        write_feed_reports(self._folder, shard, reports)
+        return result
