@@ -41,9 +41,7 @@ def write_files(folder, first, last, per_file=60):
 def read_all(folder):
     """All rows, and those of them that can be used, with their time as a number."""
     rows = pl.concat(
-        pl.read_csv(
-            file, has_header=False, new_columns=["feed", "k", "s", "n", "v"], schema_overrides={"column_3": pl.String}
-        )
+        pl.read_csv(file, has_header=False, new_columns=["feed", "k", "s", "n", "v"], schema_overrides={"s": pl.String})
         for file in sorted(folder.glob("*.csv"))
     ).with_columns(pl.col("s").cast(pl.Int64, strict=False).alias("t"))
     return rows, rows.filter(pl.col("t").is_not_null() & pl.col("k").is_not_null())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_each_feed_promises_what_its_policy_says_and_no_row_is_lost(batches, tas
         parts, values = [], list(range(number, number + len(batch)))
         number += len(batch)
         cuts = np.linspace(0, len(batch), tasks + 1).astype(int)
-        for task, (low, high) in enumerate(zip(cuts[:-1], cuts[1:], strict=True)):
+        for task, (low, high) in enumerate(itertools.pairwise(cuts)):
             some = batch[low:high]
             if some:
                 keys = ["x" if good else None for _, _, good in some]
