@@ -25,6 +25,7 @@ __all__ = [
     "system_array",
     "system_field",
     "with_system_ddl",
+    "with_system_fields",
 ]
 
 SYSTEM = "_upstream"
@@ -115,10 +116,17 @@ def deleted_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array
 
 def standing_for(rows: pa.Table, first_arrival_us: Int64s, covered: Int64s) -> pa.Table:
     """The rows, saying that they stand for updates of which the oldest arrived then, and for how many."""
+    return with_system_fields(rows, first_arrival=pa.array(first_arrival_us).view(TIMESTAMP), covered=pa.array(covered))
+
+
+def with_system_fields(rows: pa.Table, **fields: pa.Array) -> pa.Table:
+    """The rows with some fields of their system column replaced."""
     place = rows.schema.get_field_index(SYSTEM)
     kind = rows.schema.field(SYSTEM).type
-    parts = {field.name: system_field(rows, field.name).combine_chunks() for field in kind}
-    parts["first_arrival"] = pa.array(first_arrival_us).view(TIMESTAMP).cast(kind.field("first_arrival").type)
-    parts["covered"] = pa.array(covered)
-    system = pa.StructArray.from_arrays(list(parts.values()), fields=list(kind))
+    parts = {field.name: fields.get(field.name) for field in kind}
+    arrays = [
+        system_field(rows, name).combine_chunks() if array is None else array.cast(kind.field(name).type)
+        for name, array in parts.items()
+    ]
+    system = pa.StructArray.from_arrays(arrays, fields=list(kind))
     return rows.set_column(place, rows.schema.field(SYSTEM), pa.chunked_array([system], kind))

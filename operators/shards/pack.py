@@ -41,7 +41,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def pack(
-    key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool
+    key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool, operator: str = "queue"
 ) -> Callable[[Batches], Batches]:
     """A function for ``mapInArrow``.
 
@@ -55,11 +55,13 @@ def pack(
         The time column, for coalescing.
     coalesce
         Whether only the newest row per key of what a task holds is sent on. Only for policies that keep one row per key.
+    operator
+        What its user calls it, for errors.
     """
 
     def run(batches: Batches) -> Batches:
         for table in some_at_once(batches):
-            yield _frames(table, key, slots, newest_by, coalesce)
+            yield _frames(table, key, slots, newest_by, coalesce, operator)
 
     return run
 
@@ -103,11 +105,11 @@ def frames_to_rows(schema: pa.Schema) -> Callable[[Batches], Batches]:
 
 
 def _frames(
-    table: pa.Table, key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool
+    table: pa.Table, key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool, operator: str
 ) -> pa.RecordBatch:
     shards = len(slots)
     rows, punctuation = apart(table)
-    check_keys(rows, key, "queue")
+    check_keys(rows, key, operator)
     rows, conflicting = _newest(rows, key, newest_by) if coalesce else (rows, rows.slice(0, 0))
     found: list[tuple[int, bytes]] = []
     if rows.num_rows:

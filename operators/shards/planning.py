@@ -108,6 +108,11 @@ class Planner:
             return None
         return (max(each.ended_us for each in told) - min(each.began_us for each in told)) / 1e6
 
+    def told(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """The controls of a tick, each with its shard's slot; the offset before the first tick controls nothing."""
+        controls = self.controls(offset)
+        return [(slot, control.to_json()) for slot, control in zip(self.slots, controls, strict=False)]
+
     def controls(self, offset: Mapping[str, Any]) -> list[Control]:
         """What a tick says to each shard.
 

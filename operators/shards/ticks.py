@@ -6,8 +6,8 @@ waits the offset stands still, and Spark starts no batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -20,7 +20,23 @@ from .planning import Planner
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["TickSource"]
+__all__ = ["TickPlanner", "TickReader", "TickSource"]
+
+
+class TickPlanner(Protocol):
+    """Says when a tick is due, and what it tells which shard."""
+
+    def initial(self) -> dict[str, Any]:
+        """The offset before the first tick."""
+        ...
+
+    def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
+        """The offset of the next tick; `start` if none is due."""
+        ...
+
+    def told(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """What the tick of an offset tells: a shard's slot, and the words."""
+        ...
 
 
 class TickSource(DataSource):
@@ -46,10 +62,10 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     Parameters
     ----------
-    planner : Planner
+    planner : TickPlanner
     """
 
-    def __init__(self, planner: Planner) -> None:
+    def __init__(self, planner: TickPlanner) -> None:
         self._planner = planner
 
     def initialOffset(self) -> dict[str, Any]:
@@ -75,14 +91,10 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A control for each shard."""
-        controls = self._planner.controls(cast("_Tick", partition).offset)
-        slots = pa.array(
-            self._planner.slots[: len(controls)], pa.int32()
-        )  # the offset before the first tick controls nothing
-        text = pa.array([control.to_json() for control in controls], pa.string())
-        yield pa.RecordBatch.from_arrays(
-            [slots, pa.nulls(len(controls), pa.binary()), text], ["slot", "frame", "control"]
-        )
+        told = self._planner.told(cast("_Tick", partition).offset)
+        slots = pa.array([slot for slot, _ in told], pa.int32())
+        text = pa.array([words for _, words in told], pa.string())
+        yield pa.RecordBatch.from_arrays([slots, pa.nulls(len(told), pa.binary()), text], ["slot", "frame", "control"])
 
 
 class _Tick(InputPartition):

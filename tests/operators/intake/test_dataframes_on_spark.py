@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import deltalake
@@ -35,7 +36,9 @@ def write_files(folder, first, last, per_file=60):
             key = "" if chance.random() < 0.03 else f"k{chance.randrange(6)}"
             text = "soon" if chance.random() < 0.03 else str(1_700_000_000 + second)
             lines.append(f"{feed},{key},{text},{n},{chance.randrange(100)}")
-        (folder / f"part-{number:03d}.csv").write_text("\n".join(lines) + "\n")
+        file = folder / f"part-{number:03d}.csv"
+        file.write_text("\n".join(lines) + "\n")
+        os.utime(file, (1_600_000_000 + number, 1_600_000_000 + number))  # Spark takes the oldest first
 
 
 def read_all(folder):
@@ -128,23 +131,25 @@ def test_windows_are_right_and_the_same_however_often_the_query_dies(spark, tmp_
         place.mkdir()
     broken = killed / "broken"
 
-    def every(place, function=None):
+    def every(place, function):
         stream = stream_of(spark, feed, place, late_location=place / "late")
-        if function is not None:
-            stream = stream.map(function, "same BIGINT")
+        stream = stream.map(function, "value BIGINT")
         windows = stream.window(
             f"{TUMBLE_S} s", checkpoint_location=place / "checkpoint", emit="all", time_format="epoch_s", shards=2
         )
-        return windows.agg(n=agg.count(), total=agg.sum_("v"))
+        return windows.agg(n=agg.count(), total=agg.sum_("value"))
 
     def dies(batch):
         numbers = batch.column("n").to_pylist()
         if broken.exists() and broken.read_text() in map(str, numbers):
             raise RuntimeError("the machine is gone")
-        return batch.select(["n"]).rename_columns(["same"])
+        return lives(batch)
+
+    def lives(batch):
+        return batch.select(["v"]).rename_columns(["value"])
 
     key = {"key": ("k", "window_id"), "time": "window_end"}
-    run(every(whole), whole, **key)
+    run(every(whole, lives), whole, **key)
     for row in ("130", "250", "251"):  # in the third and in the fifth batch
         broken.write_text(row)
         with pytest.raises(Exception, match="the machine is gone"):
@@ -181,7 +186,13 @@ def test_sparks_rate_stamped_by_the_clock(spark, tmp_path):
     df = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).option("numPartitions", 3).load()
     df = df.select((F.col("value") % 7).alias("k"), F.col("value").alias("v"))
     stream = upstream.UpdateStream.from_dataframe(
-        df, key="k", time="came", progress="heartbeat", checkpoint_location=tmp_path / "checkpoint", name="rate"
+        df,
+        key="k",
+        time="came",
+        progress="heartbeat",
+        order="v",
+        checkpoint_location=tmp_path / "checkpoint",
+        name="rate",
     )
     writer = upstream.write_latest(stream, str(tmp_path / "table"), checkpointLocation=str(tmp_path / "checkpoint"))
     query = writer.trigger(processingTime="1 second").start()

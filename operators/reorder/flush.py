@@ -1,0 +1,62 @@
+"""Batches for rows that the low-watermark has let go, and that had no room in the batch before."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from ...frames.reorder_reports import read_reorder_reports
+from ..shards.ticks import TickReader, TickSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["FlushPlanner", "FlushSource"]
+
+
+@dataclasses.dataclass(frozen=True)
+class FlushPlanner:
+    """A tick is due while a shard says that rows are.
+
+    Attributes
+    ----------
+    folder : str
+        Where the shards report.
+    slots : tuple of int
+        What each of them is grouped by.
+    """
+
+    folder: str
+    slots: tuple[int, ...]
+
+    def initial(self) -> dict[str, Any]:
+        """The offset before the first tick."""
+        return {"tick": 0, "slots": []}
+
+    def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
+        """The offset of the next tick: which shards it is for."""
+        del now_us
+        due = [self.slots[report.shard] for report in read_reorder_reports(self.folder) if report.due]
+        return {"tick": start["tick"] + 1, "slots": due} if due else start
+
+    def told(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """Nothing but that there is a batch."""
+        return [(slot, "flush") for slot in offset["slots"]]
+
+
+class FlushSource(TickSource):
+    """The ``upstream_flush`` format; made by the fluent stream, not by users."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "upstream_flush"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``."""
+        del schema
+        slots = tuple(int(slot) for slot in self.options["slots"].split(","))
+        return TickReader(FlushPlanner(self.options["folder"], slots))

@@ -1,0 +1,66 @@
+"""What is asked of rows that are put together or in order."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+__all__ = ["Late", "ReorderPlan", "Repeats"]
+
+Late = Literal["pass", "refuse"]
+"""What becomes of rows below the low-watermark that was promised on: they go on, or are put aside."""
+
+Repeats = Literal["keep", "inputs", "all"]
+"""Which rows are one too many of those that are equal in some columns and the time: none; those of other inputs than the first one's; all but one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReorderPlan:
+    """An operator. With another plan a checkpoint is refused, but for `prefer`, `late` and `flush_rows`.
+
+    Attributes
+    ----------
+    name : str
+        What it is to its user: ``union``, ``merge``, ``ordered`` or ``distinct``. Its promises are given under this name.
+    key : tuple of str
+        The update key's columns: punctuation that has one of them speaks for one key.
+    by : tuple of str
+        The columns that, with the time, say whether two rows are the same; and by which rows are divided among shards.
+    time : str or None
+        The column of the event time. Without one rows are numbered anew, and nothing more.
+    inputs : tuple of str
+        Of a union; none for one stream. The feeds of each are named ``input/feed``.
+    hold : bool
+        Whether rows are held until the low-watermark lets them go, in the order of time; else they pass at once.
+    repeats : Repeats
+    prefer : str or None
+        The input whose rows win over others that are equal.
+    late : Late
+        For rows that are not held. Held ones are refused: they cannot be put in order any more.
+    flush_rows : int or None
+        The most rows that a shard releases in a batch.
+    shards : int
+    """
+
+    name: str
+    key: tuple[str, ...]
+    by: tuple[str, ...]
+    time: str | None
+    inputs: tuple[str, ...] = ()
+    hold: bool = False
+    repeats: Repeats = "keep"
+    prefer: str | None = None
+    late: Late = "pass"
+    flush_rows: int | None = None
+    shards: int = 1
+
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint is bound to, in words."""
+        return {
+            "operator": self.name,
+            "key": ", ".join(self.by),
+            "time": self.time or "none",
+            "inputs": ", ".join(self.inputs),
+            "repeats": self.repeats,
+            "shards": str(self.shards),
+        }

@@ -1,0 +1,52 @@
+"""Unions, merges, ordered release and distinct on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ...frames.reorder_reports import write_reorder_report
+from ..shards.aside import put_aside
+from ..shards.on_spark import ShardProcessor, batch_id
+from ..shards.store import Store
+from .plan import ReorderPlan
+from .shard import ReorderShard
+
+__all__ = ["ReorderProcessor"]
+
+
+class ReorderProcessor(ShardProcessor):
+    """Runs each shard.
+
+    Parameters
+    ----------
+    plan : ReorderPlan
+    slots : sequence of int
+        What each shard is grouped by.
+    folder : str
+        Where the shards leave their reports.
+    late_location : str or None
+        Where refused rows go.
+
+    Notes
+    -----
+    Guarantee: Spark keeps the state of a batch with the batch, so rows that are held survive any crash, and a batch that is run again gives the
+    same rows and the same files.
+    """
+
+    def __init__(self, plan: ReorderPlan, slots: Sequence[int], folder: str, late_location: str | None) -> None:
+        super().__init__("upstream_reorder_v1", slots, folder)
+        self._plan = plan
+        self._late_location = late_location
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.shards.on_spark.ShardProcessor`."""
+        frames = [bytes(row.frame) for row in rows if row.frame is not None]
+        operator = ReorderShard(shard, self._plan, store)
+        result, report = operator.run(frames, batch_id())
+        if operator.refused is not None and self._late_location is not None:
+            put_aside(self._late_location, f"late-{self._plan.name}", report.batch_id, shard, operator.refused)
+        write_reorder_report(self._folder, report)
+        return result

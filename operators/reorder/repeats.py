@@ -1,0 +1,87 @@
+"""Which of some rows repeat others, of the same batch or of earlier ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...frames.newest import key_codes
+from ..windows.entries import PANE
+from .plan import Repeats
+
+__all__ = ["INPUT", "Admitted", "admitted", "no_memory"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+INPUT = "__upstream_input"
+"""The column of a row's input, as its number, in what is remembered."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Admitted:
+    """The outcome for some rows.
+
+    Attributes
+    ----------
+    keep : bool array of length rows
+        Which of them go on.
+    remember : bool array of length rows
+        Which of those have to be remembered, so that repeats are known.
+    """
+
+    keep: Mask
+    remember: Mask
+
+
+def no_memory(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    """What is remembered before anything is: of these columns, with :data:`PANE` for the time, and :data:`INPUT`."""
+    fields = [rows.schema.field(name) for name in by]
+    return pa.schema([*fields, pa.field(PANE, pa.int64()), pa.field(INPUT, pa.int64())]).empty_table()
+
+
+def admitted(new: pa.Table, memory: pa.Table, by: Sequence[str], repeats: Repeats, prefer: int | None) -> Admitted:
+    """Decide which rows go on.
+
+    Rows with the same time and the same values in `by` are one; the first to come is it. With repeats ``inputs`` the other rows of its input
+    are so, too: what an input says twice is its own business, and the later one counts, as on any update stream. If an input is preferred,
+    its rows go on even if those of another one have, and then only they do.
+
+    Parameters
+    ----------
+    new, memory : pyarrow.Table
+        With the columns `by`, :data:`PANE` and :data:`INPUT`: rows in the order in which they count, and what is remembered of those that
+        went on before.
+    by : sequence of str
+    repeats : Repeats
+    prefer : int or None
+        The number of the preferred input.
+    """
+    n, known = new.num_rows, memory.num_rows
+    if n == 0 or repeats == "keep":
+        return Admitted(np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_))
+    both = pa.concat_tables([memory.select(new.column_names), new])
+    codes, size = key_codes([*(both.column(name) for name in by), both.column(PANE)])
+    inputs = both.column(INPUT).to_numpy()
+    old, mine = codes[:known], codes[known:]
+    first = np.full(size, -1, dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    if repeats == "all":
+        keep = first[mine] == np.arange(known, known + n)
+        return Admitted(keep, keep)
+    owner = np.full(size, -1, dtype=np.int64)
+    owner[codes] = inputs[first[codes]]
+    if prefer is not None:
+        owner[codes[inputs == prefer]] = prefer
+    keep = inputs[known:] == owner[mine]
+    # Remembered once for each owner: what is there already says the same.
+    told = np.zeros(size, dtype=np.bool_)
+    told[old[inputs[:known] == owner[old]]] = True
+    fresh = np.flatnonzero(keep & ~told[mine])
+    remember = np.zeros(n, dtype=np.bool_)
+    remember[fresh[np.unique(mine[fresh], return_index=True)[1]]] = True
+    return Admitted(keep, remember)

@@ -1,0 +1,319 @@
+"""One shard of a union, a merge, an ordered release or a distinct: a batch of frames in, rows and one promise out.
+
+Pure logic over a :class:`~upstream.operators.shards.store.Store`. Spark's stateful processor, the tests and the figures drive it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import CheckpointError, MalformedRowError
+from ...frames.ipc import from_frame
+from ...frames.order import in_order, ordered
+from ...frames.parting import apart
+from ...frames.reorder_reports import ReorderReport
+from ...frames.system import system_field, with_system_fields
+from ..shards.arrivals import by_arrival, micros
+from ..shards.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ..shards.runs import Runs
+from ..shards.store import CountingStore, Store
+from ..windows.entries import PANE
+from ..windows.exact import HIGHEST, LOWEST
+from .plan import ReorderPlan
+from .repeats import INPUT, Admitted, admitted, no_memory
+
+__all__ = ["ReorderShard"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_VERSION = 1
+_COUNTS = ("rows", "released", "held", "due", "repeats", "late", "refused")
+_LOSES = 1 << 62
+"""Taken off the sequence number of a row that must not replace another one with its key and time."""
+
+
+class ReorderShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    number : int
+        The shard's.
+    plan : ReorderPlan
+    store : Store
+        The shard's state.
+
+    Attributes
+    ----------
+    refused : pyarrow.Table or None
+        After :meth:`run`: late rows that did not go on.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another operator, key or time, or by another version.
+    """
+
+    def __init__(self, number: int, plan: ReorderPlan, store: Store) -> None:
+        self._number = number
+        self._plan = plan
+        self._store = CountingStore(store)
+        saved = store.get("head", 0)
+        self._head: dict[str, Any] = {} if saved is None else json.loads(saved)
+        if self._head:
+            self._check()
+        self._feeds = FeedBounds(self._head)
+        self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
+        # A run may cover any times: rows are let go in their order, and a run is given back with its last row.
+        self._held = Runs(self._store, "held", self._head.get("held_runs", ()), 1)
+        self._passed = Runs(self._store, "passed", self._head.get("passed_runs", ()), 1)
+        self.refused: pa.Table | None = None
+
+    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, ReorderReport]:
+        """Take what arrived, give what may go on.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Rows, held ones in the order of time, then the shard's own punctuation; None if there is neither.
+        ReorderReport
+        """
+        plan = self._plan
+        tables = [from_frame(frame) for frame in frames]
+        schema = tables[0].schema.remove_metadata() if tables else None
+        given: list[pa.Table] = []
+        now_us = int(self._head.get("now_us", 0))
+        if schema is not None:
+            self._fit(schema)
+            rows, punctuation = apart(pa.concat_tables([table.cast(schema) for table in tables]))
+            rows = by_arrival(rows)
+            now_us = max(
+                now_us, int(micros(rows, "arrival").max(initial=0)), int(micros(punctuation, "arrival").max(initial=0))
+            )
+            given.append(self._taken(rows))
+            if plan.time is not None and punctuation.num_rows:
+                self._hear(punctuation, plan.time)
+        told = self._promised
+        bound = self._low_watermark()
+        if plan.hold:
+            given += self._released(bound)
+        elif bound is not None:
+            self._head["promised"] = max(told, bound)
+        now_told = self._promised
+        self._passed.drop_below(now_told)
+        self._counts["released"] += sum(table.num_rows for table in given)
+        if now_told > told and given:
+            given.append(self._punctuation(given[0].schema, now_told, now_us))
+        self._save(now_us)
+        result = pa.concat_tables(given) if given else None
+        return (result if result is not None and result.num_rows else None), self._report(batch_id, now_us)
+
+    def _taken(self, rows: pa.Table) -> pa.Table:
+        """What of the arriving rows goes on at once; the rest is held, refused or left out."""
+        plan, n = self._plan, rows.num_rows
+        self._counts["rows"] += n
+        seq = self._head.get("seq", 0) + np.arange(n, dtype=np.int64)
+        self._head["seq"] = self._head.get("seq", 0) + n
+        if plan.time is None or n == 0:
+            return with_system_fields(rows, seq=pa.array(seq))
+        times = self._times(rows, plan.time)
+        late = times < self._promised
+        inputs = self._inputs(rows)
+        if plan.prefer is not None and not plan.hold:
+            # What went on before with its key and time is not known any more; at the table it loses against it.
+            seq = np.where(late & (inputs != plan.inputs.index(plan.prefer)), seq - _LOSES, seq)
+        rows = with_system_fields(rows, seq=pa.array(seq))
+        self._counts["late"] += int(np.count_nonzero(late))
+        refused = late if plan.hold or plan.late == "refuse" else np.zeros(n, dtype=np.bool_)
+        if refused.any():
+            put_aside = self.refused = rows.filter(pa.array(refused))
+            self._counts["refused"] += put_aside.num_rows
+            kept = ~refused
+            rows, times, inputs, late = rows.filter(pa.array(kept)), times[kept], inputs[kept], late[kept]
+        rows = rows.append_column(PANE, pa.array(times)).append_column(INPUT, pa.array(inputs))
+        if plan.hold:
+            self._held.add(rows)
+            self._counts["held"] += rows.num_rows
+            return self._own(rows.slice(0, 0))
+        keep = late | self._once(rows, ~late)
+        self._counts["repeats"] += int(np.count_nonzero(~keep))
+        return self._own(rows.filter(pa.array(keep)))
+
+    def _released(self, bound: int | None) -> list[pa.Table]:
+        """Held rows that the low-watermark has let go, in the order of time and arrival, as many as may go in a batch."""
+        plan = self._plan
+        if bound is None:
+            return []
+        # Whatever comes has this time or a later one, so rows with it need not wait for one another (Bai et al. §4.1); but for the input that
+        # is preferred others do.
+        last = HIGHEST if bound == ENDED else bound if plan.prefer is None else bound - 1
+        after, after_seq = self._head.get("last", (LOWEST, -1))
+        tables = [table for table in self._held.tables(after, last) if table.num_rows]
+        if not tables:
+            self._counts["due"] = 0
+            self._head["promised"] = max(bound, self._promised)
+            return []
+        due = pa.concat_tables(tables)
+        times, seq = due.column(PANE).to_numpy(), system_field(due, "seq").to_numpy()
+        order = np.lexsort((seq, times))
+        order = order[(times[order] > after) | (seq[order] > after_seq)]
+        due, times, seq = due.take(pa.array(order)), times[order], seq[order]
+        keep = self._admit(due).keep
+        going = np.flatnonzero(keep)
+        cut = (
+            len(keep)
+            if plan.flush_rows is None or len(going) <= plan.flush_rows
+            else int(going[plan.flush_rows - 1]) + 1
+        )
+        rest = times[cut:]
+        told = min(bound, int(rest[0])) if len(rest) else bound
+        if cut:
+            self._head["last"] = (int(times[cut - 1]), int(seq[cut - 1]))
+            self._held.drop_below(int(times[cut - 1]) + (1 if told > int(times[cut - 1]) else 0))
+        released = due.slice(0, cut).filter(pa.array(keep[:cut]))
+        self._remember(released, told)
+        self._counts["repeats"] += cut - released.num_rows
+        self._counts["held"] -= cut
+        self._counts["due"] = len(rest)
+        self._head["promised"] = max(told, self._promised)
+        return [self._own(released)]
+
+    @property
+    def _promised(self) -> int:
+        """What has been promised on: no row below it goes on in order any more."""
+        return self._head.get("promised", LOWEST)
+
+    def _admit(self, rows: pa.Table) -> Admitted:
+        """Which rows go on, given all that are equal to them, and what went on before."""
+        return admitted(self._known(rows), self._memory(rows), self._plan.by, self._plan.repeats, self._prefer())
+
+    def _once(self, rows: pa.Table, asked: Mask) -> Mask:
+        """Which of the rows that are asked about go on; they are remembered."""
+        keep = asked.copy()
+        some = rows.filter(pa.array(asked))
+        found = self._admit(some)
+        keep[asked] = found.keep
+        self._passed.add(self._known(some.filter(pa.array(found.remember))))
+        return keep
+
+    def _remember(self, released: pa.Table, told: int) -> None:
+        """Rows that were let go, of which others like them may still come."""
+        some = released.filter(pa.array(released.column(PANE).to_numpy() >= told))
+        found = self._admit(some)
+        self._passed.add(self._known(some.filter(pa.array(found.remember))))
+
+    def _known(self, rows: pa.Table) -> pa.Table:
+        return rows.select([*self._plan.by, PANE, INPUT])
+
+    def _memory(self, rows: pa.Table) -> pa.Table:
+        nothing = no_memory(rows, self._plan.by)
+        if rows.num_rows == 0 or self._plan.repeats == "keep":
+            return nothing
+        times = rows.column(PANE).to_numpy()
+        found = self._passed.tables(int(times.min()), int(times.max()))
+        return pa.concat_tables([table.cast(nothing.schema) for table in found]) if found else nothing
+
+    def _prefer(self) -> int | None:
+        return None if self._plan.prefer is None else self._plan.inputs.index(self._plan.prefer)
+
+    @staticmethod
+    def _own(rows: pa.Table) -> pa.Table:
+        return rows.drop_columns([PANE, INPUT])
+
+    def _inputs(self, rows: pa.Table) -> Int64s:
+        """The number of each row's input, which its feed's name begins with."""
+        if not self._plan.inputs:
+            return np.zeros(rows.num_rows, dtype=np.int64)
+        encoded = system_field(rows, "source").combine_chunks().dictionary_encode()
+        feeds = encoded.dictionary.to_pylist()
+        number = np.array([self._plan.inputs.index(str(feed).partition("/")[0]) for feed in feeds], dtype=np.int64)
+        return number[encoded.indices.to_numpy(zero_copy_only=False)]
+
+    @staticmethod
+    def _times(rows: pa.Table, name: str) -> Int64s:
+        column = rows.column(name)
+        if column.null_count:
+            raise MalformedRowError(
+                f"{column.null_count} of {len(column)} rows have no time in {name!r}, so they have no place in the order",
+                expected="a time in each row",
+                hint="take such rows out before, and count them",
+            )
+        return ordered(column)
+
+    def _hear(self, punctuation: pa.Table, time: str) -> None:
+        rows = punctuation.filter(pa.array(~key_mask(punctuation, self._plan.key)))
+        if rows.num_rows == 0:
+            return
+        column = rows.column(time)
+        ended = pc.is_null(column).to_numpy()
+        at = ordered(pc.fill_null(column, in_order(0, column.type)))
+        self._feeds.hear(system_field(rows, "source").to_pylist(), np.where(ended, ENDED, at).tolist())
+
+    def _low_watermark(self) -> int | None:
+        """The least bound of all feeds; None before each input has one."""
+        heard = {feed.partition("/")[0] for feed in self._feeds.bounds}
+        return None if set(self._plan.inputs) - heard else self._feeds.low_watermark
+
+    def _punctuation(self, schema: pa.Schema, told: int, now_us: int) -> pa.Table:
+        assert self._plan.time is not None
+        kind = schema.field(self._plan.time).type
+        at = pa.array([None if told == ENDED else in_order(told, kind).as_py()], kind)
+        return punctuation_rows(schema, [f"{self._plan.name}/{self._number}"], now_us, **{self._plan.time: at}).cast(
+            schema
+        )
+
+    def _fit(self, schema: pa.Schema) -> None:
+        """Refuse rows with other columns than those that are held."""
+        now = str(schema.remove_metadata())
+        if self._counts["held"] and self._head.get("schema", now) != now:
+            raise CheckpointError(
+                f"rows with other columns are held in this checkpoint's {self._plan.name}: {self._head['schema']!r}",
+                expected=", ".join(f"{field.name} {field.type}" for field in schema),
+                hint="let the query as it was run until nothing is held, or start with a new checkpointLocation",
+            )
+        self._head["schema"] = now
+
+    def _check(self) -> None:
+        was, now = self._head["plan"], self._plan.identity()
+        differ = [f"{name} {old!r}, now {now.get(name)!r}" for name, old in was.items() if now.get(name) != old]
+        if self._head["layout"] != _VERSION:
+            differ.append(f"layout {self._head['layout']}, now {_VERSION}")
+        if differ:
+            raise CheckpointError(
+                f"the state of {self._plan.name!r} in this checkpoint was written with another " + "; ".join(differ),
+                expected="the same inputs, columns and number of shards for the life of a checkpoint",
+                hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
+            )
+
+    def _save(self, now_us: int) -> None:
+        head = {
+            **self._head,
+            **self._counts,
+            **self._feeds.to_json(),
+            "layout": _VERSION,
+            "plan": self._plan.identity(),
+            "now_us": now_us,
+            "held_runs": self._held.known,
+            "passed_runs": self._passed.known,
+        }
+        self._store.put("head", 0, json.dumps(head).encode())
+
+    def _report(self, batch_id: int, now_us: int) -> ReorderReport:
+        return ReorderReport(
+            shard=self._number,
+            batch_id=batch_id,
+            now_us=now_us,
+            remembered=self._passed.rows,
+            state_bytes=self._store.written,
+            bounds=dict(self._feeds.bounds),
+            told=self._head.get("promised"),
+            **self._counts,
+        )
