@@ -35,6 +35,10 @@ class KeyedRows:
         self._shards: int | None = None
         self._windows = 0
         self._incomplete: Incomplete | None = None
+        # Where operators of this stream report; two that reported to one place would overwrite each other.
+        self._folders: tuple[str, ...] = ()
+        self._reorders = 0
+        self._in_order = False
         self._check()
 
     @classmethod
@@ -46,6 +50,7 @@ class KeyedRows:
         made.key, made.time = tuple(key), time
         made._base, made._steps, made._schema = frames, (unpack,), schema
         made._shards, made._windows, made._incomplete = None, 0, None
+        made._folders, made._reorders, made._in_order = (), 0, False
         made._check()
         return made
 
@@ -81,12 +86,15 @@ class KeyedRows:
         """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not."""
         return self._shards
 
-    def after_window(self, results: InShards, schema: StructType, shards: int, incomplete: Incomplete | None) -> Self:
+    def after_window(
+        self, results: InShards, schema: StructType, shards: int, incomplete: Incomplete | None, folder: str
+    ) -> Self:
         """The stream of a window operator's results; called by the windows, not by users."""
         stream = copy(self)
         stream.time = "window_end"
         stream._base, stream._steps, stream._schema = results, (), schema
         stream._shards, stream._windows, stream._incomplete = shards, self._windows + 1, incomplete
+        stream._folders, stream._in_order = (*self._folders, folder), False
         return stream
 
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:

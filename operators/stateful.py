@@ -144,6 +144,7 @@ class Stateful(KeyedRows):
         )
         queued = copy(self)
         queued._base, queued._steps, queued._shards = served, (), shards
+        queued._folders, queued._in_order = (*self._folders, folder), False
         if policy != "append":
             queued._incomplete = (
                 f"queue(policy={policy!r}) leaves rows out, superseded ones mostly (covered > 1 says so)",

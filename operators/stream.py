@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..frames.progress import PolicyName
+from .combining import Combining
 from .intake.dataframe import OnMalformed, plan_intake, policy_of
 from .stateful import Stateful
 from .stateless import Stateless
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["UpdateStream"]
 
 
-class UpdateStream(Stateless, Stateful):
+class UpdateStream(Stateless, Stateful, Combining):
     """Rows that update a key.
 
     Parameters
@@ -139,4 +140,6 @@ class UpdateStream(Stateless, Stateful):
             shards=shards,
             name=name,
         )
-        return cls._of_frames(intake.frames, intake.unpack, intake.schema, key=keys, time=time)
+        stream = cls._of_frames(intake.frames, intake.unpack, intake.schema, key=keys, time=time)
+        stream._folders = (intake.folder,)
+        return stream

@@ -146,7 +146,8 @@ class WindowedStream(Generic[StreamT]):
             return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
 
         spark_schema: StructType = from_arrow_schema(results)
-        return stream.after_window(InShards(results, running), spark_schema, plan.shards, _replaced(plan))
+        results_in_shards = InShards(results, running)
+        return stream.after_window(results_in_shards, spark_schema, plan.shards, _replaced(plan), folder)
 
 
 def _replaced(plan: WindowPlan) -> Incomplete | None:

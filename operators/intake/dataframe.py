@@ -46,11 +46,14 @@ class Intake:
         From frames to rows.
     schema : pyspark.sql.types.StructType
         Of the rows.
+    folder : str
+        Where it reports on its feeds.
     """
 
     frames: DataFrame
     unpack: ArrowStep
     schema: StructType
+    folder: str
 
 
 def plan_intake(
@@ -115,10 +118,11 @@ def plan_intake(
     checkpoint = os.fspath(checkpoint_location)
     malformed = f"{checkpoint}/quarantine" if quarantine_location is None else os.fspath(quarantine_location)
     slots = integers_with_hash(range(shards))
+    folder = feeds_folder(checkpoint, name)
     processor = IntakeProcessor(
         plan,
         slots,
-        feeds_folder(checkpoint, name),
+        folder,
         absolute_location(malformed),
         None if late_location is None else absolute_location(os.fspath(late_location)),
     )
@@ -128,7 +132,7 @@ def plan_intake(
         .groupBy("slot")
         .transformWithState(processor, "frame BINARY", "append", "none")
     )
-    return Intake(frames, frames_to_rows(plan.leaving), from_arrow_schema(plan.leaving))
+    return Intake(frames, frames_to_rows(plan.leaving), from_arrow_schema(plan.leaving), folder)
 
 
 def policy_of(

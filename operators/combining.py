@@ -1,0 +1,278 @@
+"""Steps that put streams together, and in order."""
+
+from __future__ import annotations
+
+import os
+from copy import copy
+from typing import TYPE_CHECKING
+
+from ..conf.errors import OptionError, SchemaError
+from ..conf.options import quoted
+from ..frames.reorder_reports import reorder_folder
+from .keyed import KeyedRows
+from .reorder.build import Flush, Source, build, check_inputs, check_ordered, flush_rows_each
+from .reorder.plan import Late, ReorderPlan, Repeats
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Self
+
+    from .windowed import Incomplete
+
+__all__ = ["Combining"]
+
+
+class Combining(KeyedRows):
+    """Unions, merges, ordered release, distinct: part of :class:`~upstream.operators.stream.UpdateStream`."""
+
+    def union(
+        self,
+        other: Self,
+        *,
+        checkpoint_location: str | os.PathLike[str],
+        names: tuple[str, str] = ("left", "right"),
+        prefer: str | None = None,
+        overlap: bool = True,
+        shards: int = 16,
+    ) -> Self:
+        """The rows of two streams, at once (Meld, thesis §8.2).
+
+        Parameters
+        ----------
+        other
+            A stream with the same key, time and columns.
+        checkpoint_location
+            The query's, as it is given to the sink.
+        names
+            Of this stream and the other one. Feeds are named by them: ``left/feed``.
+        prefer
+            The input whose row wins where both have one for the same key and time. The other one's, if it came first, has gone on by then,
+            and the preferred row follows it: right for a table or a queue, refused by windows, which need :meth:`merge` for that. Without
+            it the input that came first wins.
+        overlap
+            False if the inputs have no key and time in common: nothing is then remembered of rows that have gone on.
+        shards
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
+
+        Raises
+        ------
+        OptionError
+            A name, the preference or the number of shards makes no sense; or both streams report to one place.
+        SchemaError
+            The streams have other keys, times or columns.
+
+        Notes
+        -----
+        Guarantee: each row goes on in the batch in which it comes. Equal key and time from two inputs yield one row, as long as
+        punctuation has not passed it: until then keys and times are remembered, no rows. What comes later goes on and is counted; of an input
+        that is not preferred it replaces nothing with the same time. Punctuation is the least of all feeds', without repeats.
+        """
+        repeats: Repeats = "inputs" if overlap and self.time is not None else "keep"
+        plan = ReorderPlan("union", self.key, self.key, self.time, names, repeats=repeats, prefer=prefer, shards=shards)
+        incomplete: Incomplete | None = None
+        if prefer is not None:
+            incomplete = (
+                "union(prefer=…) lets the preferred row follow another one with its key and time, and both would count",
+                "use merge(…, prefer=…), which waits until both have come",
+            )
+        return self._combined(other, plan, checkpoint_location, None, incomplete)
+
+    def merge(
+        self,
+        other: Self,
+        *,
+        checkpoint_location: str | os.PathLike[str],
+        names: tuple[str, str] = ("left", "right"),
+        prefer: str | None = None,
+        late_location: str | os.PathLike[str] | None = None,
+        flush: Flush = "eager",
+        flush_rows: int | None = None,
+        shards: int = 16,
+    ) -> Self:
+        """The rows of two streams in the order of time: a :meth:`union` whose rows wait as in :meth:`ordered`.
+
+        Parameters
+        ----------
+        other, checkpoint_location, names, shards
+            As for :meth:`union`.
+        prefer
+            The input whose row wins where both have one for the same key and time: exactly one goes on. Without it the input that came first
+            wins, and rows need not wait for others with the same time.
+        late_location, flush, flush_rows
+            As for :meth:`ordered`.
+
+        Raises
+        ------
+        OptionError
+            The streams have no time, or as for :meth:`union` and :meth:`ordered`.
+        SchemaError
+            As for :meth:`union`.
+        """
+        check_ordered(self.time, self._time_type(), "merge")
+        each = flush_rows_each(flush, flush_rows, shards)
+        plan = ReorderPlan(
+            "merge", self.key, self.key, self.time, names, hold=True, repeats="inputs", prefer=prefer, flush_rows=each, shards=shards
+        )  # fmt: skip
+        return self._combined(other, plan, checkpoint_location, late_location, None)
+
+    def ordered(
+        self,
+        *,
+        checkpoint_location: str | os.PathLike[str],
+        late_location: str | os.PathLike[str] | None = None,
+        flush: Flush = "eager",
+        flush_rows: int | None = None,
+        shards: int = 16,
+    ) -> Self:
+        """Rows in the order of time: each waits until the low-watermark says that no earlier one is to come.
+
+        Parameters
+        ----------
+        checkpoint_location
+            The query's, as it is given to the sink.
+        late_location
+            A folder for rows that come below what was promised, as Parquet files. They can have no place in the order any more, so they do not
+            go on; without the folder they are counted only.
+        flush
+            ``eager`` releases all that may go; ``slow`` at most `flush_rows` in a batch, the rest in the batches that follow by themselves: a
+            punctuation that comes late then makes no burst (thesis §8.3).
+        flush_rows
+            For ``slow``: how many in a batch, all shards together; each shard has its even part.
+        shards
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. Each part is in order, and so each key is; with 1 all
+            rows are.
+
+        Raises
+        ------
+        OptionError
+            The stream has no time, or an option makes no sense.
+
+        Notes
+        -----
+        Guarantee: what goes on, and its order, follow from the rows and the punctuation, whatever the order of arrival and the batches; rows of
+        one time are in the order of arrival. Rows that have the low-watermark's own time do not wait for one another (Bai et al. §4.1).
+        """
+        check_ordered(self.time, self._time_type(), "ordered")
+        each = flush_rows_each(flush, flush_rows, shards)
+        plan = ReorderPlan("ordered", self.key, self.key, self.time, hold=True, flush_rows=each, shards=shards)
+        return self._reordered(plan, [self._source()], checkpoint_location, late_location, self._incomplete)
+
+    def distinct(
+        self,
+        *columns: str,
+        checkpoint_location: str | os.PathLike[str],
+        late: Late = "refuse",
+        late_location: str | os.PathLike[str] | None = None,
+        shards: int = 16,
+    ) -> Self:
+        """One row of those that have the same time and the same values in some columns: the first to come.
+
+        Parameters
+        ----------
+        columns
+            Which; the key unless given.
+        checkpoint_location
+            The query's, as it is given to the sink.
+        late
+            Of rows below the low-watermark nobody knows whether they are repeats, since what has gone on is forgotten as punctuation passes it.
+            ``refuse`` puts them aside, ``pass`` lets them go on; they are counted in any case.
+        late_location
+            A folder for those that are refused, as Parquet files; without it they are counted only.
+        shards
+            Into how many parts rows are divided by these columns; fixed for the life of a checkpoint.
+
+        Raises
+        ------
+        OptionError
+            The stream has no time, or an option makes no sense.
+        SchemaError
+            There is no such column.
+        """
+        check_ordered(self.time, self._time_type(), "distinct")
+        by = tuple(dict.fromkeys(each for each in columns if each != self.time)) or self.key
+        absent = [each for each in by if each not in self._schema.names]
+        if absent:
+            raise SchemaError(
+                f"distinct by {', '.join(absent)}, which the stream has not",
+                expected="columns among " + ", ".join(self._schema.names),
+            )
+        if late not in ("refuse", "pass"):
+            raise OptionError(f"late={late!r}", expected="'refuse' or 'pass'")
+        flush_rows_each("eager", None, shards)
+        plan = ReorderPlan("distinct", self.key, by, self.time, repeats="all", late=late, shards=shards)
+        return self._reordered(plan, [self._source()], checkpoint_location, late_location, self._incomplete)
+
+    def _combined(
+        self,
+        other: Self,
+        plan: ReorderPlan,
+        checkpoint: str | os.PathLike[str],
+        late: str | os.PathLike[str] | None,
+        incomplete: Incomplete | None,
+    ) -> Self:
+        check_inputs(plan.inputs, plan.prefer)
+        flush_rows_each("eager", None, plan.shards)
+        if (self.key, self.time) != (other.key, other.time):
+            raise SchemaError(
+                f"{plan.name} of a stream with key {', '.join(self.key)} and time {self.time} and one with key "
+                f"{', '.join(other.key)} and time {other.time}",
+                expected="the same key and time in both",
+                hint="rename the columns of one, and name them as its key and time",
+            )
+        kinds = [{field.name: field.dataType for field in each} for each in (self._schema, other._schema)]
+        if kinds[0] != kinds[1]:
+            differ = sorted(name for name in {*kinds[0], *kinds[1]} if kinds[0].get(name) != kinds[1].get(name))
+            raise SchemaError(
+                f"{plan.name} of streams that differ in {', '.join(differ)}",
+                expected="the same columns, of the same types",
+                hint="select and cast the columns of one as the other has them",
+            )
+        shared = set(self._folders) & set(other._folders)
+        if shared:
+            raise OptionError(
+                f"operators of both streams report to {', '.join(sorted(shared))}",
+                expected="a place for each",
+                hint="give those of one stream another name or another checkpoint_location, such as a folder below the query's",
+            )
+        right = other if other._schema.names == self._schema.names else other._chosen(self._schema.names)
+        incomplete = self._incomplete or other._incomplete or incomplete
+        stream = self._reordered(plan, [self._source(), right._source()], checkpoint, late, incomplete, other)
+        stream._windows = max(self._windows, other._windows)
+        return stream
+
+    def _reordered(
+        self,
+        plan: ReorderPlan,
+        sources: list[Source],
+        checkpoint: str | os.PathLike[str],
+        late: str | os.PathLike[str] | None,
+        incomplete: Incomplete | None,
+        other: Self | None = None,
+    ) -> Self:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from .shards.pack import frames_to_rows
+
+        number = self._reorders if other is None else max(self._reorders, other._reorders)
+        folder = reorder_folder(os.fspath(checkpoint), number)
+        stream = copy(self)
+        stream._base = build(plan, sources, folder, late)
+        stream._steps = (frames_to_rows(to_arrow_schema(self._schema, timezone="UTC")),)
+        stream._shards = plan.shards if plan.by == self.key else None
+        stream._reorders, stream._incomplete, stream._in_order = number + 1, incomplete, plan.hold
+        stream._folders = (*self._folders, *(() if other is None else other._folders), folder)
+        return stream
+
+    def _source(self) -> Source:
+        return self._base, self._steps
+
+    def _chosen(self, names: list[str]) -> Self:
+        """The same stream with its columns in another order."""
+        from pyspark.sql import functions as F
+
+        return self._with(self.df.select(*[F.col(quoted(name)) for name in names]))
+
+    def _time_type(self) -> pa.DataType | None:
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        return None if self.time is None else to_arrow_type(self._schema[self.time].dataType, timezone="UTC")

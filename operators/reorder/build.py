@@ -1,0 +1,134 @@
+"""Unions, merges, ordered release and distinct: the plan on Spark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal, get_args
+
+import pyarrow as pa
+
+from ...conf.errors import OptionError, SchemaError
+from ...conf.session import make_known
+from ...frames.buckets import integers_with_hash
+from ...frames.source_steps import ArrowStep
+from ...frames.system import system_field, with_system_fields
+from ..steps import chained, map_in_arrow
+from .plan import ReorderPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Flush", "Source", "build", "check_inputs", "check_ordered", "flush_rows_each", "named"]
+
+Flush = Literal["eager", "slow"]
+"""How rows are let go that the low-watermark has passed: all of them at once, or some in each batch."""
+
+Source = tuple["DataFrame", Sequence[ArrowStep]]
+"""A stream before its steps on Arrow batches, and those steps."""
+
+
+def named(name: str) -> ArrowStep:
+    """A step that names the feeds of an input ``name/feed``, so that those of two inputs are never taken for one."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow.compute as pc
+
+        for batch in batches:
+            table = pa.Table.from_batches([batch])
+            source = pc.fill_null(system_field(table, "source"), "").combine_chunks()
+            yield from (
+                with_system_fields(table, source=pc.binary_join_element_wise(name, source, "/"))
+                .combine_chunks()
+                .to_batches()
+            )
+
+    return run
+
+
+def build(plan: ReorderPlan, sources: Sequence[Source], folder: str, late: str | os.PathLike[str] | None) -> DataFrame:
+    """Frames of what the operator gives.
+
+    Parameters
+    ----------
+    plan : ReorderPlan
+    sources : sequence of (DataFrame, steps)
+        One for each input of the plan, or the one stream.
+    folder : str
+        Where the shards report.
+    late : path or None
+        Where rows go that are refused.
+    """
+    from ..shards.pack import PACKED_DDL, pack
+    from .flush import FlushSource
+    from .processor import ReorderProcessor
+
+    slots = integers_with_hash(range(plan.shards))
+    packed: DataFrame | None = None
+    for at, (df, steps) in enumerate(sources):
+        own = [named(plan.inputs[at])] if plan.inputs else []
+        step = chained([*steps, *own, pack(plan.by, slots, None, coalesce=False, operator=plan.name)])
+        frames = map_in_arrow(df, step, PACKED_DDL)
+        packed = frames if packed is None else packed.union(frames)
+    assert packed is not None
+    if plan.flush_rows is not None:
+        session = packed.sparkSession
+        make_known(session)
+        session.dataSource.register(FlushSource)
+        options = {"folder": folder, "slots": ",".join(map(str, slots))}
+        packed = packed.union(session.readStream.format("upstream_flush").options(**options).load())
+    processor = ReorderProcessor(plan, slots, folder, None if late is None else os.fspath(late))
+    return packed.groupBy("slot").transformWithState(processor, "frame BINARY", "append", "none")
+
+
+def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:
+    """How many rows each shard may release in a batch; None for all.
+
+    Raises
+    ------
+    OptionError
+        The two do not go together, or there are more shards than rows.
+    """
+    if shards < 1:
+        raise OptionError(f"shards={shards}", expected="at least 1")
+    if flush not in get_args(Flush):
+        raise OptionError(
+            f"flush={flush!r}", expected="'eager', all that may go at once, or 'slow', flush_rows in a batch"
+        )
+    if (flush == "slow") != (rows is not None):
+        raise OptionError(
+            f"flush={flush!r} with flush_rows={rows}",
+            expected="flush='slow' and how many rows a batch releases, or neither",
+        )
+    if rows is None:
+        return None
+    if rows < shards:
+        raise OptionError(
+            f"flush_rows={rows} for {shards} shards", expected="at least one row for each", hint="take fewer shards"
+        )
+    return rows // shards
+
+
+def check_ordered(time: str | None, kind: pa.DataType | None, operator: str) -> None:
+    """Refuse to put a stream in the order of a time that it has not, or that has no order."""
+    if time is None or kind is None:
+        raise OptionError(
+            f"{operator} on a stream without a time",
+            expected="UpdateStream(df, key=…, time=…)",
+            hint="name the time column",
+        )
+    number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if not (number or pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+        raise SchemaError(
+            f"{operator} by {time!r}, which is of type {kind}", expected="a timestamp, a date or a number"
+        )
+
+
+def check_inputs(names: Sequence[str], prefer: str | None) -> None:
+    """Refuse names that do not tell two inputs apart."""
+    if len(names) != 2 or len(set(names)) != 2 or any(not name or "/" in name for name in names):
+        raise OptionError(
+            f"names={tuple(names)!r}", expected="two different names without a slash: feeds are named by their input"
+        )
+    if prefer is not None and prefer not in names:
+        raise OptionError(f"prefer={prefer!r}", expected="one of the inputs: " + ", ".join(names))

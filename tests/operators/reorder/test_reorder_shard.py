@@ -1,0 +1,311 @@
+"""Unions, merges, ordered release and distinct give the same rows for each order of arrival within the promise, each split and each restart."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import CheckpointError, MalformedRowError
+from upstream.frames.ipc import to_frame
+from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.operators.reorder.plan import ReorderPlan
+from upstream.operators.reorder.shard import ReorderShard
+from upstream.operators.shards.feeds import ENDED, punctuation_rows
+from upstream.operators.shards.store import DictStore
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+BOTH = ("left", "right")
+
+
+def plan(name="merge", **changes):
+    asked = {"key": ("k",), "by": ("k",), "time": "t", "inputs": BOTH, "hold": True, "repeats": "inputs"}
+    return ReorderPlan(name, **{**asked, **changes})
+
+
+def rows(numbered, arrival=0):
+    """Rows (input, key, time, number), the number being the sequence number in its input, too."""
+    tables = [SCHEMA.empty_table()]
+    for source in sorted({each[0] for each in numbered}):
+        mine = [each[1:] for each in numbered if each[0] == source]
+        key, time, number = (pa.array(each, pa.int64()) for each in zip(*mine, strict=True))
+        system = system_array(
+            source=f"{source}/feed", seq=number.to_numpy(), arrival_us=np.full(len(mine), arrival, dtype=np.int64)
+        )
+        tables.append(pa.table([key, time, number, system], schema=SCHEMA))
+    return pa.concat_tables(tables)
+
+
+def promises(bounds):
+    if not bounds:
+        return SCHEMA.empty_table()
+    at = pa.array([None if bound == ENDED else bound for bound in bounds.values()], pa.int64())
+    return punctuation_rows(SCHEMA, [f"{source}/feed" for source in bounds], 0, t=at).cast(SCHEMA)
+
+
+class Run:
+    """A shard that is made anew for each batch, and what it has given."""
+
+    def __init__(self, asked):
+        self.plan, self.store, self.batch = asked, DictStore(), 0
+        self.given, self.told, self.per_batch, self.report = [], [], [], None
+
+    def step(self, numbered, bounds):
+        table = pa.concat_tables([rows(numbered, self.batch), promises(bounds)])
+        return self.run([to_frame(table)] if table.num_rows else [])
+
+    def run(self, frames):
+        shard = ReorderShard(0, self.plan, self.store)
+        result, self.report = shard.run(frames, self.batch)
+        self.batch += 1
+        found = [] if result is None else result.to_pylist()
+        own = [row for row in found if not row[SYSTEM]["punctuation"]]
+        for row in own:
+            assert not self.told or row["t"] >= self.told[-1] or not self.plan.hold, "a row below what was promised"
+        for mark in found[len(own) :]:
+            assert mark[SYSTEM]["punctuation"]
+            at = ENDED if mark["t"] is None else mark["t"]
+            assert not self.told or at > self.told[-1], "a promise is repeated, or goes back"
+            self.told.append(at)
+        self.given += own
+        self.per_batch.append(len(own))
+        counted = self.report
+        assert counted.rows == counted.released + counted.held + counted.repeats + counted.refused
+        assert counted.released == len(self.given)
+        return shard, own
+
+    def drain(self):
+        while self.report.due:
+            self.run([])
+
+
+def play(asked, arriving, sizes, *, drain=True):
+    """Batches of these sizes, each input promising after each batch the least time that it still has to send; then the end."""
+    run = Run(asked)
+    sources = asked.inputs or BOTH[:1]
+    todo, at = list(arriving), 0
+    for size in [*sizes, len(todo)]:
+        batch, at = todo[at : at + size], at + size
+        rest = todo[at:]
+        bounds = {}
+        for source in sources:
+            times = [time for each, _, time, _ in rest if each == source]
+            bounds[source] = min(times) if times else ENDED
+        run.step(batch, bounds)
+    if drain:
+        run.drain()
+    return run
+
+
+arrivals = st.lists(
+    st.tuples(st.sampled_from(BOTH), st.integers(0, 3), st.integers(0, 8)), min_size=1, max_size=30
+).map(lambda found: [(*each, number) for number, each in enumerate(found)])
+sizes = st.lists(st.integers(0, 7), max_size=6)
+order = st.randoms(use_true_random=False)
+
+
+def groups(found):
+    """The numbers of the rows with one key and time, and of which inputs they are."""
+    by = collections.defaultdict(list)
+    for source, key, time, number in found:
+        by[key, time].append((source, number))
+    return by
+
+
+def of_rows(given_rows):
+    return groups([(row[SYSTEM]["source"].partition("/")[0], row["k"], row["t"], row["v"]) for row in given_rows])
+
+
+@pytest.mark.parametrize("flush", [None, 1, 4])
+@given(arriving=arrivals, sizes=sizes)
+def test_merge_gives_the_preferred_rows_in_the_order_of_time(flush, arriving, sizes):
+    run = play(plan(prefer="right", flush_rows=flush), arriving, sizes)
+    wanted = {
+        which: sorted(
+            number for source, number in members if source == ("right" if "right" in dict(members) else "left")
+        )
+        for which, members in groups(arriving).items()
+    }
+    assert {which: sorted(number for _, number in members) for which, members in of_rows(run.given).items()} == wanted
+    times = [row["t"] for row in run.given]
+    assert times == sorted(times)
+    assert run.report.held == run.report.remembered == 0
+    assert run.told[-1] == ENDED
+    if flush is not None:
+        assert max(run.per_batch) <= flush
+    assert [kind for kind, _ in run.store.values] == ["head"], "state is left behind"
+
+
+@pytest.mark.parametrize("flush", [None, 2])
+@given(arriving=arrivals, sizes=sizes)
+def test_merge_without_preference_takes_all_rows_of_one_input(flush, arriving, sizes):
+    run = play(plan(flush_rows=flush), arriving, sizes)
+    found, came = of_rows(run.given), groups(arriving)
+    assert found.keys() == came.keys()
+    for which, members in found.items():
+        sources = {source for source, _ in members}
+        assert len(sources) == 1
+        assert sorted(members) == sorted(each for each in came[which] if each[0] in sources)
+    times = [row["t"] for row in run.given]
+    assert times == sorted(times)
+
+
+@given(arriving=arrivals, sizes=sizes)
+def test_ordered_release_loses_nothing_whatever_the_order_of_arrival(arriving, sizes):
+    arriving = [("left", *each[1:]) for each in arriving]
+    run = play(plan("ordered", inputs=(), repeats="keep"), arriving, sizes)
+    assert sorted(row["v"] for row in run.given) == [number for *_, number in arriving]
+    assert [row["t"] for row in run.given] == sorted(time for _, _, time, _ in arriving)
+
+
+@given(arriving=arrivals, sizes=sizes, chance=order)
+def test_union_passes_rows_at_once_and_one_input_speaks_for_each_key_and_time(arriving, sizes, chance):
+    chance.shuffle(arriving)
+    run = play(plan("union", hold=False), arriving, sizes)
+    found, came = of_rows(run.given), groups(arriving)
+    assert found.keys() == came.keys()
+    for which, members in found.items():
+        first = {source for source, _ in members}
+        assert len(first) == 1
+        assert sorted(members) == sorted(each for each in came[which] if each[0] in first)
+    assert run.report.held == 0
+    assert run.report.remembered == 0, "purged by punctuation"
+
+
+@given(arriving=arrivals, sizes=sizes, chance=order)
+def test_the_newest_row_of_a_union_is_the_preferred_inputs(arriving, sizes, chance):
+    chance.shuffle(arriving)
+    run = play(plan("union", hold=False, prefer="left"), arriving, sizes)
+    came = groups(arriving)
+    newest = {}
+    for row in run.given:
+        which = (row["k"], row["t"])
+        if row[SYSTEM]["seq"] > newest.get(which, {SYSTEM: {"seq": -(1 << 63)}})[SYSTEM]["seq"]:
+            newest[which] = row
+    assert newest.keys() == came.keys()
+    for which, members in came.items():
+        wanted = "left" if "left" in dict(members) else "right"
+        assert newest[which][SYSTEM]["source"] == f"{wanted}/feed"
+
+
+@given(arriving=arrivals, sizes=sizes, chance=order)
+def test_distinct_gives_each_key_and_time_once(arriving, sizes, chance):
+    chance.shuffle(arriving)
+    arriving = [("left", *each[1:]) for each in arriving]
+    run = play(plan("distinct", inputs=(), hold=False, repeats="all", late="refuse"), arriving, sizes)
+    found = of_rows(run.given)
+    assert found.keys() == groups(arriving).keys()
+    assert all(len(members) == 1 for members in found.values())
+    assert run.report.remembered == 0
+
+
+def test_simultaneous_rows_do_not_wait_for_one_another():
+    run = Run(plan())
+    run.step([("left", 1, 5, 0), ("right", 2, 5, 1)], {"left": 5, "right": 5})
+    assert [row["v"] for row in run.given] == [0, 1]
+    _, own = run.step([("left", 3, 5, 2)], {})
+    assert [row["v"] for row in own] == [2], "more at the same time goes on with it"
+    _, own = run.step([("right", 3, 5, 3), ("right", 4, 6, 4)], {"right": 6})
+    assert own == [], "one is repeated, the other waits for the left input"
+    assert (run.report.held, run.report.repeats) == (1, 1)
+
+
+def test_nothing_is_let_go_before_each_input_has_spoken():
+    run = Run(plan())
+    run.step([("left", 1, 1, 0)], {"left": 100})
+    assert (run.given, run.told) == ([], [])
+    run.step([], {"right": 50})
+    assert [row["v"] for row in run.given] == [0]
+    assert run.told == [50]
+
+
+def test_union_promises_the_least_and_does_not_repeat_itself():
+    run = Run(plan("union", hold=False))
+    for bounds in ({"left": 20}, {"right": 19}, {"right": 20}, {"right": 21}, {"right": 22}, {"left": 30}):
+        run.step([], bounds)
+    assert run.told == [19, 20, 22]
+
+
+def test_late_rows_are_refused_counted_or_pass():
+    held = Run(plan())
+    held.step([], {"left": 10, "right": 10})
+    shard, own = held.step([("left", 1, 9, 0), ("left", 1, 10, 1)], {})
+    assert [row["v"] for row in own] == [1]
+    assert shard.refused.column("v").to_pylist() == [0]
+    assert (held.report.late, held.report.refused) == (1, 1)
+
+    passing = Run(plan("union", hold=False, prefer="left"))
+    passing.step([("left", 1, 5, 0)], {"left": 10, "right": 10})
+    shard, own = passing.step([("right", 1, 5, 1), ("left", 2, 5, 2)], {})
+    assert [row["v"] for row in own] == [1, 2]
+    assert own[0][SYSTEM]["seq"] < passing.given[0][SYSTEM]["seq"], "it would replace the preferred row"
+    assert own[1][SYSTEM]["seq"] > passing.given[0][SYSTEM]["seq"]
+    assert (passing.report.late, passing.report.refused, shard.refused) == (2, 0, None)
+
+    once = Run(plan("distinct", inputs=(), hold=False, repeats="all", late="refuse"))
+    once.step([("left", 1, 5, 0)], {"left": 10})
+    shard, own = once.step([("left", 1, 5, 1)], {})
+    assert own == []
+    assert shard.refused.num_rows == 1
+
+
+def test_what_is_let_go_at_once_goes_a_part_at_a_time():
+    run = Run(plan("ordered", inputs=(), repeats="keep", flush_rows=3))
+    run.step([("left", 1, number // 2, number) for number in range(10)], {"left": 100})
+    assert run.per_batch == [3]
+    assert run.told == [1], "the fourth row, at time 1, has not gone on yet"
+    assert (run.report.due, run.report.held) == (7, 7)
+    _, own = run.step([("left", 2, 1, 10), ("left", 2, 0, 11)], {})
+    assert [row["v"] for row in own] == [3, 10, 4], "what still can be put in order is"
+    assert run.report.refused == 1
+    run.drain()
+    assert run.per_batch == [3, 3, 3, 2]
+    assert run.told[-1] == 100
+
+
+def test_distinct_by_other_columns():
+    run = Run(plan("distinct", by=("v",), inputs=(), hold=False, repeats="all"))
+    run.step([("left", 1, 5, 7), ("left", 2, 5, 7), ("left", 3, 6, 7)], {})
+    assert [(row["k"], row["t"]) for row in run.given] == [(1, 5), (3, 6)]
+
+
+def test_streams_without_a_time_are_numbered_anew():
+    run = Run(plan("union", time=None, hold=False))
+    run.step([("left", 1, 5, 900), ("right", 1, 5, 3)], {})
+    run.step([("right", 1, 5, 4)], {})
+    assert [row[SYSTEM]["seq"] for row in run.given] == [0, 1, 2]
+    assert [row["v"] for row in run.given] == [3, 900, 4]
+
+
+def test_a_batch_that_is_run_again_gives_the_same():
+    run = Run(plan(flush_rows=2))
+    run.step([("left", key, 5 - key, key) for key in range(5)], {"left": 3})
+    saved = dict(run.store.values)
+    table = to_frame(pa.concat_tables([rows([("right", 1, 4, 9)], 1), promises({"right": 9, "left": 9})]))
+    outcomes = []
+    for _ in range(2):
+        store = DictStore()
+        store.values = dict(saved)
+        result, report = ReorderShard(0, run.plan, store).run([table], 1)
+        outcomes.append((result.to_pylist(), report, dict(store.values)))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_state_that_does_not_fit_is_refused():
+    run = Run(plan())
+    run.step([("left", 1, 5, 0)], {"left": 1})
+    with pytest.raises(CheckpointError, match=r"inputs 'left, right', now 'left, other'.*put them back"):
+        ReorderShard(0, plan(inputs=("left", "other")), run.store)
+    wider = rows([("left", 1, 5, 0)]).append_column("more", pa.array([1]))
+    with pytest.raises(CheckpointError, match=r"other columns are held"):
+        ReorderShard(0, plan(), run.store).run([to_frame(wider)])
+
+
+def test_rows_without_a_time_have_no_place():
+    bad = rows([("left", 1, 5, 0)]).set_column(1, "t", pa.nulls(1, pa.int64()))
+    with pytest.raises(MalformedRowError, match=r"1 of 1 rows have no time in 't'"):
+        ReorderShard(0, plan(), DictStore()).run([to_frame(bad)])
