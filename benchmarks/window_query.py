@@ -130,9 +130,13 @@ class Query:
         for feed, bound in (bounds or {}).items():
             at = pa.array([bound], pa.int64()).cast(TIMESTAMP)
             tables.append(punctuation_rows(SCHEMA, [feed], 0, time=at).cast(SCHEMA))
+        return self.run(pa.concat_tables(tables))
+
+    def run(self, table: pa.Table) -> list[dict[str, Any]]:
+        """Take rows and punctuation of :data:`SCHEMA`; returns the results."""
         began = time.process_time()
         final = None if self.report is None else self.report.final
-        packed = frames_of(pa.concat_tables(tables), self.plan, [0], final)
+        packed = frames_of(table, self.plan, [0], final)
         shard = WindowShard(0, self.plan, self.store)
         found, self.report = shard.run(packed.column(1).to_pylist())
         self.cpu_s += time.process_time() - began

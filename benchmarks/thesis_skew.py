@@ -1,0 +1,302 @@
+"""Figures 8-8 to 8-11 of Li's thesis: what skew between inputs takes in memory, out of order and in order.
+
+Out of order, a union passes rows on at once, and windows and joins are purged by punctuation. In order, a merge holds rows until all inputs have
+come as far. Union, merge and windows are the classes that run on Spark, a batch and punctuation every second; the join is one of this
+module's own, which keeps what a join must keep and computes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from upstream.frames.ipc import to_frame
+from upstream.frames.parting import apart
+from upstream.frames.system import SYSTEM, TIMESTAMP, system_field
+from upstream.operators.aggregates.functions import count
+from upstream.operators.reorder.plan import ReorderPlan
+from upstream.operators.reorder.shard import ReorderShard
+from upstream.operators.shards.feeds import FeedBounds, punctuation_rows
+from upstream.operators.shards.runs import Runs
+from upstream.operators.shards.store import DictStore
+from upstream.operators.windows.entries import PANE
+from upstream.operators.windows.kinds import SlidingWindows
+
+from .shapes import Curve, Figure, Panel
+from .simulator import Estimate, estimate
+from .window_query import SCHEMA, Query, rows_table, window_plan
+
+__all__ = ["figure_8_8", "figure_8_9", "figure_8_10", "figure_8_11"]
+
+_S = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """An input.
+
+    Attributes
+    ----------
+    name : str
+    rate : float
+        Rows a second.
+    late_s : int
+        How much later than their times its rows arrive.
+    """
+
+    name: str
+    rate: float
+    late_s: int = 0
+
+    def second(self, now_s: int, groups: int, random: np.random.Generator) -> pa.Table:
+        """What arrives in the second that ends now, and how far it is complete then."""
+        first = now_s - 1 - self.late_s
+        n = int(random.poisson(self.rate)) if first >= 0 else 0
+        times = np.sort(random.integers(first * _S, (first + 1) * _S, n))
+        feed = f"{self.name}/feed"
+        rows = rows_table(random.integers(0, groups, n), times, random.integers(0, 1500, n), feed)
+        return pa.concat_tables([rows, _promise(feed, max(first + 1, 0) * _S)])
+
+
+def _promise(feed: str, bound_us: int) -> pa.Table:
+    at = pa.array([bound_us], pa.int64()).cast(TIMESTAMP)
+    return punctuation_rows(SCHEMA, [feed], 0, time=at).cast(SCHEMA)
+
+
+@dataclasses.dataclass
+class Union:
+    """A union of inputs, in order or not.
+
+    Attributes
+    ----------
+    inputs : tuple of str
+    hold : bool
+        Whether it is in order: a merge.
+    store : DictStore
+        What is kept.
+    """
+
+    inputs: tuple[str, ...]
+    hold: bool
+    store: DictStore = dataclasses.field(default_factory=DictStore)
+
+    def run(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """A batch."""
+        plan = ReorderPlan("merge" if self.hold else "union", ("key",), ("key",), "time", self.inputs, hold=self.hold)
+        result, _ = ReorderShard(0, plan, self.store).run([to_frame(pa.concat_tables(tables))])
+        return SCHEMA.empty_table() if result is None else result
+
+    @property
+    def kept_bytes(self) -> int:
+        """Size of what is kept of rows."""
+        return sum(len(value) for (kind, _), value in self.store.values.items() if kind != "head")
+
+
+class TumblingJoin:
+    """What a join of rows in one tumbling window keeps (thesis Fig. 7-3): of each side the rows of windows that the other may still add to.
+
+    Parameters
+    ----------
+    range_us : int
+        RANGE.
+    sides : tuple of str
+        Names that the feeds of the two sides begin with.
+    """
+
+    def __init__(self, range_us: int, sides: tuple[str, str]) -> None:
+        self._range = range_us
+        self._sides = sides
+        self._bounds = [FeedBounds(), FeedBounds()]
+        self._kept = [(store, Runs(store, "rows", (), 1)) for store in (DictStore(), DictStore())]
+
+    def run(self, tables: tuple[pa.Table, pa.Table]) -> None:
+        """A batch of both sides."""
+        parts = [apart(table) for table in tables]
+        for bounds, (_, punctuation) in zip(self._bounds, parts, strict=True):
+            times = punctuation.column("time").cast(pa.int64()).to_pylist()
+            bounds.hear(system_field(punctuation, "source").to_pylist(), times)
+        for side, (rows, _) in enumerate(parts):
+            open_ = (self._bounds[1 - side].low_watermark or 0) // self._range
+            window = rows.column("time").cast(pa.int64()).to_numpy() // self._range
+            rows = rows.append_column(PANE, pa.array(window)).filter(pa.array(window >= open_))
+            runs = self._kept[side][1]
+            runs.add(rows)
+            runs.drop_below(open_)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the rows that are kept."""
+        return sum(len(value) for store, _ in self._kept for value in store.values.values())
+
+
+def _peaks(run: Callable[[int], int], seconds: int) -> float:
+    """The most KiB that are kept after a batch; the first third is to settle."""
+    found = [run(now) for now in range(1, seconds + 1)]
+    return max(found[seconds // 3 :]) / 1024
+
+
+def _counting(
+    links: Sequence[Link], windows: SlidingWindows, groups: int, seconds: int, seed: int, *, hold: bool
+) -> float:
+    """A count over a union."""
+    random = np.random.default_rng(seed)
+    union = Union(tuple(link.name for link in links), hold)
+    query = Query(window_plan(windows, {"n": count()}))
+
+    def run(now: int) -> int:
+        query.run(union.run([link.second(now, groups, random) for link in links]))
+        return union.kept_bytes + query.kept_bytes
+
+    return _peaks(run, seconds)
+
+
+def _joining(
+    left: Sequence[Link], right: Sequence[Link], range_s: int, seconds: int, seed: int, *, hold: bool, synchronous: bool
+) -> float:
+    """A join of two unions. In order its inputs may have to be in step: then it takes them merged, in the order of time."""
+    random = np.random.default_rng(seed)
+    unions = [Union(tuple(link.name for link in links), hold) for links in (left, right)]
+    step = Union(("left", "right"), hold=True) if synchronous else None
+    join = TumblingJoin(range_s * _S, ("left", "right"))
+
+    def run(now: int) -> int:
+        sides = [
+            _side(union.run([link.second(now, 1000, random) for link in links]), name)
+            for union, links, name in zip(unions, (left, right), ("left", "right"), strict=True)
+        ]
+        if step is not None:
+            both = step.run(sides)
+            rows, punctuation = apart(both)
+            told = punctuation.column("time").cast(pa.int64()).to_pylist()
+            source = system_field(rows, "source")
+            sides = [
+                pa.concat_tables(
+                    [rows.filter(pc.starts_with(source, name)), *[_promise(f"{name}/step", at) for at in told]]
+                )
+                for name in ("left", "right")
+            ]
+        join.run((sides[0], sides[1]))
+        return join.kept_bytes + sum(union.kept_bytes for union in [*unions, *([step] if step else [])])
+
+    return _peaks(run, seconds)
+
+
+def _side(table: pa.Table, name: str) -> pa.Table:
+    """Rows and punctuation as those of one side of a join."""
+    system = table.column(SYSTEM).combine_chunks()
+    fields = system.flatten()
+    fields[1] = pa.array([f"{name}/{name}"] * table.num_rows, pa.string())
+    struct = pa.StructArray.from_arrays(fields, fields=list(SCHEMA.field(SYSTEM).type))
+    return table.set_column(table.schema.get_field_index(SYSTEM), SCHEMA.field(SYSTEM), struct)
+
+
+def _figure(
+    title: str, xlabel: str, skews: Sequence[int], seeds: int, kept: Mapping[str, Callable[[int, int], float]]
+) -> tuple[list[Panel], dict[str, list[float]]]:
+    found: dict[str, list[Estimate]] = {
+        name: [estimate([run(skew, seed) for seed in range(seeds)]) for skew in skews] for name, run in kept.items()
+    }
+    curves = [Curve(name, list(map(float, skews)), values) for name, values in found.items()]
+    return [Panel(title, xlabel, "kept at most, KiB", curves)], {
+        name: [each.mean for each in values] for name, values in found.items()
+    }
+
+
+def _flat_and_growing(means: Mapping[str, list[float]], most_growth: float, least_growth: float) -> list[str]:
+    out_of_order, in_order = means["out of order"], means["in order"]
+    differs: list[str] = []
+    if max(out_of_order) > most_growth * out_of_order[0]:
+        differs.append(
+            f"out of order it grows to {max(out_of_order) / out_of_order[0]:.2f} times, wanted at most {most_growth}"
+        )
+    if sorted(in_order) != in_order or in_order[-1] < least_growth * in_order[0]:
+        differs.append(f"in order it is {in_order}, wanted ever more, at least {least_growth} times in the end")
+    return differs
+
+
+def figure_8_8(quick: bool) -> Figure:
+    """Figure 8-8: groups counted each minute over the union of two links, of which one is 0 to 40 s behind."""
+    skews, seeds = ((0, 20, 40), 1) if quick else ((0, 10, 20, 30, 40), 3)
+    rate, groups, seconds = (300.0, 180, 180) if quick else (1100.0, 655, 240)
+    windows = SlidingWindows(60 * _S, 60 * _S)
+
+    def kept(*, hold: bool) -> Callable[[int, int], float]:
+        return lambda skew, seed: _counting(
+            [Link("m1", rate), Link("m2", rate, skew)], windows, groups, seconds, seed, hold=hold
+        )
+
+    panels, means = _figure(
+        "Count of each group, each minute, over two links", "skew between the links, s", skews, seeds,
+        {"out of order": kept(hold=False), "in order": kept(hold=True)},
+    )  # fmt: skip
+    return Figure("Memory over skew: a count over a union (8-8)", panels, _flat_and_growing(means, 2.5, 10))
+
+
+def figure_8_9(quick: bool) -> Figure:
+    """Figure 8-9: a join of two unions in windows of 10 s, one link of each union being 0 to 100 s behind."""
+    skews, seeds = ((0, 20, 100), 1) if quick else ((0, 20, 40, 60, 80, 100), 3)
+    rate, seconds = (50.0, 240) if quick else (200.0, 300)
+
+    def kept(*, hold: bool) -> Callable[[int, int], float]:
+        return lambda skew, seed: _joining(
+            [Link("a", rate), Link("b", rate, skew)], [Link("c", rate), Link("d", rate, skew)], 10, seconds, seed,
+            hold=hold, synchronous=False,
+        )  # fmt: skip
+
+    panels, means = _figure(
+        "Join of two unions, 10 s", "skew between the links of a union, s", skews, seeds,
+        {"out of order": kept(hold=False), "in order": kept(hold=True)},
+    )  # fmt: skip
+    ratio = [a / b for a, b in zip(means["out of order"], means["in order"], strict=True)]
+    differs = (
+        [] if all(0.7 <= each <= 1.3 for each in ratio) else [f"out of order / in order is {ratio}, wanted about 1"]
+    )
+    if means["out of order"][-1] < 3 * means["out of order"][0]:
+        differs.append("out of order it does not grow with the skew")
+    remark = "out of order / in order: " + ", ".join(f"{each:.2f}" for each in ratio)
+    return Figure("Memory over skew: a join of unions (8-9)", panels, differs, [remark])
+
+
+def figure_8_10(quick: bool) -> Figure:
+    """Figure 8-10: a join of a link with the union of another and a sparse one, in windows of a minute; the sparse link is 0 to 10 s behind."""
+    skews, seeds = ((0, 5, 10), 1) if quick else ((0, 2, 4, 6, 8, 10), 3)
+    rate, seconds = (50.0, 240) if quick else (200.0, 300)
+
+    def kept(*, hold: bool) -> Callable[[int, int], float]:
+        return lambda skew, seed: _joining(
+            [Link("m1", rate)], [Link("m2", rate), Link("c", 0.5, skew)], 60, seconds, seed, hold=hold, synchronous=hold
+        )
+
+    panels, means = _figure(
+        "Join with late rows in one input, 1 min", "delay of the sparse link, s", skews, seeds,
+        {"out of order": kept(hold=False), "in order": kept(hold=True)},
+    )  # fmt: skip
+    grown = {name: values[-1] - values[0] for name, values in means.items()}
+    differs = (
+        []
+        if grown["out of order"] < 0.5 * grown["in order"]
+        else [f"it grows by {grown} KiB, wanted much less out of order"]
+    )
+    return Figure("Memory over skew: a join with late rows (8-10)", panels, differs)
+
+
+def figure_8_11(quick: bool) -> Figure:
+    """Figure 8-11: all rows of 5 minutes counted every minute, over two links and a sparse one that is 0 to 10 s behind."""
+    skews, seeds = ((0, 5, 10), 1) if quick else ((0, 2, 4, 6, 8, 10), 3)
+    rate, seconds = (100.0, 420) if quick else (400.0, 600)
+    windows = SlidingWindows(300 * _S, 60 * _S)
+
+    def kept(*, hold: bool) -> Callable[[int, int], float]:
+        return lambda skew, seed: _counting(
+            [Link("m1", rate), Link("m2", rate), Link("c", 0.5, skew)], windows, 1, seconds, seed, hold=hold
+        )
+
+    panels, means = _figure(
+        "Count of all rows, 5 min every minute", "delay of the sparse link, s", skews, seeds,
+        {"out of order": kept(hold=False), "in order": kept(hold=True)},
+    )  # fmt: skip
+    return Figure("Memory over skew: a sliding count (8-11)", panels, _flat_and_growing(means, 1.5, 3))

@@ -1,0 +1,206 @@
+"""Streams put together and in order, on Spark: into tables and windows, in parts, over restarts."""
+
+from __future__ import annotations
+
+import random
+
+import deltalake
+import polars as pl
+import pytest
+
+import upstream
+from upstream import aggregates as agg
+from upstream.conf.errors import OptionError, SchemaError
+from upstream.frames.reorder_reports import read_reorder_reports, reorder_folder
+
+pytestmark = pytest.mark.spark
+
+DELAY_MS = 60
+
+
+def write_feed(folder, name, files, per_file=80, seed=1):
+    """Files of rows (key, ms, value), out of order by less than the delay; keys and times of all feeds often meet."""
+    folder.mkdir(exist_ok=True)
+    chance = random.Random(f"{name}{seed}")
+    found = []
+    for number in range(files):
+        lines = []
+        for at in range(per_file):
+            ms = 1000 + (number * per_file + at) // 2 - chance.randrange(DELAY_MS - 10)
+            row = (f"k{chance.randrange(4)}", ms, f"{name}-{number * per_file + at}")
+            found.append((name, *row))
+            lines.append(",".join(map(str, row)))
+        (folder / f"{name}-{number:03d}.csv").write_text("key,ms,value\n" + "\n".join(lines) + "\n")
+    return found
+
+
+def feed(spark, folder, name, **options):
+    rows = (
+        spark.readStream.format("upstream")
+        .schema(upstream.with_system_ddl("key STRING, ms BIGINT, value STRING"))
+        .options(fileFormat="csv", path=f"{folder}/{name}-*.csv", key="key", time="ms", timeFormat="epoch_ms")
+        .options(progress="bounded", progressDelay=f"{DELAY_MS} ms", maxFilesPerTrigger=1, **options)
+        .load()
+    )
+    return upstream.UpdateStream(rows, key="key", time="ms")
+
+
+def run(stream, place, **options):
+    writer = upstream.write_latest(
+        stream, str(place / "table"), checkpointLocation=str(place / "checkpoint"), **options
+    )
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination(300)
+    if query.exception():
+        raise query.exception()
+    return query
+
+
+def table_of(place):
+    found = pl.from_arrow(deltalake.DeltaTable(str(place / "table")).to_pyarrow_table())
+    assert isinstance(found, pl.DataFrame)
+    return found
+
+
+def reports_of(place, number=0):
+    return read_reorder_reports(reorder_folder(str(place / "checkpoint"), number))
+
+
+def test_the_preferred_rows_of_a_union_are_in_the_table_whichever_came_first(spark, tmp_path):
+    rows = write_feed(tmp_path / "feed", "a", 3) + write_feed(tmp_path / "feed", "b", 5)
+    left, right = (feed(spark, tmp_path / "feed", name) for name in "ab")
+    both = left.union(
+        right, checkpoint_location=tmp_path / "checkpoint", names=("ours", "theirs"), prefer="ours", shards=2
+    )
+    with pytest.raises(SchemaError, match=r"merge\(…, prefer=…\)"):
+        both.window("10 ms", checkpoint_location=tmp_path / "checkpoint")
+    run(both, tmp_path, key=("key", "ms"), time="ms")
+    newest = {}
+    for name in "ba":  # whatever of a there is takes the place of what b has
+        newest.update({(key, ms): value for source, key, ms, value in rows if source == name})
+    found = {(row["key"], row["ms"]): row["value"] for row in table_of(tmp_path).to_dicts()}
+    assert found == newest
+    reports = reports_of(tmp_path)
+    assert sum(report.rows for report in reports) == len(rows)
+    assert sum(report.repeats for report in reports) > 0
+    assert {feed.partition("/")[0] for report in reports for feed in report.bounds} == {"ours", "theirs"}
+
+
+def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
+    files = {name: write_feed(tmp_path / "feed", name, count, seed=2) for name, count in (("a", 3), ("b", 4))}
+    streams = []
+    for name in "ab":
+        df = (
+            spark.readStream.schema("key STRING, ms BIGINT, value STRING")
+            .option("header", True)
+            .csv(f"{tmp_path}/feed/{name}-*.csv")
+        )
+        streams.append(
+            upstream.UpdateStream.from_dataframe(
+                df, key="key", time="ms", time_format="epoch_ms", delay=f"{DELAY_MS} ms", name=name,
+                checkpoint_location=tmp_path / "checkpoint", max_jump="1 day",
+            )
+        )  # fmt: skip
+    left, right = streams
+    with pytest.raises(OptionError, match=r"report to .*upstream-feeds/a.*another name"):
+        left.merge(left, checkpoint_location=tmp_path / "checkpoint")
+    merged = left.merge(right.select("value"), checkpoint_location=tmp_path / "checkpoint", prefer="right", shards=2)
+    windows = merged.window(
+        "20 ms", checkpoint_location=tmp_path / "checkpoint", emit="all", time_format="epoch_ms", shards=2
+    )
+    run(windows.agg(n=agg.count()), tmp_path, key=("key", "window_id"), time="window_end")
+
+    rows = [row for found in files.values() for row in found]
+    bound = min(max(ms for _, _, ms, _ in found) for found in files.values()) - DELAY_MS
+    # Of the preferred input each row counts; of the other those of which it has none.
+    own = {(key, ms) for source, key, ms, _ in rows if source == "b"}
+    counted = pl.DataFrame(
+        [(key, ms // 20) for source, key, ms, _ in rows if source == "b" or (key, ms) not in own],
+        schema=["key", "window_id"], orient="row",
+    )  # fmt: skip
+    expected = (
+        counted.filter((pl.col("window_id") + 1) * 20 <= bound).group_by("key", "window_id").agg(pl.len().alias("n"))
+    )
+    found = table_of(tmp_path).select("key", "window_id", "n")
+    # What is promised on is the time of the first row that is still held, or the low-watermark: all these are complete.
+    assert found.sort(pl.all()).equals(expected.cast({"n": pl.Int64}).sort(pl.all()))
+    assert sum(report.refused for report in reports_of(tmp_path)) == 0
+
+
+def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
+    rows = write_feed(tmp_path / "feed", "a", 2)
+    stream = feed(spark, tmp_path / "feed", "a").ordered(
+        checkpoint_location=tmp_path / "checkpoint", flush="slow", flush_rows=20, shards=2
+    )
+    run(stream, tmp_path, key=("key", "ms", "value"))
+    reports = reports_of(tmp_path)
+    bound = max(ms for _, _, ms, _ in rows) - DELAY_MS
+    found = table_of(tmp_path)
+    assert sorted(found["value"].to_list()) == sorted(value for _, _, ms, value in rows if ms <= bound)
+    assert sum(report.due for report in reports) == 0
+    assert sum(report.held for report in reports) == sum(ms > bound for _, _, ms, _ in rows)
+    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    assert max(summary.rows for summary in summaries) <= 20
+    assert len([summary for summary in summaries if summary.rows]) > 4
+    # Nothing waits for its turn, so nothing happens any more.
+    before = deltalake.DeltaTable(str(tmp_path / "table")).version()
+    run(stream, tmp_path, key=("key", "ms", "value"))
+    assert deltalake.DeltaTable(str(tmp_path / "table")).version() == before
+    # Of the next file some rows are below what was promised by then.
+    (tmp_path / "feed" / "a-900.csv").write_text("key,ms,value\nk1,1001,too late\nk1,1200,in time\n")
+    late = tmp_path / "late"
+    again = feed(spark, tmp_path / "feed", "a").ordered(
+        checkpoint_location=tmp_path / "checkpoint", flush="slow", flush_rows=20, shards=2, late_location=late
+    )
+    run(again, tmp_path, key=("key", "ms", "value"))
+    refused = pl.concat([pl.read_parquet(file) for file in late.glob("late-ordered-*.parquet")])
+    assert refused["value"].to_list() == ["too late"]
+
+
+def test_distinct_rows_once_however_often_they_are_sent(spark, tmp_path):
+    rows = write_feed(tmp_path / "feed", "a", 2, seed=3)
+    again = [f"{key},{ms},{value} again" for _, key, ms, value in rows[90:]]
+    (tmp_path / "feed" / "a-800.csv").write_text("key,ms,value\n" + "\n".join(again) + "\n")
+    stream = feed(spark, tmp_path / "feed", "a").distinct(
+        checkpoint_location=tmp_path / "checkpoint", late_location=tmp_path / "late", shards=2
+    )
+    counted = stream.window(
+        "1000 s", checkpoint_location=tmp_path / "checkpoint", emit="early", time_format="epoch_ms", shards=2
+    )
+    run(counted.agg(n=agg.count()), tmp_path)
+    reports = reports_of(tmp_path)
+    late = [pl.read_parquet(file) for file in (tmp_path / "late").glob("*.parquet")]
+    assert sum(table_of(tmp_path)["n"].to_list()) == len({(key, ms) for _, key, ms, _ in rows})
+    assert sum(part.height for part in late) == sum(report.refused for report in reports) > 0
+    assert sum(report.rows for report in reports) == len(rows) + len(again)
+    assert sum(report.repeats + report.released + report.refused for report in reports) == len(rows) + len(again)
+
+
+def test_refusals_before_anything_runs(spark, tmp_path):
+    write_feed(tmp_path / "feed", "a", 1)
+    stream, other = feed(spark, tmp_path / "feed", "a"), feed(spark, tmp_path / "feed", "a")
+    place = {"checkpoint_location": tmp_path}
+    with pytest.raises(OptionError, match=r"prefer='up'.*left, right"):
+        stream.union(other, prefer="up", **place)
+    with pytest.raises(OptionError, match=r"names=\('a', 'a'\)"):
+        stream.union(other, names=("a", "a"), **place)
+    with pytest.raises(SchemaError, match=r"differ in more"):
+        stream.union(other.map(lambda batch: batch, "more INT"), **place)
+    with pytest.raises(SchemaError, match=r"key value"):
+        stream.merge(upstream.UpdateStream(other.df, key="value", time="ms"), **place)
+    timeless = upstream.UpdateStream(stream.df, key="key")
+    for step in (timeless.ordered, timeless.distinct, lambda **given: timeless.merge(timeless, **given)):
+        with pytest.raises(OptionError, match="without a time"):
+            step(**place)
+    with pytest.raises(SchemaError, match=r"'value'.*type string"):
+        upstream.UpdateStream(stream.df, key="key", time="value").ordered(**place)
+    with pytest.raises(OptionError, match=r"flush='slow' with flush_rows=None"):
+        stream.ordered(flush="slow", **place)
+    with pytest.raises(OptionError, match=r"flush_rows=3 for 16 shards"):
+        stream.ordered(flush="slow", flush_rows=3, **place)
+    with pytest.raises(OptionError, match=r"flush='lazy'"):
+        stream.ordered(flush="lazy", **place)
+    with pytest.raises(OptionError, match=r"late='drop'"):
+        stream.distinct(late="drop", **place)
+    with pytest.raises(SchemaError, match=r"distinct by absent"):
+        stream.distinct("absent", **place)
