@@ -6,8 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from ..frames.progress import PolicyName
 from .combining import Combining
+from .describe import Description, live_places, source_feeds
 from .intake.dataframe import OnMalformed, plan_intake, policy_of
 from .stateful import Stateful
 from .stateless import Stateless
@@ -143,3 +146,27 @@ class UpdateStream(Stateless, Stateful, Combining):
         stream = cls._of_frames(intake.frames, intake.unpack, intake.schema, key=keys, time=time)
         stream._folders = (intake.folder,)
         return stream
+
+    def describe(self, checkpoint_location: str | os.PathLike[str] | None = None) -> Description:
+        """What is known of the stream's columns, and how far its feeds are, as the last batch left them.
+
+        Parameters
+        ----------
+        checkpoint_location
+            The query's: then the feeds of the ``upstream`` sources that it reads are told, too. The stream's own operators know where they
+            report.
+
+        Returns
+        -------
+        Description
+            To be read, or printed. Of feeds it knows what the query has said by now: nothing, if it has never run.
+        """
+        columns = dict.fromkeys(self._schema.names, "") | dict.fromkeys(self.key, "update key")
+        if self.time is not None:
+            columns[self.time] = "ordered" if self._in_order else "bounded"
+            if self._windows and self.time == "window_end":  # the three go up together
+                columns |= {name: "bounded" for name in ("window_id", "window_start") if not columns.get(name, "-")}
+        kind = self._time_type()
+        micros = kind is not None and pa.types.is_timestamp(kind)
+        sources = [] if checkpoint_location is None else source_feeds(checkpoint_location)
+        return Description(columns, [*sources, *live_places(self._folders, micros=micros)])

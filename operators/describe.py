@@ -1,0 +1,180 @@
+"""What is known of a stream: which columns are ordered or bounded, by which feeds, and how far these are apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..conf.locations import absolute_location
+from ..conf.units import format_duration_us
+from ..frames.feed_reports import read_feed_reports
+from ..frames.reorder_reports import read_reorder_reports
+from ..frames.window_reports import read_window_reports
+
+__all__ = ["Description", "FeedState", "Place", "live_places", "source_feeds"]
+
+_OFFSETS = re.compile(r"[0-9]+")
+_EXTREMES = (-(1 << 63), (1 << 63) - 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class FeedState:
+    """How far a feed has come.
+
+    Attributes
+    ----------
+    feed : str
+    bound : int or None
+        Exclusive: every row with an earlier time has arrived. None before there is one.
+    ended : bool
+        Whether it has said that nothing more is to come.
+    late, suspects, malformed : int
+        Rows of it, where its rows are judged.
+    """
+
+    feed: str
+    bound: int | None
+    ended: bool = False
+    late: int = 0
+    suspects: int = 0
+    malformed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Feeds that meet in one place of the plan: an input, a union, a window.
+
+    Attributes
+    ----------
+    name : str
+    feeds : sequence of FeedState
+    held : int
+        Rows, or partial aggregates, that wait there.
+    micros : bool
+        Whether bounds are microseconds; else they are in the unit of a time column of numbers.
+    """
+
+    name: str
+    feeds: Sequence[FeedState]
+    held: int = 0
+    micros: bool = True
+
+    @property
+    def behind(self) -> Mapping[str, int]:
+        """How far each live feed is behind the one that has come farthest."""
+        bounds = {each.feed: each.bound for each in self.feeds if each.bound is not None and not each.ended}
+        most = max(bounds.values(), default=0)
+        return {feed: most - bound for feed, bound in bounds.items()}
+
+    @property
+    def apart(self) -> int | None:
+        """How far the live feeds are apart; None if fewer than two have a bound."""
+        behind = self.behind
+        return max(behind.values()) if len(behind) > 1 else None
+
+    def __str__(self) -> str:
+        apart = "" if self.apart is None else f", {self._far(self.apart)} apart"
+        held = f", {self.held:,} held" if self.held else ""
+        lines = [f"{self.name}: {len(self.feeds)} feeds{apart}{held}"]
+        behind = self.behind
+        for each in self.feeds:
+            told = (
+                "ended"
+                if each.ended
+                else "no promise yet"
+                if each.bound is None
+                else f"complete to {self._at(each.bound)}"
+            )
+            far = f", {self._far(behind[each.feed])} behind" if behind.get(each.feed) else ""
+            counts = {"late": each.late, "suspect": each.suspects, "malformed": each.malformed}
+            counted = "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+            lines.append(f"  {each.feed}: {told}{far}{counted}")
+        return "\n".join(lines)
+
+    def _far(self, distance: int) -> str:
+        return format_duration_us(distance) if self.micros else f"{distance:,}"
+
+    def _at(self, bound: int) -> str:
+        return f"{np.datetime64(bound, 'us')}Z" if self.micros else f"{bound:,}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What is known of a stream, to be read by programs or printed.
+
+    Attributes
+    ----------
+    columns : mapping of str to str
+        What is known of a column: ``update key``, ``bounded`` (punctuation says from where on it is complete), ``ordered`` (rows of a key come
+        in its order), or nothing.
+    places : sequence of Place
+        Where feeds meet, from the inputs on, as the last batch left them.
+    """
+
+    columns: Mapping[str, str]
+    places: Sequence[Place]
+
+    def __str__(self) -> str:
+        known = [f"{name}: {what}" for name, what in self.columns.items() if what]
+        return "\n".join(["; ".join(known) or "no column is ordered or bounded", *map(str, self.places)])
+
+
+def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
+    """What operators have reported to their folders."""
+    found: list[Place] = []
+    for folder in folders:
+        kind, name = folder.rsplit("/", 2)[-2:]
+        if kind == "upstream-feeds":
+            feeds = [
+                FeedState(each.feed, each.bound, late=each.late, suspects=each.suspects, malformed=each.malformed)
+                for each in read_feed_reports(folder)
+            ]
+            found.append(Place(f"input {name}", feeds))
+        elif kind == "upstream-reorder":
+            reports = read_reorder_reports(folder)
+            bounds = [feed for report in reports for feed in report.bounds.items()]
+            place = f"reordering {name}"
+            found.append(Place(place, _least(bounds), sum(report.held for report in reports), micros))
+        elif kind == "upstream-windows":
+            windows = read_window_reports(folder)
+            least = [("all feeds", each.bound) for each in windows if each.bound is not None]
+            found.append(Place(f"windows {name}", _least(least), sum(each.entries + each.rows for each in windows)))
+    return [place for place in found if place.feeds]
+
+
+def source_feeds(checkpoint: str | os.PathLike[str]) -> list[Place]:
+    """The feeds of the ``upstream`` sources of a query, as its last batch was planned."""
+    folder = absolute_location(os.fspath(checkpoint)) + "/offsets"
+    if "://" in folder or not os.path.isdir(folder):
+        return []
+    batches = [int(name) for name in os.listdir(folder) if _OFFSETS.fullmatch(name)]
+    if not batches:
+        return []
+    with open(os.path.join(folder, str(max(batches))), encoding="utf-8") as file:
+        lines = file.read().splitlines()[2:]  # the log's version, and Spark's own words on the batch
+    found: list[Place] = []
+    for number, line in enumerate(lines):
+        offset = json.loads(line) if line.startswith("{") else {}
+        if "progress" in offset:
+            ended = set(offset.get("ended", ()))
+            feeds = [
+                FeedState(feed, state["bound"], feed in ended, state["late"], state["suspects"])
+                for feed, state in offset["progress"].items()
+            ]
+            found.append(Place(f"source {number}", feeds))
+    return found
+
+
+def _least(bounds: Sequence[tuple[str, int]]) -> list[FeedState]:
+    least: dict[str, int] = {}
+    for feed, bound in bounds:
+        least[feed] = min(bound, least.get(feed, bound))
+    return [
+        FeedState(feed, None if bound == _EXTREMES[0] else bound, bound == _EXTREMES[1])
+        for feed, bound in sorted(least.items())
+    ]
