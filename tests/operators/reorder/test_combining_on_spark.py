@@ -125,6 +125,12 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
     # What is promised on is the time of the first row that is still held, or the low-watermark: all these are complete.
     assert found.sort(pl.all()).equals(expected.cast({"n": pl.Int64}).sort(pl.all()))
     assert sum(report.refused for report in reports_of(tmp_path)) == 0
+    described = windows.agg(n=agg.count()).describe()
+    assert [place.name for place in described.places] == ["input a", "input b", "reordering 0", "windows 0"]
+    assert described.columns["window_start"] == described.columns["window_end"] == "bounded"
+    assert described.places[2].apart == max(
+        m["b"] - m["a"] for m in [{n: max(r[2] for r in f) for n, f in files.items()}]
+    )
 
 
 def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
@@ -155,6 +161,12 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
     run(again, tmp_path, key=("key", "ms", "value"))
     refused = pl.concat([pl.read_parquet(file) for file in late.glob("late-ordered-*.parquet")])
     assert refused["value"].to_list() == ["too late"]
+    described = again.describe(tmp_path / "checkpoint")
+    assert dict(described.columns) == {"key": "update key", "ms": "ordered", "value": "", "_upstream": ""}
+    source, reordering = described.places
+    assert (source.name, reordering.name) == ("source 0", "reordering 0")
+    assert [feed.bound for feed in source.feeds] == [(1200 - DELAY_MS) * 1000]  # microseconds
+    assert [feed.bound for feed in reordering.feeds] == [1200 - DELAY_MS]  # in the terms of the time column
 
 
 def test_distinct_rows_once_however_often_they_are_sent(spark, tmp_path):
