@@ -155,7 +155,7 @@ class Combining(KeyedRows):
         check_ordered(self.time, self._time_type(), "ordered")
         each = flush_rows_each(flush, flush_rows, shards)
         plan = ReorderPlan("ordered", self.key, self.key, self.time, hold=True, flush_rows=each, shards=shards)
-        return self._reordered(plan, [self._source()], checkpoint_location, late_location, self._incomplete)
+        return self._reordered(plan, [self.packed], checkpoint_location, late_location, self._incomplete)
 
     def distinct(
         self,
@@ -200,7 +200,7 @@ class Combining(KeyedRows):
             raise OptionError(f"late={late!r}", expected="'refuse' or 'pass'")
         flush_rows_each("eager", None, shards)
         plan = ReorderPlan("distinct", self.key, by, self.time, repeats="all", late=late, shards=shards)
-        return self._reordered(plan, [self._source()], checkpoint_location, late_location, self._incomplete)
+        return self._reordered(plan, [self.packed], checkpoint_location, late_location, self._incomplete)
 
     def _combined(
         self,
@@ -236,7 +236,7 @@ class Combining(KeyedRows):
             )
         right = other if other._schema.names == self._schema.names else other._chosen(self._schema.names)
         incomplete = self._incomplete or other._incomplete or incomplete
-        stream = self._reordered(plan, [self._source(), right._source()], checkpoint, late, incomplete, other)
+        stream = self._reordered(plan, [self.packed, right.packed], checkpoint, late, incomplete, other)
         stream._windows = max(self._windows, other._windows)
         return stream
 
@@ -251,20 +251,15 @@ class Combining(KeyedRows):
     ) -> Self:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from .shards.pack import frames_to_rows
-
         number = self._reorders if other is None else max(self._reorders, other._reorders)
         folder = reorder_folder(os.fspath(checkpoint), number)
         stream = copy(self)
-        stream._base = build(plan, sources, folder, late)
-        stream._steps = (frames_to_rows(to_arrow_schema(self._schema, timezone="UTC")),)
+        stream._base = build(plan, sources, folder, late, to_arrow_schema(self._schema, timezone="UTC"))
+        stream._steps = ()
         stream._shards = plan.shards if plan.by == self.key else None
         stream._reorders, stream._incomplete, stream._in_order = number + 1, incomplete, plan.hold
         stream._folders = (*self._folders, *(() if other is None else other._folders), folder)
         return stream
-
-    def _source(self) -> Source:
-        return self._base, self._steps
 
     def _chosen(self, names: list[str]) -> Self:
         """The same stream with its columns in another order."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..conf.errors import SchemaError
+from ..conf.options import quoted
 from ..frames.at_source import at_source
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM
 from .in_shards import InShards
+from .shards.pack import PACKED_DDL
 from .steps import chained, map_in_arrow
 from .windowed import Incomplete
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
     from typing_extensions import Self
@@ -42,13 +45,11 @@ class KeyedRows:
         self._check()
 
     @classmethod
-    def _of_frames(
-        cls, frames: DataFrame, unpack: ArrowStep, schema: StructType, *, key: Sequence[str], time: str | None
-    ) -> Self:
-        """A stream of rows that come in frames."""
+    def _of_shards(cls, rows: InShards, schema: StructType, *, key: Sequence[str], time: str | None) -> Self:
+        """A stream of what an operator in shards gives."""
         made = cls.__new__(cls)
         made.key, made.time = tuple(key), time
-        made._base, made._steps, made._schema = frames, (unpack,), schema
+        made._base, made._steps, made._schema = rows, (), schema
         made._shards, made._windows, made._incomplete = None, 0, None
         made._folders, made._reorders, made._in_order = (), 0, False
         made._check()
@@ -97,6 +98,21 @@ class KeyedRows:
         stream._folders, stream._in_order = (*self._folders, folder), False
         return stream
 
+    def packed(self, step: ArrowStep, columns: Sequence[str] | None = None) -> DataFrame:
+        """What a step packs for the shards of the operator that follows, of some columns, or of all. Called by operators.
+
+        In Arrow since an operator or a step before, rows stay in the Python worker that has them.
+        """
+        from pyspark.sql.types import StructType
+
+        if isinstance(self._base, InShards) or self._steps:
+            own = step if columns is None else chained((_choosing(columns), step))
+            packed = self.in_arrow(own, cast("StructType", StructType.fromDDL(PACKED_DDL)))
+            assert packed is not None
+            return packed
+        df = self._base if columns is None else self._base.select(*[quoted(name) for name in columns])
+        return map_in_arrow(df, step, PACKED_DDL)
+
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
         """A step's result where rows are in Arrow before it; None where Spark holds them in its own form. Called by the sink."""
         if isinstance(self._base, InShards):
@@ -119,3 +135,10 @@ class KeyedRows:
         stream = copy(self)
         stream._steps, stream._schema = (*self._steps, step), schema
         return stream
+
+
+def _choosing(columns: Sequence[str]) -> ArrowStep:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.select(list(columns)) for batch in batches)
+
+    return run

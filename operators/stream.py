@@ -143,7 +143,7 @@ class UpdateStream(Stateless, Stateful, Combining):
             shards=shards,
             name=name,
         )
-        stream = cls._of_frames(intake.frames, intake.unpack, intake.schema, key=keys, time=time)
+        stream = cls._of_shards(intake.rows, intake.schema, key=keys, time=time)
         stream._folders = (intake.folder,)
         return stream
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
-from ..conf.options import quoted
 from ..conf.units import parse_duration_us
 from ..frames.at_source import source_options
 from ..frames.buckets import integers_with_hash
@@ -21,7 +20,6 @@ from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
 from .in_shards import InShards
 from .shards.window_plan import WindowPlan
-from .steps import map_in_arrow
 from .windows.limits import check_size
 from .windows.panes import paned
 
@@ -84,7 +82,6 @@ class WindowedStream(Generic[StreamT]):
         """
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-        from .shards.pack import PACKED_DDL
         from .shards.window_modes import with_automatic_method
         from .shards.window_pack import window_pack
         from .shards.window_processor import WindowProcessor
@@ -132,14 +129,13 @@ class WindowedStream(Generic[StreamT]):
         results = result_schema(plan)
         late = given["late_location"]
         slots = integers_with_hash(range(plan.shards))
-        rows = stream.df
+        needed: list[str] | None = None
         if late is None:  # a late row is put aside whole; else no other column has to be turned into Arrow
             time = [] if plan.time is None else [plan.time]
-            needed = dict.fromkeys([*plan.key, *time, *plan.algebra.inputs, SYSTEM])
-            rows = rows.select(*[quoted(name) for name in needed])
+            needed = list(dict.fromkeys([*plan.key, *time, *plan.algebra.inputs, SYSTEM]))
             plan = dataclasses.replace(plan, schema=pa.schema([schema.field(name) for name in needed]))
         late_location = None if late is None else os.fspath(late)
-        packed = map_in_arrow(rows, window_pack(plan, slots, folder), PACKED_DDL)
+        packed = stream.packed(window_pack(plan, slots, folder), needed)
 
         def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
             processor = WindowProcessor(plan, slots, folder, late_location, leaving)

@@ -19,6 +19,7 @@ from ...frames.progress import Policy, PolicyName
 from ...frames.source_steps import ArrowStep
 from ...frames.system import SYSTEM
 from ...frames.times import check_time_type
+from ..in_shards import InShards
 from ..steps import map_in_arrow
 from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
 
@@ -40,18 +41,15 @@ class Intake:
 
     Attributes
     ----------
-    frames : pyspark.sql.DataFrame
-        The rows in frames, with the system column, then punctuation.
-    unpack : callable
-        From frames to rows.
+    rows : InShards
+        The rows with the system column, then punctuation.
     schema : pyspark.sql.types.StructType
         Of the rows.
     folder : str
         Where it reports on its feeds.
     """
 
-    frames: DataFrame
-    unpack: ArrowStep
+    rows: InShards
     schema: StructType
     folder: str
 
@@ -86,7 +84,7 @@ def plan_intake(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    from ..shards.pack import PACKED_DDL, frames_to_rows
+    from ..shards.pack import PACKED_DDL
     from .pack import intake_pack
     from .processor import IntakeProcessor
 
@@ -119,20 +117,16 @@ def plan_intake(
     malformed = f"{checkpoint}/quarantine" if quarantine_location is None else os.fspath(quarantine_location)
     slots = integers_with_hash(range(shards))
     folder = feeds_folder(checkpoint, name)
-    processor = IntakeProcessor(
-        plan,
-        slots,
-        folder,
-        absolute_location(malformed),
-        None if late_location is None else absolute_location(os.fspath(late_location)),
-    )
+    put_aside = absolute_location(malformed)
+    late = None if late_location is None else absolute_location(os.fspath(late_location))
     rows = df.select(*[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in columns.items()])
-    frames = (
-        map_in_arrow(rows, intake_pack(slots, all_told=plan.stamped), PACKED_DDL)
-        .groupBy("slot")
-        .transformWithState(processor, "frame BINARY", "append", "none")
-    )
-    return Intake(frames, frames_to_rows(plan.leaving), from_arrow_schema(plan.leaving), folder)
+    packed = map_in_arrow(rows, intake_pack(slots, all_told=plan.stamped), PACKED_DDL)
+
+    def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
+        processor = IntakeProcessor(plan, slots, folder, put_aside, late, leaving)
+        return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
+
+    return Intake(InShards(plan.leaving, running), from_arrow_schema(plan.leaving), folder)
 
 
 def policy_of(

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from ...frames.feed_reports import write_feed_reports
+from ...frames.source_steps import ArrowStep
 from ..shards.aside import put_aside
 from ..shards.on_spark import ShardProcessor, batch_id
 from ..shards.store import Store
@@ -31,6 +32,8 @@ class IntakeProcessor(ShardProcessor):
         Where rows go that have no key or no readable time.
     late : str or None
         Where late rows are written, which take part all the same.
+    leaving : callable
+        What becomes of a shard's rows before Spark takes them.
 
     Notes
     -----
@@ -38,8 +41,10 @@ class IntakeProcessor(ShardProcessor):
     gives the same rows, the same punctuation and the same files.
     """
 
-    def __init__(self, plan: IntakePlan, slots: Sequence[int], folder: str, malformed: str, late: str | None) -> None:
-        super().__init__("upstream_feeds_v1", slots, folder)
+    def __init__(
+        self, plan: IntakePlan, slots: Sequence[int], folder: str, malformed: str, late: str | None, leaving: ArrowStep
+    ) -> None:
+        super().__init__("upstream_feeds_v1", slots, folder, leaving)
         self._plan = plan
         self._malformed = malformed
         self._late = late

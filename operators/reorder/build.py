@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa
@@ -13,19 +13,21 @@ from ...conf.session import make_known
 from ...frames.buckets import integers_with_hash
 from ...frames.source_steps import ArrowStep
 from ...frames.system import system_field, with_system_fields
-from ..steps import chained, map_in_arrow
+from ..in_shards import InShards
+from ..steps import chained
 from .plan import ReorderPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 __all__ = ["Flush", "Source", "build", "check_inputs", "check_ordered", "flush_rows_each", "named"]
 
 Flush = Literal["eager", "slow"]
 """How rows are let go that the low-watermark has passed: all of them at once, or some in each batch."""
 
-Source = tuple["DataFrame", Sequence[ArrowStep]]
-"""A stream before its steps on Arrow batches, and those steps."""
+Source = Callable[[ArrowStep], "DataFrame"]
+"""A stream's rows, given what packs them."""
 
 
 def named(name: str) -> ArrowStep:
@@ -46,29 +48,32 @@ def named(name: str) -> ArrowStep:
     return run
 
 
-def build(plan: ReorderPlan, sources: Sequence[Source], folder: str, late: str | os.PathLike[str] | None) -> DataFrame:
-    """Frames of what the operator gives.
+def build(
+    plan: ReorderPlan, sources: Sequence[Source], folder: str, late: str | os.PathLike[str] | None, rows: pa.Schema
+) -> InShards:
+    """What the operator gives.
 
     Parameters
     ----------
     plan : ReorderPlan
-    sources : sequence of (DataFrame, steps)
+    sources : sequence of callable
         One for each input of the plan, or the one stream.
     folder : str
         Where the shards report.
     late : path or None
         Where rows go that are refused.
+    rows : pyarrow.Schema
+        Of the streams.
     """
-    from ..shards.pack import PACKED_DDL, pack
+    from ..shards.pack import pack
     from .flush import FlushSource
     from .processor import ReorderProcessor
 
     slots = integers_with_hash(range(plan.shards))
     packed: DataFrame | None = None
-    for at, (df, steps) in enumerate(sources):
-        own = [named(plan.inputs[at])] if plan.inputs else []
-        step = chained([*steps, *own, pack(plan.by, slots, None, coalesce=False, operator=plan.name)])
-        frames = map_in_arrow(df, step, PACKED_DDL)
+    for at, source in enumerate(sources):
+        step = pack(plan.by, slots, None, coalesce=False, operator=plan.name)
+        frames = source(chained((named(plan.inputs[at]), step)) if plan.inputs else step)
         packed = frames if packed is None else packed.union(frames)
     assert packed is not None
     if plan.flush_rows is not None:
@@ -77,8 +82,13 @@ def build(plan: ReorderPlan, sources: Sequence[Source], folder: str, late: str |
         session.dataSource.register(FlushSource)
         options = {"folder": folder, "slots": ",".join(map(str, slots))}
         packed = packed.union(session.readStream.format("upstream_flush").options(**options).load())
-    processor = ReorderProcessor(plan, slots, folder, None if late is None else os.fspath(late))
-    return packed.groupBy("slot").transformWithState(processor, "frame BINARY", "append", "none")
+    whole, late_location = packed, None if late is None else os.fspath(late)
+
+    def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
+        processor = ReorderProcessor(plan, slots, folder, late_location, leaving)
+        return whole.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
+
+    return InShards(rows, running)
 
 
 def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from ...frames.reorder_reports import write_reorder_report
+from ...frames.source_steps import ArrowStep
 from ..shards.aside import put_aside
 from ..shards.on_spark import ShardProcessor, batch_id
 from ..shards.store import Store
@@ -29,6 +30,8 @@ class ReorderProcessor(ShardProcessor):
         Where the shards leave their reports.
     late_location : str or None
         Where refused rows go.
+    leaving : callable
+        What becomes of a shard's rows before Spark takes them.
 
     Notes
     -----
@@ -36,8 +39,10 @@ class ReorderProcessor(ShardProcessor):
     same rows and the same files.
     """
 
-    def __init__(self, plan: ReorderPlan, slots: Sequence[int], folder: str, late_location: str | None) -> None:
-        super().__init__("upstream_reorder_v1", slots, folder)
+    def __init__(
+        self, plan: ReorderPlan, slots: Sequence[int], folder: str, late_location: str | None, leaving: ArrowStep
+    ) -> None:
+        super().__init__("upstream_reorder_v1", slots, folder, leaving)
         self._plan = plan
         self._late_location = late_location
 

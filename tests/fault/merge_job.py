@@ -1,0 +1,41 @@
+"""The job that the kill tests run and kill: two of Spark's own streams of files, merged, into a table of every row.
+
+Arguments: folder of the feeds, table, checkpoint, folder of late rows.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import upstream
+
+
+def main(feed: str, table: str, checkpoint: str, late: str) -> None:
+    spark = upstream.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+    streams: list[upstream.UpdateStream] = []
+    for name in ("left", "right"):
+        df = (
+            spark.readStream.schema("k BIGINT, ms BIGINT, v STRING")
+            .option("maxFilesPerTrigger", 1)
+            .option("header", "true")
+            .csv(f"{feed}/{name}-*.csv")
+        )
+        streams.append(
+            upstream.UpdateStream.from_dataframe(
+                df, key="k", time="ms", time_format="epoch_ms", delay="100 ms", shards=2, name=name,
+                checkpoint_location=checkpoint, late_location=late,
+            )
+        )  # fmt: skip
+    left, right = streams
+    merged = left.merge(
+        right, prefer="right", flush="slow", flush_rows=60, shards=2, checkpoint_location=checkpoint, late_location=late
+    )
+    writer = upstream.write_latest(
+        merged, table, key=("k", "ms", "v"), time="ms", buckets=2, checkpointLocation=checkpoint
+    )
+    writer.trigger(availableNow=True).start().awaitTermination()
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,119 @@
+"""Inputs of Spark's own and a merge under kill -9: rows that are held, and those that wait for their turn, are those of a run that nobody killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from upstream.frames.feed_reports import feeds_folder, read_feed_reports
+from upstream.frames.reorder_reports import read_reorder_reports, reorder_folder
+
+from .killing import kill_session, start
+
+JOB = Path(__file__).with_name("merge_job.py")
+DELAY_MS = 100
+
+Rows = list[tuple[str, int, int, str]]
+
+
+def write_feeds(folder: Path, files: int) -> Rows:
+    """Rows (input, key, time, value) of both, which often meet, some of them too late."""
+    folder.mkdir()
+    chance = random.Random(files)
+    found: Rows = []
+    for name in ("left", "right"):
+        for number in range(files):
+            lines: list[str] = []
+            for at in range(100):
+                late = 300 if number > 2 and chance.random() < 0.02 else chance.randrange(DELAY_MS - 10)
+                row = (chance.randrange(3), 10_000 + number * 50 + at // 2 - late, f"{name}-{number * 100 + at}")
+                found.append((name, *row))
+                lines.append(",".join(map(str, row)))
+            file = folder / f"{name}-{number:03d}.csv"
+            file.write_text("\n".join(["k,ms,v", *lines]) + "\n")
+            os.utime(file, (1_600_000_000 + number, 1_600_000_000 + number))
+    return found
+
+
+def arguments(feed: Path, run: Path) -> list[str]:
+    run.mkdir(exist_ok=True)
+    return [str(feed), *(str(run / name) for name in ("table", "checkpoint", "late"))]
+
+
+def finish(feed: Path, run: Path) -> None:
+    log = run.parent / f"{run.name}.log"
+    output, _ = start(JOB, *arguments(feed, run), log=log).communicate(timeout=900)
+    assert "finished" in output, log.read_text()[-4000:]
+
+
+def kill_at(feed: Path, run: Path, reached: Callable[[], bool]) -> None:
+    log = run.parent / f"{run.name}.log"
+    process = start(JOB, *arguments(feed, run), log=log)
+    try:
+        while not reached():
+            assert process.poll() is None, f"the job has ended by itself:\n{log.read_text()[-4000:]}"
+            time.sleep(0.001)
+    finally:
+        kill_session(process)
+
+
+def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]]:
+    """The table, the rows put aside by file, and the counts of all shards, the size of state apart."""
+    table = pl.from_arrow(DeltaTable(str(run / "table")).to_pyarrow_table())
+    assert isinstance(table, pl.DataFrame)
+    late = {file.name: pl.read_parquet(file)["v"].to_list() for file in sorted((run / "late").glob("*.parquet"))}
+    checkpoint = str(run / "checkpoint")
+    counts: list[object] = [
+        (each.rows, each.released, each.held, each.due, each.repeats, each.late, each.refused, each.bounds, each.told)
+        for each in read_reorder_reports(reorder_folder(checkpoint, 0))
+    ]
+    for name in ("left", "right"):
+        counts += [(each.bound, each.rows, each.late) for each in read_feed_reports(feeds_folder(checkpoint, name))]
+    return table.drop("_upstream_seq").sort("k", "ms", "v"), late, counts
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(2400)
+def test_killed_in_every_step_of_a_batch(tmp_path: Path) -> None:
+    feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))
+    rows = write_feeds(feed, 10)
+    finish(feed, whole)
+
+    def steps(batch: int) -> list[Callable[[], bool]]:
+        checkpoint, table = killed / "checkpoint", killed / "table"
+        return [
+            (checkpoint / "offsets" / str(batch)).exists,
+            lambda: any(each.batch_id >= batch for each in read_reorder_reports(reorder_folder(str(checkpoint), 0))),
+            lambda: any((checkpoint / "state").rglob(f"{batch + 1}[._]*")),
+            (table / "_delta_log" / f"{batch + 1:020d}.json").exists,
+            (checkpoint / "commits" / str(batch)).exists,
+        ]
+
+    for number in range(5):
+        kill_at(feed, killed, steps(3 + 2 * number)[number])
+    finish(feed, killed)
+
+    (table, late, counts), (other, other_late, other_counts) = outcome(whole), outcome(killed)
+    assert other.equals(table)
+    assert other_late == late
+    assert other_counts == counts
+
+    # And both are right. What was refused is late; all else is in the table, unless the other input has its key and time, or it is still held.
+    refused = {value for name, values in late.items() if name.startswith("late-merge") for value in values}
+    assert {name.partition("-0")[0] for name in late} == {"late-left", "late-right", "late-merge"}
+    assert len(refused) > 3
+    bound = min(max(ms for name, _, ms, _ in rows if name == each) for each in ("left", "right")) - DELAY_MS
+    right = {(k, ms) for name, k, ms, v in rows if name == "right" and v not in refused}
+    expected = [
+        (k, ms, v)
+        for name, k, ms, v in rows
+        if v not in refused and ms < bound and (name == "right" or (k, ms) not in right)
+    ]
+    assert sorted(table.select("k", "ms", "v").iter_rows()) == sorted(expected)
