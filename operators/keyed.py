@@ -87,6 +87,11 @@ class KeyedRows:
         """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not."""
         return self._shards
 
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """The folders to which the stream's operators report."""
+        return self._folders
+
     def after_window(
         self, results: InShards, schema: StructType, shards: int, incomplete: Incomplete | None, folder: str
     ) -> Self:

@@ -47,6 +47,8 @@ class KeyedStream(Protocol):
     def time(self) -> str | None: ...
     @property
     def shards(self) -> int | None: ...
+    @property
+    def reports(self) -> tuple[str, ...]: ...
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None: ...
 
 
@@ -152,6 +154,8 @@ def write_latest(
     if not any(name.lower() == "checkpointlocation" for name in given):
         given |= _default_checkpoint(df.sparkSession, given["path"])
     make_known(df.sparkSession)
+    if not isinstance(updates, DataFrame):
+        _check_reports(updates.reports, given)
     layout = check_sink(given, df.schema)
     parted = placed != buckets or partitions is not None
     frames = _in_frames(updates, layout, df.schema, parted=parted)
@@ -242,6 +246,21 @@ def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str
     except TableNotFoundError:
         return None
     return last_summary(table, str(progress.id), progress.batchId)
+
+
+def _check_reports(folders: Sequence[str], given: Mapping[str, str]) -> None:
+    """Refuse operators that report elsewhere: nobody would hear of what waits in them, and another query's reports could be taken for theirs."""
+    place = next((value for name, value in given.items() if name.lower() == "checkpointlocation"), None)
+    if place is None:
+        return
+    inside = absolute_location(place).rstrip("/") + "/"
+    elsewhere = [folder for folder in folders if not folder.startswith(inside)]
+    if elsewhere:
+        raise OptionError(
+            f"the stream's operators report to {', '.join(elsewhere)}, and the query's checkpoint is {inside[:-1]}",
+            expected="the same checkpoint for both, or a folder below it",
+            hint="give the operators the checkpoint_location that the sink has",
+        )
 
 
 def _in_frames(updates: DataFrame | KeyedStream, layout: Layout, rows: StructType, *, parted: bool) -> DataFrame | None:

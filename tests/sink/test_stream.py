@@ -92,6 +92,7 @@ class InArrow:
     key: tuple[str, ...] = ()
     time: str | None = None
     shards: int | None = None
+    reports: tuple[str, ...] = ()
 
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame:
         return map_in_arrow(self.df, step, schema)
@@ -189,6 +190,20 @@ def test_a_batch_that_spark_repeats(spark: SparkSession, feed: Feed, place: dict
         str(found.relative_to(place["path"])) for found in Path(place["path"]).glob("_upstream_bucket=*/*.parquet")
     }
     assert len(lying - live) == 1  # of batch 0, replaced by batch 1; the repeat left nothing
+
+
+def test_operators_that_report_elsewhere_are_refused(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+    feed.add([("a", 1, 1)])
+    checkpoint = place["checkpointLocation"]
+    stream = InArrow(
+        feed.stream(spark), ("k",), "t", reports=(f"{checkpoint}/upstream-queue", f"{checkpoint}-2/upstream-queue")
+    )
+    with pytest.raises(
+        OptionError, match=rf"report to {checkpoint}-2/upstream-queue, and the query's checkpoint is {checkpoint}\. Exp"
+    ):
+        run(stream, place)
+    run(dataclasses.replace(stream, reports=(f"{checkpoint}/below/upstream-windows/0",)), place)
+    assert latest(place["path"]) == {"a": (1.0, 1)}
 
 
 def test_without_repartitioning_the_answer_is_the_same(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
