@@ -58,6 +58,7 @@ class UpdateStream(Stateless, Stateful, Combining):
         deleted: str | Column | None = None,
         progress: PolicyName | None = None,
         delay: str = "10 minutes",
+        target_late: float = 0.001,
         displacement: int = 1000,
         max_jump: str = "1 hour",
         confirmations: int = 5,
@@ -90,10 +91,12 @@ class UpdateStream(Stateless, Stateful, Combining):
         deleted
             A column or SQL condition: where it is true the row is a tombstone, which takes its key out of the table.
         progress
-            How far each feed is complete: ``ordered``, ``bounded``, ``displaced``, ``embedded``, ``heartbeat``, ``latent``, as the source's option of
-            this name. Without it ``bounded`` if there is a time, else ``latent``.
+            How far each feed is complete: ``ordered``, ``bounded``, ``adaptive``, ``displaced``, ``embedded``, ``heartbeat``, ``latent``, as the source's
+            option of this name. Without it ``bounded`` if there is a time, else ``latent``.
         delay
-            For ``bounded``: how far behind the largest time a row may come.
+            For ``bounded``: how far behind the largest time a row may come; for ``adaptive`` until a feed's own disorder is known.
+        target_late
+            For ``adaptive``: the share of rows that may be late.
         displacement
             For ``displaced``: by how many rows a row may be out of its place.
         max_jump, confirmations
@@ -133,7 +136,7 @@ class UpdateStream(Stateless, Stateful, Combining):
             feed=feed,
             order=order,
             deleted=deleted,
-            policy=policy_of(progress, time, delay, displacement, max_jump, confirmations),
+            policy=policy_of(progress, time, delay, target_late, displacement, max_jump, confirmations),
             time_format=time_format,
             time_zone=time_zone,
             on_malformed=on_malformed,

@@ -18,7 +18,7 @@ from ...frames.feed_reports import feeds_folder
 from ...frames.progress import Policy, PolicyName
 from ...frames.source_steps import ArrowStep
 from ...frames.system import SYSTEM
-from ...frames.times import check_time_type
+from ...frames.times import check_time_type, check_time_zone
 from ..in_shards import InShards
 from ..steps import map_in_arrow
 from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
@@ -130,7 +130,13 @@ def plan_intake(
 
 
 def policy_of(
-    progress: PolicyName | None, time: str | None, delay: str, displacement: int, max_jump: str, confirmations: int
+    progress: PolicyName | None,
+    time: str | None,
+    delay: str,
+    target_late: float,
+    displacement: int,
+    max_jump: str,
+    confirmations: int,
 ) -> Policy:
     """The policy that these options ask for, as the source's of the same names.
 
@@ -151,7 +157,11 @@ def policy_of(
     for option, number, least in (("displacement", displacement, 0), ("confirmations", confirmations, 1)):
         if not least <= number <= 100_000:
             raise OptionError(f"{option}={number}", expected=f"a whole number from {least} to 100000")
-    return Policy(name, _duration_us("delay", delay), displacement, _duration_us("max_jump", max_jump), confirmations)
+    if not 0 < target_late < 1:
+        raise OptionError(f"target_late={target_late}", expected="the share of rows that may be late, between 0 and 1")
+    return Policy(
+        name, _duration_us("delay", delay), displacement, _duration_us("max_jump", max_jump), confirmations, target_late
+    )
 
 
 def _duration_us(option: str, value: str) -> int:
@@ -213,6 +223,7 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
 
 
 def _check_types(plan: IntakePlan) -> None:
+    check_time_zone("time_zone", plan.time_zone)
     if plan.time is not None and not plan.stamped:
         check_time_type(plan.time, plan.schema.field(plan.time).type, plan.time_format, "time_format")
     for name in plan.key:

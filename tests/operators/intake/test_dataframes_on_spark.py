@@ -264,6 +264,8 @@ def test_refusals_before_anything_runs(spark, tmp_path):
     refused(OptionError, r"delay='much'", delay="much")
     refused(OptionError, r"confirmations=0", confirmations=0)
     refused(OptionError, r"on_malformed='drop'", on_malformed="drop")
+    refused(OptionError, r"time_zone='Europe/Atlantis'", time_zone="Europe/Atlantis")
+    refused(OptionError, r"target_late=1.5", progress="adaptive", target_late=1.5)
     refused(OptionError, r"shards=0", shards=0)
     refused(OptionError, r"name='a/b'", name="a/b")
     refused(OptionError, r"both the time and part of the key", key=("k", "n"))
