@@ -70,6 +70,9 @@ def _concatenated(parts: list[Rows]) -> Rows:
     times = [part.time_us for part in parts if part.time_us is not None]
     firsts = [part.first_arrival_us for part in parts if part.first_arrival_us is not None]
     covered = [part.covered for part in parts if part.covered is not None]
+    deleted = [
+        np.zeros(part.table.num_rows, dtype=np.bool_) if part.deleted is None else part.deleted for part in parts
+    ]
     return Rows(
         pa.concat_tables([part.table for part in parts]),
         np.concatenate(times) if times else None,
@@ -78,4 +81,5 @@ def _concatenated(parts: list[Rows]) -> Rows:
         parts[0].source,
         np.concatenate(firsts),
         np.concatenate(covered),
+        None if all(part.deleted is None for part in parts) else np.concatenate(deleted),
     )

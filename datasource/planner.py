@@ -11,33 +11,24 @@ import dataclasses
 import itertools
 import json
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..conf.errors import CheckpointError
-from ..frames.embedded import embedded_punctuation
 from ..frames.progress import Policy, Progress
-from ..frames.times import event_time_us
 from .connectors.contract import Connector, Limit, Range
 from .idle import heard_now
+from .observing import batch_name, observation_of, task_states
 from .options import SourceOptions
-from .quarantine import Ignoring
 from .schema import Shape
 
 __all__ = ["OFFSET_VERSION", "Planner", "Task"]
 
-Int64s = npt.NDArray[np.int64]
 Offset = dict[str, Any]
 
 OFFSET_VERSION = 1
-
-# A task with fewer rows than this costs more to start than it saves.
-_SMALLEST_TASK_SPAN = 4 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +47,8 @@ class Task:
         Feeds whose punctuation the task appends, with the bound in microseconds.
     clock_us : int
         The batch's clock: the arrival of its punctuation rows.
+    states : mapping
+        Feeds whose times the task looks at, with the state of their progress before the batch.
     """
 
     batch: str
@@ -63,6 +56,7 @@ class Task:
     ranges: Sequence[tuple[int, Range]]
     punctuation: Mapping[str, int]
     clock_us: int
+    states: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
 
 class Planner:
@@ -92,6 +86,7 @@ class Planner:
         self._shape = shape
         self._policy: Policy = options.policy()
         self._idle = options.idle_rule()
+        self._observation = observation_of(connector, options)
         self._clock = clock
         self._new_id = new_id
         self._schema = json.dumps([[field.name, str(field.type)] for field in shape.rows])
@@ -120,21 +115,23 @@ class Planner:
         step = self._connector.advance(position, now, limit)
         known: Mapping[str, Any] = start.get("progress", {})
         ended = set(start.get("ended", ()))
-        quiet = not step.ranges and step.ended <= ended
+        quiet = not step.ranges and step.ended <= ended and not start.get("unseen")
         if quiet and not self._idle.asked(known, ended, now):
             return start
         before = {feed: Progress(self._policy, state) for feed, state in known.items()}
         for feed in self._connector.feeds(step.position):
             before.setdefault(feed, Progress(self._policy))
         bounds = {feed: progress.bound for feed, progress in before.items()}
-        self._observe(step.ranges, before)
+        unseen = self._observation.observe(start, step.ranges, before)
+        over = step.ended - unseen.keys()  # a feed has ended when its last rows have been looked at
+        ended = (ended - {part.feed for part in step.ranges}) | over
         for feed, progress in before.items():
             if not quiet:
                 progress.close_batch(now)
-            if feed in step.ended:
+            if feed in over:
                 progress.end()
         heard = heard_now(start.get("heard", {}), before, step, now)
-        released = self._idle.apply(before, heard, ended | step.ended, now)
+        released = self._idle.apply(before, heard, ended, now)
         if quiet and not released:
             return start
         seq = int(start.get("seq", 0))
@@ -151,7 +148,8 @@ class Planner:
             "progress": {feed: progress.snapshot() for feed, progress in before.items()},
             "heard": heard,
             "looked": self._options.looks(),
-            "ended": sorted(ended | step.ended),
+            "ended": sorted(ended),
+            **({"unseen": unseen} if unseen else {}),
             "punctuation": {
                 feed: progress.bound
                 for feed, progress in before.items()
@@ -181,12 +179,12 @@ class Planner:
         ranges = [Range.from_json(value) for value in end["ranges"]]
         firsts = np.cumsum([0] + [part.span for part in ranges]) + end["first_seq"]
         numbered = [(int(first), part) for first, part in zip(firsts, ranges, strict=False)]
-        name = f"{end['id']}-{end['batch']:08d}"
         punctuation: dict[str, int] = end["punctuation"] if self._options.punctuation else {}
         divided = [numbered[low:high] for low, high in end["tasks"]] or ([[]] if punctuation else [])
+        states = task_states(end, [[part for _, part in group] for group in divided])
         return [
-            Task(name, number, group, punctuation if number == len(divided) - 1 else {}, end["now_us"])
-            for number, group in enumerate(divided)
+            Task(batch_name(end), number, group, punctuation if number == len(divided) - 1 else {}, end["now_us"], seen)
+            for number, (group, seen) in enumerate(zip(divided, states, strict=True))
         ]
 
     def backlog(self, start: Offset) -> dict[str, Any] | None:
@@ -197,6 +195,7 @@ class Planner:
         """The batch that ended at `end` has been committed."""
         if "position" in end:
             self._connector.commit(end["position"])
+        self._observation.forget(end)
 
     def check(self, offset: Offset) -> None:
         """Refuse an offset that this source cannot continue from."""
@@ -220,39 +219,6 @@ class Planner:
                 hint="give the recorded columns with the option `schema`, or start with a new checkpoint",
             )
 
-    def _observe(self, ranges: Sequence[Range], progress: Mapping[str, Progress]) -> None:
-        """Let each feed's progress see the batch's times; the driver reads the time column alone."""
-        if self._policy.name in ("latent", "heartbeat") or not self._options.punctuation or self._options.time is None:
-            return
-        with ThreadPoolExecutor(self._options.tasks()) as pool:
-            looks: deque[tuple[str, Future[list[tuple[Int64s, Int64s]]]]] = deque()
-            # A few ranges ahead, not all: the times of a long backlog do not fit in memory.
-            for part in [*ranges, None]:
-                if part is not None:
-                    looks.append((part.feed, pool.submit(lambda each=part: list(self._look(each)))))
-                while looks and (part is None or len(looks) > 2 * self._options.tasks()):
-                    feed, look = looks.popleft()
-                    for times, claims in look.result():
-                        progress[feed].observe(times)
-                        if len(claims):
-                            progress[feed].observe_punctuation(int(claims.max()))
-
-    def _look(self, part: Range) -> Iterator[tuple[Int64s, Int64s]]:
-        options = self._options
-        assert options.time is not None
-        embedded = self._policy.name == "embedded"
-        columns = None if embedded else [options.time]
-        for chunk in self._connector.read(part, columns, Ignoring()):
-            times = event_time_us(chunk.rows.column(options.time), options.time_format, options.time_zone)
-            if not embedded:
-                yield times, times[:0]
-                continue
-            marks = embedded_punctuation(chunk.rows, options.key, options.time)
-            feed_wide = marks.copy()
-            for name in options.key:
-                feed_wide &= chunk.rows.column(name).is_null().to_numpy()
-            yield times[~marks], times[feed_wide]
-
     def _divide(self, ranges: Sequence[Range]) -> list[tuple[int, int]]:
         """Neighbouring ranges for each task, about equal in span, as index pairs."""
         if not ranges:
@@ -260,7 +226,7 @@ class Planner:
         ends = np.cumsum([part.span for part in ranges])
         wanted = min(self._options.tasks(), len(ranges))
         if self._options.min_partitions is None:
-            wanted = min(wanted, int(ends[-1]) // _SMALLEST_TASK_SPAN + 1)
+            wanted = min(wanted, int(ends[-1]) // self._connector.smallest_task + 1)
         # Between two ranges, at the border that is nearest to an equal share: of two files of about one length each task gets one.
         borders = np.concatenate([[0], ends])
         shares = np.arange(1, wanted) * (ends[-1] / wanted)

@@ -12,6 +12,7 @@ from ..frames.system import SYSTEM, system_array
 from ..frames.times import time_scalar
 from .coalesce import coalesced
 from .connectors.contract import Connector, MalformedRows
+from .observing import TaskLook, times_folder
 from .options import SourceOptions
 from .planner import Task
 from .quarantine import Failing, Quarantine
@@ -48,30 +49,34 @@ class Reading:
         if self.options.on_malformed == "quarantine":
             malformed = Quarantine(self.quarantine, f"{task.batch}-{task.number:04d}.jsonl")
         marks: list[Rows] = []
-        rows = self._rows(task, malformed, marks)
+        look = TaskLook(self.options, task.states)
+        rows = self._rows(task, malformed, marks, look)
         if self.options.coalesce:
             rows = coalesced(rows, self.options.key)
         for each in rows:
             yield from self._batches(each)
         if isinstance(malformed, Quarantine):
             malformed.write()
+        folder = times_folder(self.options)
+        if folder is not None:
+            look.report(folder, f"{task.batch}-{task.number:04d}.json")
         if self.options.punctuation:
             for each in marks:
                 yield from self._batches(each, punctuation=True)
             yield from self._punctuation(task)
 
-    def _rows(self, task: Task, malformed: MalformedRows, marks: list[Rows]) -> Iterator[Rows]:
+    def _rows(self, task: Task, malformed: MalformedRows, marks: list[Rows], look: TaskLook) -> Iterator[Rows]:
         shaper = RowShaper(self.shape, self.options)
         for first_seq, part in task.ranges:
             for chunk in self.connector.read(part, None, malformed):
-                rows = shaper.shape(chunk, part, first_seq=first_seq, malformed=malformed)
+                rows = shaper.shape(chunk, part, first_seq=first_seq, malformed=malformed, look=look)
                 if self.options.progress == "embedded":
                     rows = self._without_marks(rows, marks)
                 yield rows
 
     def _without_marks(self, rows: Rows, marks: list[Rows]) -> Rows:
         # The feed's own punctuation: that for all keys is told by the planner, that for one key passes as it is.
-        mask = embedded_punctuation(rows.table, self.options.key, self.options.time)
+        mask = embedded_punctuation(rows.table, self.options.key, self.options.time, rows.deleted)
         if not mask.any():
             return rows
         keyed = mask.copy()

@@ -14,14 +14,16 @@ import pyarrow.compute as pc
 from ..conf.errors import OptionError, SchemaError
 from ..frames.embedded import embedded_punctuation
 from ..frames.system import TIMESTAMP, system_array
-from ..frames.times import NO_TIME, event_time_us
+from ..frames.times import NO_TIME, event_time_us, times_as
 from .connectors.contract import Chunk, MalformedRows, Range
+from .observing import TaskLook
 from .options import SourceOptions
 from .schema import Shape
 
 __all__ = ["Condition", "RowShaper", "Rows"]
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Rows:
     source : str
         The feed's name.
     first_arrival_us, covered : int64 arrays, or None until something was coalesced
+    deleted : bool array, or None
+        Which rows are tombstones; None if there is none.
     """
 
     table: pa.Table
@@ -48,6 +52,7 @@ class Rows:
     source: str = ""
     first_arrival_us: Int64s | None = None
     covered: Int64s | None = None
+    deleted: Bools | None = None
 
     def system(self, *, punctuation: bool = False) -> pa.StructArray:
         """The rows' system column."""
@@ -58,6 +63,7 @@ class Rows:
             first_arrival_us=self.first_arrival_us,
             covered=self.covered,
             punctuation=punctuation,
+            deleted=self.deleted,
         )
 
     def take(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Rows:
@@ -72,6 +78,7 @@ class Rows:
             self.source,
             None if self.first_arrival_us is None else self.first_arrival_us[chosen],
             None if self.covered is None else self.covered[chosen],
+            None if self.deleted is None else self.deleted[chosen],
         )
 
 
@@ -89,7 +96,9 @@ class RowShaper:
         self._options = options
         self._condition = Condition(options.where, shape.user) if options.where else None
 
-    def shape(self, chunk: Chunk, part: Range, *, first_seq: int, malformed: MalformedRows) -> Rows:
+    def shape(
+        self, chunk: Chunk, part: Range, *, first_seq: int, malformed: MalformedRows, look: TaskLook | None = None
+    ) -> Rows:
         """The rows of a chunk that may leave.
 
         Parameters
@@ -102,6 +111,8 @@ class RowShaper:
             The sequence number of the range's row 0.
         malformed
             Takes rows without a key or a readable time. Rows of an embedded punctuation pass.
+        look
+            Sees the times of all rows that were read, also of those that do not leave.
         """
         count = chunk.rows.num_rows
         index = chunk.index + np.arange(count) if isinstance(chunk.index, int) else chunk.index
@@ -111,10 +122,16 @@ class RowShaper:
                 raise ValueError("neither the range nor its chunk says when the rows arrived")
             arrivals = np.full(count, part.arrival_us, dtype=np.int64)
         times = self._times(chunk.rows, arrivals)
-        rows = Rows(self._leaving(chunk.rows, times), times, first_seq + index, arrivals, part.feed)
+        if look is not None:
+            look.see(part.feed, chunk, times)
+        if times is not None and chunk.tombstone_us is not None and chunk.deleted is not None:
+            times = np.where(chunk.deleted & (times == NO_TIME), chunk.tombstone_us, times)
+        leaving = self._leaving(chunk, times)
+        rows = Rows(leaving, times, first_seq + index, arrivals, part.feed, deleted=chunk.deleted)
         rows = self._without_malformed(rows, chunk.rows, index, part, malformed)
         if self._condition is not None and rows.table.num_rows:
-            rows = rows.take(self._condition.holds(rows.table))
+            holds = self._condition.holds(rows.table)
+            rows = rows.take(holds if rows.deleted is None else holds | rows.deleted)
         return rows
 
     def _times(self, raw: pa.Table, arrivals: Int64s) -> Int64s | None:
@@ -125,7 +142,8 @@ class RowShaper:
             return arrivals
         return event_time_us(raw.column(name), self._options.time_format, self._options.time_zone)
 
-    def _leaving(self, raw: pa.Table, times: Int64s | None) -> pa.Table:
+    def _leaving(self, chunk: Chunk, times: Int64s | None) -> pa.Table:
+        raw = chunk.rows
         columns: list[pa.ChunkedArray | pa.Array] = []
         for field in self._shape.user:
             if field.name == self._options.time and times is not None and pa.types.is_timestamp(field.type):
@@ -133,8 +151,11 @@ class RowShaper:
                     pa.array(times, pa.int64(), mask=times == NO_TIME) if (times == NO_TIME).any() else pa.array(times)
                 )
                 columns.append(stamps.cast(TIMESTAMP))
-            else:
-                columns.append(_cast(raw.column(field.name), field, self._options.time_zone))
+                continue
+            column = _cast(raw.column(field.name), field, self._options.time_zone)
+            if field.name == self._options.time and times is not None and chunk.deleted is not None:
+                column = pc.coalesce(column, times_as(times, field.type, self._options.time_format))
+            columns.append(column)
         return pa.table(columns, schema=self._shape.user)
 
     def _without_malformed(
@@ -154,7 +175,7 @@ class RowShaper:
             return rows
         spared = bad
         if self._options.progress == "embedded":
-            spared = embedded_punctuation(rows.table, self._options.key, self._options.time)
+            spared = embedded_punctuation(rows.table, self._options.key, self._options.time, rows.deleted)
         for mask, reason in reasons:
             fresh = mask & ~bad & ~spared
             bad |= fresh

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pyarrow import fs
@@ -24,6 +25,7 @@ __all__ = [
     "read_reports",
     "read_served",
     "read_values",
+    "remove_values",
     "reports_folder",
     "write_report",
     "write_served",
@@ -161,6 +163,16 @@ def read_values(folder: str, prefix: str) -> list[dict[str, Any]]:
     return [json.loads(value) for value in found]
 
 
+def remove_values(folder: str, prefix: str, below: str) -> None:
+    """Take away the values of which the name begins so and comes before `below`; what is gone already is no error."""
+    remote = "://" in folder
+    system, root = fs.FileSystem.from_uri(folder) if remote else (fs.LocalFileSystem(), folder)
+    for info in system.get_file_info(fs.FileSelector(root, allow_not_found=True)):
+        if info.base_name.startswith(prefix) and info.base_name < below:
+            with suppress(FileNotFoundError):
+                system.delete_file(info.path)
+
+
 def _local(folder: str, prefix: str) -> Iterator[bytes]:
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if name.startswith(prefix):
@@ -169,8 +181,6 @@ def _local(folder: str, prefix: str) -> Iterator[bytes]:
 
 
 def _remote(folder: str, prefix: str) -> Iterator[bytes]:
-    from pyarrow import fs
-
     system, root = fs.FileSystem.from_uri(folder)
     for info in sorted(
         system.get_file_info(fs.FileSelector(root, allow_not_found=True)), key=lambda info: str(info.path)

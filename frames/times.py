@@ -13,7 +13,16 @@ import pyarrow.compute as pc
 from ..conf.errors import OptionError, SchemaError
 from .system import TIMESTAMP
 
-__all__ = ["EPOCH_UNITS", "NO_TIME", "check_time_type", "check_time_zone", "event_time_us", "is_pattern", "time_scalar"]
+__all__ = [
+    "EPOCH_UNITS",
+    "NO_TIME",
+    "check_time_type",
+    "check_time_zone",
+    "event_time_us",
+    "is_pattern",
+    "time_scalar",
+    "times_as",
+]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -109,13 +118,22 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
 
 def time_scalar(bound_us: int, dtype: pa.DataType, time_format: str | None) -> pa.Scalar:
     """A bound in the terms of the time column: never later than `bound_us`, so that what it promises stays true."""
+    return times_as(np.array([bound_us]), dtype, time_format)[0]
+
+
+def times_as(times_us: Int64s, dtype: pa.DataType, time_format: str | None) -> pa.Array:
+    """Times in the terms of the time column, rounded down: the inverse of :func:`event_time_us`."""
+    times = pa.array(times_us, mask=times_us == NO_TIME)
     if pa.types.is_date(dtype):
-        return pa.scalar(bound_us // _DAY_US, pa.int32()).cast(dtype)
-    if pa.types.is_integer(dtype):
-        return pa.scalar(bound_us * EPOCH_UNITS[time_format or "epoch_us"] // 1_000_000, dtype)
+        return pc.cast(pa.array(times_us // _DAY_US, mask=times_us == NO_TIME), pa.int32()).cast(dtype)
+    units = EPOCH_UNITS[time_format or "epoch_us"] if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) else 0
     if pa.types.is_floating(dtype):
-        return pa.scalar(bound_us * EPOCH_UNITS[time_format or "epoch_us"] / 1_000_000, dtype)
-    return pa.scalar(bound_us, pa.int64()).cast(TIMESTAMP).cast(dtype)
+        return pc.divide(pc.multiply(times.cast(pa.float64()), float(units)), 1e6).cast(dtype)
+    if units > 1_000_000:
+        return pc.multiply(times, units // 1_000_000).cast(dtype)
+    if units:
+        return pa.array(times_us // (1_000_000 // units), mask=times_us == NO_TIME).cast(dtype)
+    return times.cast(TIMESTAMP).cast(dtype)
 
 
 def _filled(array: pa.ChunkedArray) -> Int64s:

@@ -96,11 +96,17 @@ class Chunk:
         Each row's place within its range (increasing, below the range's span), or the first one's if they are contiguous.
     arrival_us : int64 array of length rows, or None
         Each row's arrival in microseconds since the epoch; ``None`` when the range gives one instant for all.
+    deleted : bool array of length rows, or None
+        Which rows are tombstones, of which nothing is known but the key; None if none is.
+    tombstone_us : int64 array of length rows, or None
+        The time of a tombstone whose time column says none, in microseconds since the epoch; of other rows without meaning.
     """
 
     rows: pa.Table
     index: npt.NDArray[np.int64] | int
     arrival_us: npt.NDArray[np.int64] | None = None
+    deleted: npt.NDArray[np.bool_] | None = None
+    tombstone_us: npt.NDArray[np.int64] | None = None
 
 
 class MalformedRows(Protocol):
@@ -119,6 +125,10 @@ class Connector(ABC):
     """
 
     name: ClassVar[str]
+    smallest_task: ClassVar[int] = 4 << 20
+    """A task whose ranges span less than this costs more to start than it saves."""
+    tasks_report: ClassVar[bool] = False
+    """Whether reading twice is dear, so that tasks look at the times, not the driver. Then a feed is best one range of a step."""
 
     @abstractmethod
     def schema(self) -> pa.Schema:

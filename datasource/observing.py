@@ -1,0 +1,255 @@
+"""Who looks at the times of a batch's rows: the driver while it plans the batch, or the tasks that read it.
+
+Progress goes from batch to batch in the journaled offsets, so what was seen of a batch has to be known when an offset is made. Where
+a range is cheap to read twice, the driver looks before the batch runs. Where it is not (a broker), the tasks look, leave what they have
+made of the feeds' progress in small files below the checkpoint, and the offset of the *next* batch takes it up.
+
+Guarantee: both ways give the same state of progress, the second one batch later. See docs/decisions/0015.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..frames.embedded import embedded_punctuation
+from ..frames.progress import Policy, Progress
+from ..frames.reports import read_values, remove_values, write_value
+from ..frames.times import event_time_us
+from .connectors.contract import Chunk, Connector, Range
+from .options import SourceOptions
+from .quarantine import Ignoring
+
+__all__ = [
+    "DriverLooks",
+    "Observation",
+    "TaskLook",
+    "TasksReport",
+    "batch_name",
+    "observation_of",
+    "task_states",
+    "times_folder",
+]
+
+Int64s = npt.NDArray[np.int64]
+State = Mapping[str, Any]
+Promised = Mapping[str, int | None]
+"""Feeds whose rows of a batch nobody has looked at yet, with the bound that was promised before these rows."""
+
+
+class Observation(ABC):
+    """Lets the progress of feeds see the times of their rows."""
+
+    @abstractmethod
+    def observe(
+        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
+    ) -> Promised:
+        """Take in what there is to see when the batch that follows `start` is planned.
+
+        Parameters
+        ----------
+        start : mapping
+            The journaled offset. Its ``unseen`` names feeds of the batch that ended there whose rows are still to be looked at.
+        ranges : sequence of Range
+            What the batch takes.
+        progress : mapping of feed to Progress
+            Changed in place.
+
+        Returns
+        -------
+        mapping of feed to bound
+            What the offset that is being made must keep as ``unseen``.
+        """
+
+    def forget(self, end: Mapping[str, Any]) -> None:
+        """The batch that ended at `end` has been committed."""
+        del end
+
+
+class DriverLooks(Observation):
+    """The driver reads the time column of all ranges.
+
+    Parameters
+    ----------
+    connector, options
+        What is read, and how.
+    """
+
+    def __init__(self, connector: Connector, options: SourceOptions) -> None:
+        self._connector = connector
+        self._options = options
+        self._policy = options.policy()
+
+    def observe(
+        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
+    ) -> Promised:
+        self.catch_up(start, start.get("unseen", {}), progress)
+        self._look(ranges, progress)
+        return {}
+
+    def catch_up(self, start: Mapping[str, Any], unseen: Promised, progress: MutableMapping[str, Progress]) -> None:
+        """Look at the rows of these feeds in the batch that ended at `start`."""
+        if not unseen:
+            return
+        before = {feed: progress[feed].bound for feed in unseen}
+        for feed, promised in unseen.items():
+            progress[feed] = _bounded(self._policy, progress[feed].snapshot(), promised)
+        ranges = [Range.from_json(value) for value in start["ranges"]]
+        self._look([part for part in ranges if part.feed in unseen], progress)
+        for feed, bound in before.items():
+            progress[feed] = _bounded(self._policy, progress[feed].snapshot(), bound)
+
+    def _look(self, ranges: Sequence[Range], progress: Mapping[str, Progress]) -> None:
+        if not _looks(self._options, self._policy):
+            return
+        with ThreadPoolExecutor(self._options.tasks()) as pool:
+            looks: deque[tuple[str, Future[list[tuple[Int64s, Int64s]]]]] = deque()
+            # A few ranges ahead, not all: the times of a long backlog do not fit in memory.
+            for part in [*ranges, None]:
+                if part is not None:
+                    looks.append((part.feed, pool.submit(lambda each=part: list(self._times(each)))))
+                while looks and (part is None or len(looks) > 2 * self._options.tasks()):
+                    feed, look = looks.popleft()
+                    for times, claims in look.result():
+                        _take(progress[feed], times, claims)
+
+    def _times(self, part: Range) -> Iterator[tuple[Int64s, Int64s]]:
+        options = self._options
+        assert options.time is not None
+        columns = None if self._policy.name == "embedded" else [options.time]
+        for chunk in self._connector.read(part, columns, Ignoring()):
+            times = event_time_us(chunk.rows.column(options.time), options.time_format, options.time_zone)
+            yield _seen(chunk, times, options)
+
+
+class TasksReport(Observation):
+    """The tasks look, each at the feeds that it reads whole, and the next batch's offset takes up what they left.
+
+    What is missing (a task that did not read to its end, a feed that several tasks share, a lost file) the driver reads.
+
+    Parameters
+    ----------
+    connector, options
+        What is read, and how.
+    folder : str
+        Where the tasks leave their reports.
+    """
+
+    def __init__(self, connector: Connector, options: SourceOptions, folder: str) -> None:
+        self._looks = DriverLooks(connector, options)
+        self._policy = options.policy()
+        self._watched = _looks(options, self._policy)
+        self._folder = folder
+
+    def observe(
+        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
+    ) -> Promised:
+        unseen: Promised = start.get("unseen", {})
+        promised = {feed: state.bound for feed, state in progress.items()}
+        if unseen:
+            reported: dict[str, State] = {}
+            for value in read_values(self._folder, batch_name(start) + "-"):
+                reported.update(value)
+            for feed in unseen.keys() & reported.keys():
+                progress[feed] = _bounded(self._policy, reported[feed], promised[feed])
+            missing = {feed: bound for feed, bound in unseen.items() if feed not in reported}
+            self._looks.catch_up(start, missing, progress)
+        return {part.feed: promised[part.feed] for part in ranges} if self._watched else {}
+
+    def forget(self, end: Mapping[str, Any]) -> None:
+        # Those of `end` itself stay until the offset that follows it has surely been journaled.
+        if end.get("unseen"):
+            remove_values(self._folder, f"{end['id']}-", batch_name(end))
+
+
+class TaskLook:
+    """What a task makes of the progress of the feeds that it reads whole.
+
+    Parameters
+    ----------
+    options
+        How the rows are read.
+    states : mapping of feed to state
+        Of their progress before the batch.
+    """
+
+    def __init__(self, options: SourceOptions, states: Mapping[str, State]) -> None:
+        self._options = options
+        self._progress = {feed: Progress(options.policy(), state) for feed, state in states.items()}
+
+    def see(self, feed: str, chunk: Chunk, times_us: Int64s | None) -> None:
+        """Take further rows of a feed, with what their time column says: as they were read, before any condition."""
+        if feed in self._progress and times_us is not None:
+            _take(self._progress[feed], *_seen(chunk, times_us, self._options))
+
+    def report(self, folder: str, name: str) -> None:
+        """Leave what was seen, for the planner of the next batch."""
+        if self._progress:
+            write_value(folder, name, {feed: progress.snapshot() for feed, progress in self._progress.items()})
+
+
+def observation_of(connector: Connector, options: SourceOptions) -> Observation:
+    """Who is to look: the tasks, if reading twice is dear and there is a place for what they say."""
+    folder = times_folder(options)
+    if connector.tasks_report and folder is not None:
+        return TasksReport(connector, options, folder)
+    return DriverLooks(connector, options)
+
+
+def times_folder(options: SourceOptions) -> str | None:
+    """Where tasks leave what they saw of times; None if no checkpoint is named."""
+    return options.checkpoint_location and options.checkpoint_location.rstrip("/") + "/upstream-times"
+
+
+def batch_name(end: Mapping[str, Any]) -> str:
+    """What names a batch of a checkpoint, and so the files that its tasks write."""
+    return f"{end['id']}-{end['batch']:08d}"
+
+
+def task_states(end: Mapping[str, Any], groups: Sequence[Sequence[Range]]) -> list[dict[str, State]]:
+    """For each task the feeds that it is to look at, with the state of their progress before the batch: those no other task reads."""
+    unseen: Promised = end.get("unseen", {})
+    readers: dict[str, set[int]] = {}
+    for number, group in enumerate(groups):
+        for part in group:
+            readers.setdefault(part.feed, set()).add(number)
+    return [
+        {
+            feed: {**end["progress"][feed], "bound": bound}
+            for feed, bound in unseen.items()
+            if readers.get(feed) == {number}
+        }
+        for number in range(len(groups))
+    ]
+
+
+def _looks(options: SourceOptions, policy: Policy) -> bool:
+    return policy.name not in ("latent", "heartbeat") and options.punctuation and options.time is not None
+
+
+def _seen(chunk: Chunk, times: Int64s, options: SourceOptions) -> tuple[Int64s, Int64s]:
+    """The times of rows, and those that punctuation of the feed itself claims for all keys."""
+    if options.progress != "embedded":
+        return times, times[:0]
+    marks = embedded_punctuation(chunk.rows, options.key, options.time, chunk.deleted)
+    feed_wide = marks.copy()
+    for name in options.key:
+        feed_wide &= chunk.rows.column(name).is_null().to_numpy()
+    return times[~marks], times[feed_wide]
+
+
+def _take(progress: Progress, times: Int64s, claims: Int64s) -> None:
+    progress.observe(times)
+    if len(claims):
+        progress.observe_punctuation(int(claims.max()))
+
+
+def _bounded(policy: Policy, state: State, bound: int | None) -> Progress:
+    """The progress with another bound: a row is late by what was promised *before* it."""
+    return Progress(policy, {**state, "bound": bound})
