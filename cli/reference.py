@@ -18,6 +18,8 @@ This page is printed by `upstream options`; a test keeps it true.
 
 _CONNECTORS = {
     "files": "Files that are there and files that come: CSV, JSON lines, Parquet, Zeek; plain, gzip or zstd.",
+    "kafka": "Kafka topics; each partition is a feed (`topic/3`). Besides the value's own columns a schema may name `_key`, `_topic`, `_partition`, `_offset`, "
+    "`_timestamp`, `_timestampType` and `_headers`, which the message says; `key` and `time` may name them without a schema. Needs the extra `kafka`.",
     "replay": "A recorded file played against the clock.",
     "synthetic": "Seeded feeds made to measure.",
 }

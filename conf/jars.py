@@ -12,12 +12,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .errors import EnvironmentMissingError
 
-__all__ = ["EXCLUDES", "JARS", "PACKAGE", "delta_jars", "ivy_home"]
+__all__ = ["EXCLUDES", "JARS", "PACKAGE", "delta_jars", "fetch", "ivy_home"]
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 # Globs of what PACKAGE depends on and Spark has, or nobody here needs. Ivy refuses `*:*`: it would exclude the package itself.
@@ -65,7 +65,7 @@ def delta_jars(settings: Mapping[str, str]) -> list[str]:
             fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of one test run may come here at once
             found = _found(home)
             if found is None:
-                said = _fetch(home, settings)
+                said = fetch(home, [PACKAGE], EXCLUDES, settings)
                 found = _found(home)
     if found is None:
         raise EnvironmentMissingError(
@@ -84,13 +84,28 @@ def _found(home: Path) -> list[str] | None:
     return [str(path) for path in paths]
 
 
-def _fetch(home: Path, settings: Mapping[str, str]) -> str:
-    """Let spark-submit resolve the package, with the user's own defaults and Ivy settings, and run an empty script."""
+def fetch(home: Path, packages: Sequence[str], excludes: str = "", settings: Mapping[str, str] | None = None) -> str:
+    """Let Ivy bring packages and what they depend on to a folder, ``home/jars``; what it said.
+
+    Parameters
+    ----------
+    home
+        Ivy's folder.
+    packages
+        Coordinates, such as ``org.apache.kafka:kafka_2.13:4.3.1``.
+    excludes
+        Globs of what they depend on and nobody needs, separated by commas.
+    settings
+        Spark settings; of these the ones about Ivy are used, so that mirrors and proxies apply.
+    """
+    # spark-submit resolves the packages, with the user's own defaults and Ivy settings, and runs an empty script.
     command = [str(_spark_home() / "bin" / "spark-submit"), "--master", "local[1]"]
     for name in _PASSED_ON:
-        if settings.get(name):
+        if settings and settings.get(name):
             command += ["--conf", f"{name}={settings[name]}"]
-    command += ["--conf", f"spark.jars.ivy={home}", "--packages", PACKAGE, "--exclude-packages", EXCLUDES]
+    command += ["--conf", f"spark.jars.ivy={home}", "--packages", ",".join(packages)]
+    if excludes:
+        command += ["--exclude-packages", excludes]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_GATEWAY")}
     environment.pop("PYSPARK_SUBMIT_ARGS", None)
     environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = sys.executable

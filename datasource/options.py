@@ -21,7 +21,9 @@ __all__ = ["SourceOptions"]
 class SourceOptions:
     """What the user may ask of any feed."""
 
-    connector: str = option("connector", one_of("files", "replay", "synthetic"), "files", "Where the rows come from.")
+    connector: str = option(
+        "connector", one_of("files", "kafka", "replay", "synthetic"), "files", "Where the rows come from."
+    )
     key: tuple[str, ...] = option(
         "key", columns(), (), "The update key: a row replaces the earlier row with the same values in these columns."
     )

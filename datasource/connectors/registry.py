@@ -36,6 +36,7 @@ class ConnectorEntry:
 
 CONNECTORS = {
     "files": ConnectorEntry(".files", "FilesOptions", "make"),
+    "kafka": ConnectorEntry(".kafka", "KafkaOptions", "make"),
     "replay": ConnectorEntry(".replay", "ReplayOptions", "make"),
     "synthetic": ConnectorEntry(".synthetic", "SyntheticOptions", "make"),
 }
@@ -66,6 +67,14 @@ def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
         elsewhere = {
             doc.name.lower(): f"belongs to connector={other}" for other, group in others for doc in documented(group)
         }
-    common, own = parse_options(given, groups, elsewhere=elsewhere, ignored=_SPARKS_OWN)
+    prefix: str | None = getattr(groups[1], "PASSED_ON", None)
+    prefixes = () if prefix is None else (prefix,)
+    common, own = parse_options(given, groups, elsewhere=elsewhere, ignored=_SPARKS_OWN, ignored_prefixes=prefixes)
     common.check()
+    if prefix is not None:
+        lowered = {key.lower(): value for key, value in given.items()}
+        passed_on = {key[len(prefix) :]: value for key, value in lowered.items() if key.startswith(prefix)}
+        own = dataclasses.replace(
+            own, passed_on={key: value for key, value in passed_on.items() if prefix + key not in known}
+        )
     return common, own

@@ -127,7 +127,7 @@ def parse_lines(
     block: bytes,
     ordinal: int,
     malformed: MalformedRows,
-    place: Callable[[int], tuple[str, int]],
+    place: Callable[[int], tuple[str, int | None]],
 ) -> tuple[list[tuple[pa.Table, Int64s | int]], int]:
     """The rows of a block, and how many numbers they take.
 
@@ -140,7 +140,7 @@ def parse_lines(
     malformed
         Told of each line that cannot be read, in order.
     place : callable
-        The readable place and 1-based line number of a byte of the block.
+        The readable place of a byte of the block, and its 1-based line number if it has one.
 
     Returns
     -------
@@ -182,7 +182,7 @@ def _halves(
     ends: Int64s,
     ordinal: int,
     malformed: MalformedRows,
-    place: Callable[[int], tuple[str, int]],
+    place: Callable[[int], tuple[str, int | None]],
 ) -> Iterator[tuple[pa.Table, int]]:
     todo = [(0, len(starts))]
     while todo:

@@ -1,0 +1,8 @@
+"""Kafka: topics whose partitions are feeds."""
+
+from __future__ import annotations
+
+from .connector import KafkaConnector, make
+from .options import KafkaOptions
+
+__all__ = ["KafkaConnector", "KafkaOptions", "make"]

@@ -1,0 +1,248 @@
+"""The client: its settings, the driver's questions to the broker, and one consumer per process and configuration."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ....conf.errors import EnvironmentMissingError, FeedChangedError, OptionError, UpstreamError
+from .options import KafkaOptions
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, TopicPartition
+
+__all__ = [
+    "PATIENCE_S",
+    "Cluster",
+    "borrowed_consumer",
+    "feed_name",
+    "feed_place",
+    "lost",
+    "settings_of",
+    "transient",
+    "unreachable",
+]
+
+T = TypeVar("T")
+
+PATIENCE_S = 120.0
+"""For so long a broker may be away: as Spark's kafkaConsumer.pollTimeoutMs."""
+
+_ASK_S = 30.0
+# A range is read in large steps. The client's own numbers are for a trickle: once it has fetched ahead enough, it waits a second.
+_READING = {
+    "fetch.message.max.bytes": 4 << 20,
+    "queued.max.messages.kbytes": 64 << 10,
+    "queued.min.messages": 500_000,
+    "fetch.queue.backoff.ms": 5,
+    "fetch.wait.max.ms": 100,
+}
+# Idle consumers of this process, by settings. A consumer serves one task at a time, and no process but the one that made it.
+_idle: dict[tuple[int, frozenset[tuple[str, Any]]], list[Any]] = {}
+_lock = threading.Lock()
+
+
+def feed_name(topic: str, partition: int) -> str:
+    """A partition's feed."""
+    return f"{topic}/{partition}"
+
+
+def feed_place(feed: str) -> tuple[str, int]:
+    """Topic and partition of a feed; a topic's name has no slash."""
+    topic, _, partition = feed.rpartition("/")
+    return topic, int(partition)
+
+
+def settings_of(options: KafkaOptions) -> dict[str, Any]:
+    """What the client is made with; the user's own come last."""
+    return {
+        "bootstrap.servers": options.servers,
+        "isolation.level": "read_committed",
+        "reconnect.backoff.max.ms": 1000,
+        "log_level": 2,
+        **options.passed_on,
+    }
+
+
+def unreachable(options: KafkaOptions, said: object) -> UpstreamError:
+    """The error when the broker does not answer, or refuses."""
+    return UpstreamError(
+        f"the Kafka cluster at {options.servers} does not give what it is asked for: {options.masked(str(said))}",
+        hint="see that it is up and can be reached from the driver and the workers, and that the options kafka.* fit it; then restart",
+    )
+
+
+class Cluster:
+    """What the driver asks of the cluster.
+
+    Parameters
+    ----------
+    options
+        How to reach it, and which topics are wanted.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        try:
+            from confluent_kafka.admin import AdminClient
+        except ImportError as error:
+            raise EnvironmentMissingError(
+                "connector=kafka needs the package confluent-kafka, which is not installed",
+                hint="pip install 'pyspark-upstream[kafka]' where the driver and the workers run",
+            ) from error
+        self._options = options
+        settings = settings_of(options)
+        self._committed = settings.pop("isolation.level") == "read_committed"
+        settings.pop("group.id", None)
+        self._admin = _made(AdminClient, settings, options)
+
+    def topics(self) -> dict[str, tuple[str, list[int]]]:
+        """The topics that are wanted and there, each with its id and its partitions.
+
+        Raises
+        ------
+        UpstreamError
+            The cluster does not answer.
+        """
+        return self._patiently(self._topics)
+
+    def _topics(self) -> dict[str, tuple[str, list[int]]]:
+        from confluent_kafka import TopicCollection
+
+        options = self._options
+        names: Iterable[str] = options.assign or options.subscribe
+        if options.subscribe_pattern is not None:
+            known = self._admin.list_topics(timeout=_ASK_S).topics
+            names = [name for name in known if re.fullmatch(options.subscribe_pattern, name)]
+        asked = self._admin.describe_topics(TopicCollection(sorted(names)), request_timeout=_ASK_S) if names else {}
+        found: dict[str, tuple[str, list[int]]] = {}
+        for name, described in _those_there(asked):
+            parts = sorted(part.id for part in described.partitions)
+            wanted = parts if options.assign is None else [part for part in parts if part in options.assign[name]]
+            found[name] = (str(described.topic_id), wanted)
+        return found
+
+    def ends(self, feeds: Iterable[str]) -> dict[str, int]:
+        """The offset after the last message that may be read; feeds that are gone are missing."""
+        return self._offsets(feeds, latest=True)
+
+    def begins(self, feeds: Iterable[str]) -> dict[str, int]:
+        """The offset of the first message that is there; feeds that are gone are missing."""
+        return self._offsets(feeds, latest=False)
+
+    def _offsets(self, feeds: Iterable[str], *, latest: bool) -> dict[str, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
+
+        spec = OffsetSpec.latest() if latest else OffsetSpec.earliest()
+        asked = {TopicPartition(*feed_place(feed)): spec for feed in feeds}
+        if not asked:
+            return {}
+        # What an open transaction has written is not there yet.
+        level = IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
+
+        def ask() -> dict[str, int]:
+            answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=_ASK_S)
+            return {feed_name(place.topic, place.partition): info.offset for place, info in _those_there(answers)}
+
+        return self._patiently(ask)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask again while the broker is away, for as long as Spark's own source would."""
+        from confluent_kafka import KafkaException
+
+        end = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return ask()
+            except KafkaException as error:
+                said = error.args[0]
+                if not (said.retriable() or said.code() in transient()) or time.monotonic() > end:
+                    raise unreachable(self._options, said) from None
+            time.sleep(0.2)
+
+
+def transient() -> tuple[int, ...]:
+    """Codes of errors that pass when the broker is back."""
+    from confluent_kafka import KafkaError
+
+    return (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._RESOLVE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    )
+
+
+def _those_there(answers: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """What the broker says of the topics or partitions that it has."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    gone = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
+    for name, answer in answers.items():
+        try:
+            yield name, answer.result()
+        except KafkaException as error:
+            if error.args[0].code() not in gone:
+                raise
+
+
+@contextmanager
+def borrowed_consumer(options: KafkaOptions, start: TopicPartition) -> Generator[Consumer]:
+    """A consumer that reads a partition from an offset. It is kept afterwards: connections and threads are dear to make."""
+    from confluent_kafka import Consumer
+
+    settings = {
+        **_READING,
+        **settings_of(options),
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+    }
+    settings.setdefault("group.id", "upstream")
+    kind = (os.getpid(), frozenset(settings.items()))
+    with _lock:
+        waiting = _idle.get(kind)
+        consumer = waiting.pop() if waiting else None
+    if consumer is None:
+        consumer = _made(Consumer, settings, options)
+    try:
+        consumer.assign([start])
+        yield consumer
+        consumer.unassign()
+    except BaseException:
+        consumer.close()  # whatever state it is in
+        raise
+    with _lock:
+        _idle.setdefault(kind, []).append(consumer)
+
+
+def lost(topic: str, partition: int, what: str) -> FeedChangedError:
+    """The error when messages that were not read are gone."""
+    return FeedChangedError(
+        f"partition {partition} of topic {topic!r} {what}",
+        expected="every message from the recorded offset on",
+        hint="set failOnDataLoss=false to go on with what is there and have the rest counted, or start with a new checkpoint; "
+        "a longer retention keeps messages until they are read",
+    )
+
+
+def _made(make: Any, settings: Mapping[str, Any], options: KafkaOptions) -> Any:
+    from confluent_kafka import KafkaException
+
+    try:
+        return make(dict(settings))
+    except KafkaException as error:
+        raise OptionError(
+            f"the Kafka client refuses an option kafka.*: {options.masked(str(error.args[0].str()))}",
+            expected="librdkafka's names and values, such as kafka.sasl.username and kafka.sasl.password",
+            hint="correct the option; names of the Java client alone, such as sasl.jaas.config, are not known to it",
+        ) from None

@@ -1,0 +1,137 @@
+"""From a range of offsets to messages: what a task does first."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .client import PATIENCE_S, borrowed_consumer, feed_name, lost, transient, unreachable
+from .options import KafkaOptions
+
+__all__ = ["messages"]
+
+_log = logging.getLogger("upstream.kafka")
+
+# A chunk of rows: large enough that parsing and coalescing cost little a call, small enough to bound memory.
+_CHUNK_ROWS = 100_000
+_CHUNK_BYTES = 32 << 20
+_AT_ONCE = 20_000
+# A log that ends before what was recorded: after a restart the broker may need a moment to see its own end.
+_SHORT_PATIENCE_S = 10.0
+
+
+def messages(options: KafkaOptions, place: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """The messages of a range in the order of offsets, some at a time.
+
+    Offsets may have gaps: what was compacted away, aborted, or a transaction's own marks.
+
+    Raises
+    ------
+    FeedChangedError
+        Messages are gone (`failOnDataLoss`).
+    UpstreamError
+        The broker does not answer, or refuses.
+    """
+    from confluent_kafka import TopicPartition
+
+    topic, partition = place["topic"], int(place["partition"])
+    with borrowed_consumer(options, TopicPartition(topic, partition, int(place["from"]))) as consumer:
+        yield from _Reading(options, consumer, topic, partition, int(place["from"]), int(place["to"])).chunks()
+
+
+class _Reading:
+    """One range being read."""
+
+    def __init__(self, options: KafkaOptions, consumer: Any, topic: str, partition: int, at: int, to: int) -> None:
+        self._options = options
+        self._consumer = consumer
+        self._topic = topic
+        self._partition = partition
+        self._at = at
+        self._to = to
+        self._moved_s = time.monotonic()
+        self._said: object = "it says nothing"
+        self._short: str | None = None  # why the range may never be read to its end
+
+    def chunks(self) -> Iterator[list[Any]]:
+        gathered: list[Any] = []
+        size = 0
+        while self._at < self._to:
+            got = self._consume()
+            gathered += got
+            size += sum(map(len, got))
+            if len(gathered) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
+                yield gathered
+                gathered, size = [], 0
+                self._moved_s = time.monotonic()  # what was done meanwhile is not the broker's
+        if gathered:
+            yield gathered
+
+    def _consume(self) -> list[Any]:
+        got = self._consumer.consume(_AT_ONCE, 0.5)
+        if not got:
+            self._wait()
+            return []
+        errors = [message for message in got if message.error() is not None]
+        if errors:
+            got = [message for message in got if message.error() is None]
+        if got:
+            self._moved_s, self._short = time.monotonic(), None
+            reached = got[-1].offset() + 1
+            if reached > self._to:
+                to = self._to
+                got = [message for message in got if message.offset() < to]
+            self._at = reached
+        for message in errors:
+            self._judge(message)
+        return got
+
+    def _judge(self, message: Any) -> None:
+        """Take in what the client says besides messages."""
+        from confluent_kafka import KafkaError
+
+        error = message.error()
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            # What is left of the range are marks of transactions, or nothing.
+            self._at = max(self._at, message.offset())
+            self._short = f"ends at offset {message.offset()}, and reached {self._to} when it was last looked at"
+        elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            self._out_of_range()
+        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
+            self._short = f"is not there any more, and was read to offset {self._at}"
+        elif error.fatal() or not (error.retriable() or code in transient()):
+            raise unreachable(self._options, error)
+        else:
+            self._said = error
+        self._wait()
+
+    def _out_of_range(self) -> None:
+        from confluent_kafka import TopicPartition
+
+        first, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, self._partition), timeout=30)
+        self._data_loss(
+            f"holds offsets {first} to {end} and no longer offset {self._at}, from which on it is to be read"
+        )
+        self._at = max(min(first, self._to), self._at if end >= self._at else self._to)
+        self._consumer.assign([TopicPartition(self._topic, self._partition, self._at)])
+
+    def _data_loss(self, what: str) -> None:
+        error = lost(self._topic, self._partition, what)
+        if self._options.fail_on_data_loss:
+            raise error
+        _log.warning("failOnDataLoss=false: %s", error.problem)
+
+    def _wait(self) -> None:
+        """Judge how long it has been since the last message came: a broker may be just coming up."""
+        waited_s = time.monotonic() - self._moved_s
+        if self._at >= self._to:
+            return
+        if self._short is not None and waited_s > _SHORT_PATIENCE_S:
+            self._data_loss(self._short)
+            self._at = self._to
+        elif waited_s > PATIENCE_S:
+            feed = feed_name(self._topic, self._partition)
+            raise unreachable(self._options, f"nothing of {feed} for {PATIENCE_S:.0f} s ({self._said})")

@@ -1,0 +1,250 @@
+"""How far the partitions reach, and what of them a batch takes: the driver's side, from one position to the next.
+
+A position is JSON: ``at`` is the next offset of each feed, ``ids`` the identity of each topic, ``seen`` what had been seen of a feed beyond
+that and when, ``lost`` how many offsets are gone that were never read (`failOnDataLoss=false`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from ....conf.errors import FeedChangedError, OptionError
+from ..contract import Advance, Limit, Position, Range
+from .client import feed_name, feed_place, lost
+from .options import EARLIEST, LATEST, KafkaOptions, Offsets
+
+__all__ = ["ClusterView", "Positions", "shared"]
+
+_log = logging.getLogger("upstream.kafka")
+
+# How often topics and partitions are looked for; offsets are asked for each time.
+_DISCOVERY_S = 2.0
+# Instants at which a feed was seen to have grown and that still matter; beyond that many neighbours are put together, as the older one.
+_MOST_SEEN = 64
+_SHORT_S = 10.0
+
+
+class ClusterView(Protocol):
+    """What is asked of a cluster, see :class:`~.client.Cluster`."""
+
+    def topics(self) -> dict[str, tuple[str, list[int]]]:
+        """The topics wanted: id, partitions."""
+        ...
+
+    def ends(self, feeds: Iterable[str]) -> dict[str, int]:
+        """The offsets after the last messages."""
+        ...
+
+    def begins(self, feeds: Iterable[str]) -> dict[str, int]:
+        """The offsets of the first messages."""
+        ...
+
+
+class Positions:
+    """Plans what a batch takes.
+
+    Parameters
+    ----------
+    cluster, options
+        What is read.
+    clock_s : callable
+        Seconds, for how often partitions are looked for.
+    """
+
+    def __init__(self, cluster: ClusterView, options: KafkaOptions, clock_s: Any = time.monotonic) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._clock_s = clock_s
+        self._topics: dict[str, tuple[str, list[int]]] = {}
+        self._looked_s: float | None = None
+        self._frozen: dict[str, int] | None = None
+        self._ends: dict[str, int] = {}
+        self._seen: dict[str, list[list[int]]] = {}
+        self._short_since_s: dict[str, float] = {}
+        self._said: set[str] = set()
+
+    def freeze(self) -> None:
+        """See nothing beyond what is there now."""
+        self._frozen = self._cluster.ends(self._feeds(again=True))
+
+    def backlog(self, position: Position | None) -> int | None:
+        """Messages that wait beyond a position, as far as was seen when it was last looked."""
+        if position is None or not self._ends:
+            return None
+        at: Mapping[str, int] = position["at"]
+        return sum(max(0, self._until(feed, end) - at.get(feed, end)) for feed, end in self._ends.items())
+
+    def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
+        """What has come since a position, at most so many offsets of it.
+
+        Raises
+        ------
+        FeedChangedError
+            What was to be read is gone (`failOnDataLoss`), or there is no such topic.
+        """
+        feeds = self._feeds(again=position is None)
+        if position is not None and not position["at"].keys() <= set(feeds):
+            feeds = self._feeds(again=True)
+        absent = [topic for topic in self._options.assign or self._options.subscribe if topic not in self._topics]
+        if position is None and (absent or not feeds):
+            raise FeedChangedError(
+                f"there is no topic {', '.join(map(repr, absent)) or self._options.subscribe_pattern}",
+                expected="topics that are there when the query is first started",
+                hint="make it first, or correct subscribe, subscribePattern or assign",
+            )
+        ends = self._cluster.ends(feeds) if self._frozen is None else dict(self._frozen)
+        state = self._continued(position, feeds, ends)
+        at, gone = state["at"], state["gone"]
+        self._ends = ends
+        self._look(position, at, ends, now_us)
+        waiting = {feed: self._until(feed, ends[feed]) - at[feed] for feed in at if feed in ends}
+        waiting = {feed: count for feed, count in waiting.items() if count > 0}
+        if self._frozen is None or waiting:
+            state["lost"] += self._skip_lost(at, waiting)
+        takes = shared(waiting, limit.rows)
+        ranges = [self._range(feed, at[feed], at[feed] + take) for feed, take in takes.items() if take]
+        reached = {**at, **{feed: at[feed] + take for feed, take in takes.items()}}
+        ended = gone | {
+            feed for feed, to in reached.items() if self._ends_at(feed) is not None and to >= self._until(feed, to)
+        }
+        seen = {
+            feed: [look for look in looks if look[0] > reached[feed]]
+            for feed, looks in self._seen.items()
+            if looks and looks[-1][0] > reached.get(feed, 0)
+        }
+        after = {"at": reached, "ids": state["ids"], "seen": seen, "lost": state["lost"]}
+        return Advance(after, ranges, frozenset(ended))
+
+    def _feeds(self, *, again: bool = False) -> list[str]:
+        now = self._clock_s()
+        if again or self._looked_s is None or now - self._looked_s > _DISCOVERY_S:
+            self._topics, self._looked_s = self._cluster.topics(), now
+        return [feed_name(topic, part) for topic, (_, parts) in sorted(self._topics.items()) for part in parts]
+
+    def _continued(self, position: Position | None, feeds: list[str], ends: dict[str, int]) -> dict[str, Any]:
+        """Where each feed is to be read from, and which are gone."""
+        ids = {topic: ident for topic, (ident, _) in self._topics.items()}
+        if position is None:
+            return {"at": self._starts(feeds, ends), "ids": ids, "lost": 0, "gone": set()}
+        at = dict(position["at"])
+        gone = {feed for feed in at if feed not in feeds}
+        for feed in sorted(gone):
+            self._loss(feed, "is not there any more: its topic was deleted, or is not subscribed to any longer")
+        again = {
+            feed
+            for feed in at.keys() & set(feeds)
+            if ids[feed_place(feed)[0]] != position["ids"].get(feed_place(feed)[0]) or self._short(feed, at[feed], ends)
+        }
+        for feed in sorted(again):
+            self._loss(feed, f"was deleted and made again, and was read to offset {at[feed]} of what it was before")
+            self._seen.pop(feed, None)
+        fresh = again | (set(feeds) - at.keys())
+        if fresh:
+            at.update(self._cluster.begins(fresh))
+        return {"at": at, "ids": {**position["ids"], **ids}, "lost": int(position["lost"]), "gone": gone}
+
+    def _short(self, feed: str, at: int, ends: Mapping[str, int]) -> bool:
+        """Whether a feed ends before what was read of it, and that for a while: a broker that comes up does not see its own end at once."""
+        if ends.get(feed, at) >= at:
+            self._short_since_s.pop(feed, None)
+            return False
+        return self._clock_s() - self._short_since_s.setdefault(feed, self._clock_s()) > _SHORT_S
+
+    def _starts(self, feeds: list[str], ends: dict[str, int]) -> dict[str, int]:
+        begins = self._cluster.begins(feeds)
+        starts: dict[str, int] = {}
+        for feed in feeds:
+            wanted = _offset_of(self._options.starting_offsets, feed, EARLIEST)
+            # A partition of which the broker says no offset has just been made.
+            first, end = begins.get(feed, 0), ends.get(feed, begins.get(feed, 0))
+            starts[feed] = {EARLIEST: first, LATEST: end}.get(wanted, wanted)
+            if wanted > end or 0 <= wanted < first:
+                raise OptionError(
+                    f"startingOffsets names offset {wanted} of {feed}, which holds {first} to {end}",
+                    hint="name an offset that is there, or -2 for the earliest",
+                )
+        return starts
+
+    def _ends_at(self, feed: str) -> int | None:
+        """Where reading is to end for good; None if nowhere."""
+        if self._options.ending_offsets == "latest":
+            return None
+        wanted = _offset_of(self._options.ending_offsets, feed, LATEST)
+        return None if wanted == LATEST else wanted
+
+    def _until(self, feed: str, end: int) -> int:
+        most = self._ends_at(feed)
+        return end if most is None else min(end, most)
+
+    def _look(self, position: Position | None, at: Mapping[str, int], ends: Mapping[str, int], now_us: int) -> None:
+        """Remember when feeds were seen to have grown: that is when their messages arrived here."""
+        journaled: Mapping[str, list[list[int]]] = {} if position is None else position["seen"]
+        for feed, end in ends.items():
+            looks = self._seen.setdefault(feed, [list(look) for look in journaled.get(feed, [])])
+            looks[:] = [look for look in looks if look[0] > at.get(feed, 0)]
+            if end > (looks[-1][0] if looks else at.get(feed, 0)):
+                looks.append([end, now_us])
+            if len(looks) > _MOST_SEEN:
+                # The rows of both are said to have come when the first of them did: staleness is never made smaller.
+                looks[:] = [
+                    [later[0], earlier[1]] for earlier, later in zip(looks[::2], looks[1::2], strict=False)
+                ] + looks[len(looks) // 2 * 2 :]
+
+    def _range(self, feed: str, low: int, high: int) -> Range:
+        topic, partition = feed_place(feed)
+        arrivals: list[list[int]] = []
+        for end, arrival in self._seen[feed]:
+            arrivals.append([min(end, high), arrival])
+            if end >= high:
+                break
+        place: dict[str, Any] = {"topic": topic, "partition": partition, "from": low, "to": high}
+        if len(arrivals) > 1:
+            place["arrivals"] = arrivals
+        return Range(feed, place, high - low, arrivals[0][1] if len(arrivals) == 1 else None)
+
+    def _skip_lost(self, at: dict[str, int], waiting: dict[str, int]) -> int:
+        """Go on from the first message that is there; how many offsets are gone."""
+        gone = 0
+        for feed, first in self._cluster.begins(waiting).items():
+            if first > at[feed]:
+                self._loss(feed, f"begins at offset {first}: the messages from {at[feed]} on are past their retention")
+                # Of what is beyond a limit of ours (endingOffsets, freeze) nothing is missed.
+                to = min(first, at[feed] + waiting[feed])
+                gone += to - at[feed]
+                waiting[feed] -= to - at[feed]
+                at[feed] = to
+        return gone
+
+    def _loss(self, feed: str, what: str) -> None:
+        error = lost(*feed_place(feed), what)
+        if self._options.fail_on_data_loss:
+            raise error
+        if error.problem not in self._said:  # not with each look
+            self._said.add(error.problem)
+            _log.warning("failOnDataLoss=false: %s", error.problem)
+
+
+def shared(waiting: Mapping[str, int], most: int | None) -> dict[str, int]:
+    """Share `most` offsets among feeds by what waits in each, so that all come to their end together; each gets one at least, while there are any."""
+    total = sum(waiting.values())
+    if most is None or total <= most:
+        return dict(waiting)
+    takes = {feed: count * most // total for feed, count in waiting.items()}
+    left = most - sum(takes.values())
+    # What rounding left goes first to those that got nothing.
+    for feed in sorted(waiting, key=lambda each: (takes[each] > 0, -waiting[each], each)):
+        if not left:
+            break
+        takes[feed] += 1
+        left -= 1
+    return takes
+
+
+def _offset_of(offsets: Offsets, feed: str, otherwise: int) -> int:
+    if isinstance(offsets, str):
+        return EARLIEST if offsets == "earliest" else LATEST
+    topic, partition = feed_place(feed)
+    return offsets.get(topic, {}).get(str(partition), otherwise)

@@ -1,0 +1,226 @@
+"""From messages to rows: values parsed together, metadata beside them, tombstones in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...options import SourceOptions
+from ..contract import Chunk, MalformedRows, Range
+from .metadata import METADATA, column_of, keys_as, timestamps_us
+from .options import KafkaOptions
+from .values import Piece, ValueFormat, json_values
+
+__all__ = ["MessageRows"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+class MessageRows:
+    """Makes rows of the messages of one range.
+
+    Parameters
+    ----------
+    options, common
+        How messages are written; the key and the time.
+    values : ValueFormat or None
+        How values are read; None for raw ones.
+    schema : pyarrow.Schema
+        Of the rows.
+    wanted : sequence of str
+        The columns to give.
+    """
+
+    def __init__(
+        self,
+        options: KafkaOptions,
+        common: SourceOptions,
+        values: ValueFormat | None,
+        schema: pa.Schema,
+        wanted: Sequence[str],
+    ) -> None:
+        self._options = options
+        self._common = common
+        self._values = values
+        self._schema = pa.schema([schema.field(name) for name in wanted])
+        self._metadata = {name: own for name in schema.names if (own := metadata_name(name, options)) is not None}
+        self._value_schema = pa.schema([field for field in schema if field.name not in self._metadata])
+        self._value_columns = [name for name in wanted if name in self._value_schema.names]
+        self._keys = json_values()
+
+    def chunks(self, messages: list[Any], part: Range, malformed: MalformedRows) -> Iterator[Chunk]:
+        """The rows of some messages, in their order."""
+        values = [message.value() for message in messages]
+        if self._values is None:
+            deleted = np.fromiter((value is None for value in values), np.bool_, len(values))
+            everything = np.arange(len(messages))
+            table = pa.table([pa.array(values, pa.binary())], names=["value"])
+            yield from self._chunk(table, everything, deleted, messages, part, malformed)
+            return
+        full = np.array([number for number, value in enumerate(values) if value is not None], dtype=np.int64)
+        gone = np.array([], dtype=np.int64)
+        if len(full) < len(values):
+            gone = np.setdiff1d(np.arange(len(values)), full, assume_unique=True)
+            values = [values[number] for number in full]
+
+        def where(position: int) -> str:
+            return _place(part, messages[int(full[position])])
+
+        columns = self._value_columns
+        if columns and values:
+            read = self._values.read(values, self._value_schema, columns, malformed, where)
+            pieces = [(table, full[positions]) for table, positions in read]
+        else:
+            pieces = [(_rows_without_columns(len(full)), full)] if len(full) else []
+        tombstones = self._tombstones(gone, messages, part, malformed) if len(gone) else None
+        for number, piece in enumerate(pieces):
+            # Each piece takes the tombstones before the next one's rows.
+            end = pieces[number + 1][1][0] if number + 1 < len(pieces) else len(messages)
+            mixed, tombstones = _split(tombstones, int(end))
+            table, positions, deleted = _mixed(*piece, mixed)
+            yield from self._chunk(table, positions, deleted, messages, part, malformed)
+        if tombstones is not None and not pieces:
+            table, positions = tombstones
+            yield from self._chunk(table, positions, np.ones(len(positions), np.bool_), messages, part, malformed)
+
+    def _chunk(
+        self,
+        table: pa.Table,
+        positions: Int64s,
+        deleted: npt.NDArray[np.bool_],
+        messages: list[Any],
+        part: Range,
+        malformed: MalformedRows,
+    ) -> Iterator[Chunk]:
+        chosen = messages if len(positions) == len(messages) else [messages[position] for position in positions]
+        bad = np.zeros(len(chosen), dtype=np.bool_)
+        columns: list[Any] = []
+        for field in self._schema:
+            own = self._metadata.get(field.name)
+            if own is not None:
+                column, unfit = column_of(own, chosen, field.type)
+                for at in np.flatnonzero(unfit & ~bad):
+                    _report_key(malformed, chosen[at], part, field.type)
+                bad |= unfit
+            elif field.name in table.column_names:
+                column = table.column(field.name)
+            else:
+                column = pa.nulls(len(chosen), field.type)
+            columns.append(column)
+        names = [field.name for field in self._schema]
+        rows = pa.table(columns, names=names) if columns else _rows_without_columns(len(chosen))
+        if bad.any():
+            kept = np.flatnonzero(~bad)
+            rows, deleted = rows.take(pa.array(kept)), deleted[kept]
+            chosen = [chosen[at] for at in kept]
+        if not chosen:
+            return
+        offsets = np.fromiter((message.offset() for message in chosen), np.int64, len(chosen))
+        stones = deleted.any()
+        yield Chunk(
+            rows,
+            offsets - int(part.place["from"]),
+            _arrivals(part, offsets),
+            deleted if stones else None,
+            timestamps_us(chosen) if stones else None,
+        )
+
+    def _tombstones(self, gone: Int64s, messages: list[Any], part: Range, malformed: MalformedRows) -> Piece:
+        """The keys of tombstones in the columns of the key; those that their message's key does not say go aside."""
+        names = [name for name in self._common.key if name in self._value_columns]
+        if not names:
+            return _rows_without_columns(len(gone)), gone
+        keys = [messages[number].key() for number in gone]
+        if self._options.key_format == "json":
+            known = np.array([at for at, key in enumerate(keys) if key is not None], dtype=np.int64)
+            for at in np.setdiff1d(np.arange(len(keys)), known):
+                _report(malformed, messages[gone[at]], part, "the tombstone has no key")
+            found = self._keys.read(
+                [keys[at] for at in known],
+                pa.schema([self._value_schema.field(name) for name in names]),
+                names,
+                malformed,
+                lambda at: _place(part, messages[gone[known[at]]]),
+            )
+            if not found:
+                return _rows_without_columns(0), gone[:0]
+            tables = [table.cast(pa.schema([self._value_schema.field(name) for name in names])) for table, _ in found]
+            return pa.concat_tables(tables), np.concatenate([gone[known[positions]] for _, positions in found])
+        if len(names) > 1:
+            for number in gone:
+                _report(
+                    malformed,
+                    messages[number],
+                    part,
+                    "a tombstone's key is text; set keyFormat=json for several columns",
+                )
+            return _rows_without_columns(0), gone[:0]
+        dtype = self._value_schema.field(names[0]).type
+        column, unfit = keys_as(keys, dtype)
+        for at in np.flatnonzero(unfit):
+            _report_key(malformed, messages[gone[at]], part, dtype)
+        fit = np.flatnonzero(~unfit)
+        return pa.table([column.take(pa.array(fit))], names=names), gone[fit]
+
+
+def metadata_name(name: str, options: KafkaOptions) -> str | None:
+    """What a column gives of the message besides its value; None if it is the value's."""
+    if options.value_format == "raw":
+        return name if name in METADATA else None
+    return name[1:] if name.startswith("_") and name[1:] in METADATA else None
+
+
+def _rows_without_columns(count: int) -> pa.Table:
+    """So many rows: Arrow keeps no count of rows where there is no column."""
+    return pa.table([pa.nulls(count)], names=[""])
+
+
+def _split(tombstones: Piece | None, end: int) -> tuple[Piece | None, Piece | None]:
+    if tombstones is None:
+        return None, None
+    table, positions = tombstones
+    cut = int(np.searchsorted(positions, end))
+    return (table.slice(0, cut), positions[:cut]), (table.slice(cut), positions[cut:])
+
+
+def _mixed(table: pa.Table, positions: Int64s, tombstones: Piece | None) -> tuple[pa.Table, Int64s, Any]:
+    """Rows and tombstones in the order of their messages."""
+    if tombstones is None or not len(tombstones[1]):
+        return table, positions, np.zeros(len(positions), dtype=np.bool_)
+    stones, places = tombstones
+    # In the types of the rows: times of one piece may lack their zone.
+    fields = [field for field in table.schema if field.name in stones.column_names]
+    stones = pa.table([stones.column(field.name).cast(field.type) for field in fields], names=[f.name for f in fields])
+    if not fields:
+        stones = _rows_without_columns(len(places))
+    together = pa.concat_tables([table, stones], promote_options="default")
+    where = np.concatenate([positions, places])
+    deleted = np.concatenate([np.zeros(len(positions), np.bool_), np.ones(len(places), np.bool_)])
+    order = np.argsort(where, kind="stable")
+    return together.take(pa.array(order)), where[order], deleted[order]
+
+
+def _arrivals(part: Range, offsets: Int64s) -> Int64s | None:
+    looks = part.place.get("arrivals")
+    if looks is None:
+        return None
+    ends, arrivals = np.array(looks, dtype=np.int64).T
+    return arrivals[np.searchsorted(ends, offsets, side="right")]
+
+
+def _place(part: Range, message: Any) -> str:
+    return f"{part.feed}, offset {message.offset()}"
+
+
+def _report(malformed: MalformedRows, message: Any, part: Range, why: str) -> None:
+    key = message.key()
+    text = "" if key is None else key.decode("utf-8", "replace")
+    malformed.report(text=text, place=_place(part, message), line=None, reason=why)
+
+
+def _report_key(malformed: MalformedRows, message: Any, part: Range, dtype: pa.DataType) -> None:
+    _report(malformed, message, part, f"the message's key does not become {dtype}")

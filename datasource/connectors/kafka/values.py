@@ -1,0 +1,162 @@
+"""From messages' values to columns: as many values as there are with one call of a parser, what cannot be read put aside by itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ....conf.errors import SchemaError
+from ..contract import MalformedRows
+from ..files.formats.delimited import DelimitedFormat
+from ..files.formats.jsonlines import JsonFormat
+from ..files.formats.lines import Head, LineFormat, LineParser, parse_lines
+
+__all__ = ["LineValues", "Piece", "ValueFormat", "Where", "csv_values", "json_values"]
+
+Int64s = npt.NDArray[np.int64]
+Piece = tuple[pa.Table, Int64s]
+"""Rows, and the position of each among the values."""
+Where = Callable[[int], str]
+"""The readable place of the value at a position."""
+
+
+class ValueFormat(ABC):
+    """How values are written."""
+
+    @abstractmethod
+    def infer(self, sample: Sequence[bytes]) -> pa.Schema:
+        """The columns, from some values if nothing else says them."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse columns that values cannot hold, with SchemaError."""
+        del schema
+
+    @abstractmethod
+    def read(
+        self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
+    ) -> list[Piece]:
+        """The rows of values in order, one for each that can be read; mostly one piece, more if their types differ in zones of time.
+
+        Parameters
+        ----------
+        values : sequence of bytes
+        schema : pyarrow.Schema
+            Of the values.
+        columns : sequence of str
+            Those of them that are wanted.
+        malformed
+            Told of each value that cannot be read.
+        where : callable
+            Names the place of a value.
+        """
+
+
+class LineValues(ValueFormat):
+    """Values that each are a line of some format of files."""
+
+    def __init__(self, form: LineFormat, *, bracketed: bool) -> None:
+        self._form = form
+        self._bracketed = bracketed
+
+    def infer(self, sample: Sequence[bytes]) -> pa.Schema:
+        if not self._bracketed:
+            raise SchemaError(
+                "values in CSV do not name their columns",
+                hint='give the option `schema`, such as "plate STRING, speed DOUBLE, at TIMESTAMP"',
+            )
+        lines = [line for line in map(_one_line, sample) if line]
+        return self._form.infer(b"\n".join(lines) + b"\n", Head(0))
+
+    def check(self, schema: pa.Schema) -> None:
+        self._form.check(schema)
+
+    def read(
+        self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
+    ) -> list[Piece]:
+        parser = self._form.parser(Head(0), schema, columns)
+        block = b"\n".join(values)
+        positions: Int64s | None = None
+        if not self._one_each(block, values):
+            values, positions = self._cleaned(values, malformed, where)
+            block = b"\n".join(values)
+        return _parsed(parser, values, block, positions, malformed, where)
+
+    def _one_each(self, block: bytes, values: Sequence[bytes]) -> bool:
+        """Whether each line of the block is surely one value, and none is blank."""
+        ends = len(values) - 1
+        if not self._bracketed:
+            return block.count(b"\n") == ends and b"\r" not in block and all(values)
+        # Between two objects there is no other place for these three bytes: so none goes over a line's end, and no two values are one.
+        return block[:1] == b"{" and block[-1:] == b"}" and block.count(b"}\n{") == ends and block.count(b"\n") == ends
+
+    def _cleaned(self, values: Sequence[bytes], malformed: MalformedRows, where: Where) -> tuple[list[bytes], Int64s]:
+        """Each value as one line, without those of which it is sure that they are no row."""
+        kept: list[bytes] = []
+        positions: list[int] = []
+        for position, value in enumerate(values):
+            line = _one_line(value) if self._bracketed else value.rstrip(b"\r\n")
+            why = ""
+            if not line.strip():
+                why = "the value is empty"
+            elif self._bracketed and not (line.startswith(b"{") and line.endswith(b"}")):
+                why = "the value is no object"
+            elif b"\n" in line or b"\r" in line:
+                why = "the value holds several lines"
+            if why:
+                _report(malformed, value, where(position), why)
+            else:
+                kept.append(line)
+                positions.append(position)
+        return kept, np.array(positions, dtype=np.int64)
+
+
+def json_values() -> ValueFormat:
+    """Values that are JSON objects, however they are laid out."""
+    return LineValues(JsonFormat(), bracketed=True)
+
+
+def csv_values(sep: str) -> ValueFormat:
+    """Values that are fields between separators, in the order of the schema."""
+    return LineValues(
+        DelimitedFormat(header=False, sep=sep, quote='"', multi_line=False, null_value=""), bracketed=False
+    )
+
+
+def _one_line(value: bytes) -> bytes:
+    # A line's end within a string of JSON is written otherwise; between its members it is a blank.
+    return value.strip().replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def _parsed(
+    parser: LineParser,
+    values: Sequence[bytes],
+    block: bytes,
+    positions: Int64s | None,
+    malformed: MalformedRows,
+    where: Where,
+) -> list[Piece]:
+    if not values:
+        return []
+    starts: Int64s | None = None
+
+    def place(byte: int) -> tuple[str, int | None]:
+        nonlocal starts
+        if starts is None:
+            starts = np.concatenate(([0], np.cumsum([len(value) + 1 for value in values[:-1]]))).astype(np.int64)
+        number = int(np.searchsorted(starts, byte, side="right")) - 1
+        return where(number if positions is None else int(positions[number])), None
+
+    pieces, _ = parse_lines(parser, block, 0, malformed, place)
+    found: list[Piece] = []
+    for table, first in pieces:
+        numbers = np.arange(first, first + table.num_rows) if isinstance(first, int) else first
+        found.append((table, numbers if positions is None else positions[numbers]))
+    return found
+
+
+def _report(malformed: MalformedRows, value: bytes, place: str, why: str) -> None:
+    malformed.report(text=value.decode("utf-8", "replace"), place=place, line=None, reason=why)
