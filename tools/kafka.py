@@ -203,6 +203,9 @@ class Broker:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "1",
+            # After kill -9 the controller takes the dead broker for alive for so long, and does not let it in again.
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
             "group.initial.rebalance.delay.ms": "0",
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -103,7 +103,7 @@ class KafkaOptions:
         None,
         "These partitions, and no others.",
     )
-    starting_offsets: Offsets = option(
+    starting_offsets: Offsets = option(  # noqa: RUF009 as all the others
         "startingOffsets",
         _STARTS,
         "earliest",
@@ -111,7 +111,7 @@ class KafkaOptions:
         "at the earliest). Partitions that come later are read from their beginning. Spark's source begins at the latest unless told; a table of "
         "the newest row per key is complete only from the beginning.",
     )
-    ending_offsets: Offsets = option(
+    ending_offsets: Offsets = option(  # noqa: RUF009
         "endingOffsets",
         _ENDS,
         "latest",
