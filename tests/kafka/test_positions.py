@@ -1,0 +1,126 @@
+"""From position to position over a broker that is made up: every offset once, whatever the limits, restarts and losses."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from upstream.datasource.connectors.contract import Limit
+from upstream.datasource.connectors.kafka.options import KafkaOptions
+from upstream.datasource.connectors.kafka.positions import Positions, shared
+
+
+class Made:
+    """A cluster with one topic."""
+
+    def __init__(self) -> None:
+        self.first: list[int] = [0]
+        self.end: list[int] = [0]
+        self.ident = 1
+
+    def topics(self) -> dict[str, tuple[str, list[int]]]:
+        return {"t": (str(self.ident), list(range(len(self.end))))}
+
+    def ends(self, feeds: Iterable[str]) -> dict[str, int]:
+        return {feed: self.end[int(feed[2:])] for feed in feeds if int(feed[2:]) < len(self.end)}
+
+    def begins(self, feeds: Iterable[str]) -> dict[str, int]:
+        return {feed: self.first[int(feed[2:])] for feed in feeds if int(feed[2:]) < len(self.first)}
+
+
+OPTIONS = KafkaOptions(servers="none", subscribe=("t",), fail_on_data_loss=False)
+STEP = st.one_of(
+    st.tuples(st.just("grow"), st.integers(0, 3), st.integers(1, 20)),
+    st.tuples(st.just("retain"), st.integers(0, 3), st.integers(1, 15)),
+    st.tuples(st.just("partition"), st.just(0), st.just(0)),
+    st.tuples(st.just("take"), st.one_of(st.none(), st.integers(1, 12)), st.booleans()),
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(STEP, max_size=40))
+def test_each_offset_is_taken_once_or_counted_as_lost(steps: list[Any]) -> None:
+    cluster, position = Made(), None
+    seconds = itertools.count(0, 5)
+    planner = Positions(cluster, OPTIONS, lambda: next(seconds))
+    taken: dict[str, list[int]] = {}
+    grown_at: dict[tuple[str, int], int] = {}  # the look at which an offset was first seen
+    now = 0
+    for kind, one, other in [*steps, ("take", None, True), ("take", None, False)]:
+        if kind == "partition":
+            cluster.first.append(0)
+            cluster.end.append(0)
+        elif kind == "grow":
+            cluster.end[one % len(cluster.end)] += other
+        elif kind == "retain":
+            at = one % len(cluster.end)
+            cluster.first[at] = min(cluster.first[at] + other, cluster.end[at])
+        else:
+            now += 1
+            if other:  # another process, from the journal
+                planner = Positions(cluster, OPTIONS, lambda: next(seconds))
+                if position is None:
+                    grown_at = {}
+            step = planner.advance(position, now, Limit(rows=one))
+            for part_number, end in enumerate(cluster.end):
+                for offset in range(end):
+                    grown_at.setdefault((f"t/{part_number}", offset), now)
+            assert one is None or sum(part.span for part in step.ranges) <= one
+            assert len({part.feed for part in step.ranges}) == len(step.ranges), "one task is to read all of a feed"
+            for part in step.ranges:
+                low, high = part.place["from"], part.place["to"]
+                assert part.span == high - low
+                taken.setdefault(part.feed, []).extend(range(low, high))
+                arrivals = part.place.get("arrivals") or [[high, part.arrival_us]]
+                assert arrivals[-1][0] == high
+                # Never later than it was seen first; a restart may have forgotten looks that no batch has recorded.
+                ends = np.array([end for end, _ in arrivals])
+                for offset in range(low, high):
+                    arrival = arrivals[int(np.searchsorted(ends, offset, side="right"))][1]
+                    assert arrival <= now
+                    assert arrival >= grown_at[part.feed, offset]
+            if step.ranges:  # the only steps that are journaled
+                position = json.loads(json.dumps(step.position))
+    if position is not None:
+        for part_number, end in enumerate(cluster.end):
+            offsets = taken.get(f"t/{part_number}", [])
+            assert offsets == sorted(set(offsets)), "an offset was taken twice, or out of order"
+            missing = set(range(end)) - set(offsets)
+            assert not missing or max(missing) < max(cluster.first), "an offset that is there was passed over"
+        passed = sum(position["at"].values()) - sum(map(len, taken.values()))
+        # The first run may begin beyond what has gone before it; nothing of that is lost.
+        assert position["lost"] <= passed
+
+
+@given(
+    st.dictionaries(st.text("abc", min_size=1), st.integers(1, 1000), min_size=1),
+    st.one_of(st.none(), st.integers(1, 2000)),
+)
+def test_shares_are_all_there_is_and_no_more_than_waits(waiting: dict[str, int], most: int | None) -> None:
+    takes = shared(waiting, most)
+    assert sum(takes.values()) == (sum(waiting.values()) if most is None else min(most, sum(waiting.values())))
+    assert all(0 <= take <= waiting[feed] for feed, take in takes.items())
+    if most is not None and most >= len(waiting):
+        assert all(takes.values()), "a feed waits for nothing"
+
+
+def test_looks_are_put_together_as_the_older_one_when_there_are_many() -> None:
+    cluster = Made()
+    planner = Positions(cluster, OPTIONS, lambda: 0.0)
+    position = planner.advance(None, 0, Limit()).position
+    for now in range(1, 500):
+        cluster.end[0] += 1
+        planner.advance(position, now, Limit(rows=1))
+    (part,) = planner.advance(position, 500, Limit()).ranges
+    looks = part.place["arrivals"]
+    assert len(looks) <= 65
+    assert looks[-1][0] == 499
+    ends = np.array([end for end, _ in looks])
+    for offset in range(499):
+        assert looks[int(np.searchsorted(ends, offset, side="right"))][1] <= offset + 1
