@@ -10,10 +10,13 @@ packages := cli conf datasource frames operators pyspark_upstream sink
 sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(shell find $(packages) -type f -not -name '*.pyc')
 lint := .cache/lint
 
-.PHONY: demo test lint format wheel pyfiles lock clean
+.PHONY: demo demo-kafka test lint format wheel pyfiles lock clean
 
 demo: $(VENV)/.installed
 	@$(python) examples/demo.py
+
+demo-kafka: $(VENV)/.installed
+	@$(python) examples/demo_kafka.py
 
 test: $(VENV)/.installed
 	UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(PYTEST_ARGS)
