@@ -5,13 +5,19 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["CACHE", "flink_python", "flink_sink_jar"]
+__all__ = ["CACHE", "flink_kafka_jar", "flink_python", "flink_sink_jar", "spark_kafka_jars"]
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache"
 _FLINK = "apache-flink==2.3.0"
+_FLINK_KAFKA = "org.apache.flink:flink-sql-connector-kafka:4.0.1-2.0"
+_SPARK_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+# Spark 4.2's own is not published; what the source needs of it is in the last one that is.
+_TOKENS, _TOKENS_VERSION = "org.apache.spark:spark-token-provider-kafka-0-10_2.13", "4.0.0"
+_WITH_SPARK = "org.apache.kafka:*,org.apache.hadoop:*,org.slf4j:*,com.*:*,org.scala-lang*:*,io.*:*,javax.*:*"
 
 
 def flink_python() -> Path:
@@ -44,6 +50,30 @@ def flink_sink_jar() -> Path:
     subprocess.run([_jdk("javac"), "-nowarn", *classes], check=True)
     subprocess.run([_jdk("jar"), "cf", str(jar), "-C", str(build), "."], check=True)
     return jar
+
+
+def flink_kafka_jar() -> Path:
+    """The jar of Flink's Kafka connector, fetched if it is not there."""
+    (jar,) = _jars("flink-kafka", [_FLINK_KAFKA])
+    return jar
+
+
+def spark_kafka_jars() -> list[Path]:
+    """The jars of Spark's Kafka source, fetched if they are not there."""
+    tokens = _jars("spark-kafka-tokens", [f"{_TOKENS}:{_TOKENS_VERSION}"], _WITH_SPARK)
+    return [*_jars("spark-kafka", [_SPARK_KAFKA], _TOKENS), *tokens]
+
+
+def _jars(name: str, packages: Sequence[str], excludes: str = "") -> list[Path]:
+    from upstream.conf.jars import fetch
+
+    home = CACHE / name
+    if not any(home.glob("jars/*.jar")):
+        home.mkdir(parents=True, exist_ok=True)
+        said = fetch(home, packages, excludes)
+        if not any(home.glob("jars/*.jar")):
+            raise SystemExit(f"{packages[0]} could not be fetched:\n" + "\n".join(said.splitlines()[-10:]))
+    return sorted(home.glob("jars/*.jar"))
 
 
 def _jdk(tool: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.harness import say, told
@@ -10,8 +11,8 @@ from benchmarks.harness import say, told
 SCHEMA = "key BIGINT, ms BIGINT, value DOUBLE"
 
 
-def session(cores: int) -> Any:
-    """A session with Delta and what suits the recipe."""
+def session(cores: int, jars: Sequence[str] = ()) -> Any:
+    """A session with Delta, perhaps other jars, and what suits the recipe."""
     from pyspark.sql import SparkSession
 
     from upstream.conf.jars import delta_jars
@@ -19,7 +20,7 @@ def session(cores: int) -> Any:
     return (
         SparkSession.builder.master(f"local[{cores}]")
         .appName("benchmark")
-        .config("spark.jars", ",".join(delta_jars({})))
+        .config("spark.jars", ",".join([*delta_jars({}), *jars]))
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.databricks.delta.snapshotPartitions", "2")
