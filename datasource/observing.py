@@ -9,6 +9,7 @@ Guarantee: both ways give the same state of progress, the second one batch later
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
@@ -20,8 +21,9 @@ import numpy.typing as npt
 
 from ..frames.embedded import embedded_punctuation
 from ..frames.progress import Policy, Progress
-from ..frames.reports import read_values, remove_values, write_value
-from ..frames.times import event_time_us
+from ..frames.reported_times import batch_name, reported_states, times_folder
+from ..frames.reports import remove_values, write_value
+from ..frames.times import NO_TIME, event_time_us
 from .connectors.contract import Chunk, Connector, Range
 from .options import SourceOptions
 from .quarantine import Ignoring
@@ -31,16 +33,14 @@ __all__ = [
     "Observation",
     "TaskLook",
     "TasksReport",
-    "batch_name",
     "observation_of",
     "task_states",
-    "times_folder",
 ]
 
 Int64s = npt.NDArray[np.int64]
 State = Mapping[str, Any]
-Promised = Mapping[str, int | None]
-"""Feeds whose rows of a batch nobody has looked at yet, with the bound that was promised before these rows."""
+Promises = Mapping[str, Mapping[str, int | None]]
+"""Feeds whose rows of a batch nobody has looked at yet, with what was promised before these rows."""
 
 
 class Observation(ABC):
@@ -49,7 +49,7 @@ class Observation(ABC):
     @abstractmethod
     def observe(
         self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
-    ) -> Promised:
+    ) -> Promises:
         """Take in what there is to see when the batch that follows `start` is planned.
 
         Parameters
@@ -88,44 +88,45 @@ class DriverLooks(Observation):
 
     def observe(
         self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
-    ) -> Promised:
+    ) -> Promises:
         self.catch_up(start, start.get("unseen", {}), progress)
         self._look(ranges, progress)
         return {}
 
-    def catch_up(self, start: Mapping[str, Any], unseen: Promised, progress: MutableMapping[str, Progress]) -> None:
+    def catch_up(self, start: Mapping[str, Any], unseen: Promises, progress: MutableMapping[str, Progress]) -> None:
         """Look at the rows of these feeds in the batch that ended at `start`."""
         if not unseen:
             return
-        before = {feed: progress[feed].bound for feed in unseen}
-        for feed, promised in unseen.items():
-            progress[feed] = _bounded(self._policy, progress[feed].snapshot(), promised)
+        now = {feed: _promised(progress[feed]) for feed in unseen}
+        for feed, before in unseen.items():
+            progress[feed] = Progress(self._policy, {**progress[feed].snapshot(), **before})
         ranges = [Range.from_json(value) for value in start["ranges"]]
         self._look([part for part in ranges if part.feed in unseen], progress)
-        for feed, bound in before.items():
-            progress[feed] = _bounded(self._policy, progress[feed].snapshot(), bound)
+        for feed, promise in now.items():
+            progress[feed] = _closed(self._policy, {**progress[feed].snapshot(), **promise}, start)
 
     def _look(self, ranges: Sequence[Range], progress: Mapping[str, Progress]) -> None:
-        if not _looks(self._options, self._policy):
+        if not self._options.looks():
             return
         with ThreadPoolExecutor(self._options.tasks()) as pool:
-            looks: deque[tuple[str, Future[list[tuple[Int64s, Int64s]]]]] = deque()
+            looks: deque[tuple[str, Future[list[tuple[Chunk, Int64s]]]]] = deque()
             # A few ranges ahead, not all: the times of a long backlog do not fit in memory.
             for part in [*ranges, None]:
                 if part is not None:
                     looks.append((part.feed, pool.submit(lambda each=part: list(self._times(each)))))
                 while looks and (part is None or len(looks) > 2 * self._options.tasks()):
                     feed, look = looks.popleft()
-                    for times, claims in look.result():
-                        _take(progress[feed], times, claims)
+                    for chunk, times in look.result():
+                        _take(progress[feed], chunk, times, self._options)
 
-    def _times(self, part: Range) -> Iterator[tuple[Int64s, Int64s]]:
+    def _times(self, part: Range) -> Iterator[tuple[Chunk, Int64s]]:
         options = self._options
         assert options.time is not None
         columns = None if self._policy.name == "embedded" else [options.time]
         for chunk in self._connector.read(part, columns, Ignoring()):
             times = event_time_us(chunk.rows.column(options.time), options.time_format, options.time_zone)
-            yield _seen(chunk, times, options)
+            # All that is kept of the rows is what embedded punctuation is told by.
+            yield chunk if columns is None else dataclasses.replace(chunk, rows=chunk.rows.select([])), times
 
 
 class TasksReport(Observation):
@@ -144,21 +145,19 @@ class TasksReport(Observation):
     def __init__(self, connector: Connector, options: SourceOptions, folder: str) -> None:
         self._looks = DriverLooks(connector, options)
         self._policy = options.policy()
-        self._watched = _looks(options, self._policy)
+        self._watched = options.looks()
         self._folder = folder
 
     def observe(
         self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
-    ) -> Promised:
-        unseen: Promised = start.get("unseen", {})
-        promised = {feed: state.bound for feed, state in progress.items()}
+    ) -> Promises:
+        unseen: Promises = start.get("unseen", {})
+        promised = {feed: _promised(state) for feed, state in progress.items()}
         if unseen:
-            reported: dict[str, State] = {}
-            for value in read_values(self._folder, batch_name(start) + "-"):
-                reported.update(value)
+            reported = reported_states(self._folder, start)
             for feed in unseen.keys() & reported.keys():
-                progress[feed] = _bounded(self._policy, reported[feed], promised[feed])
-            missing = {feed: bound for feed, bound in unseen.items() if feed not in reported}
+                progress[feed] = _closed(self._policy, {**reported[feed], **promised[feed]}, start)
+            missing = {feed: before for feed, before in unseen.items() if feed not in reported}
             self._looks.catch_up(start, missing, progress)
         return {part.feed: promised[part.feed] for part in ranges} if self._watched else {}
 
@@ -186,7 +185,7 @@ class TaskLook:
     def see(self, feed: str, chunk: Chunk, times_us: Int64s | None) -> None:
         """Take further rows of a feed, with what their time column says: as they were read, before any condition."""
         if feed in self._progress and times_us is not None:
-            _take(self._progress[feed], *_seen(chunk, times_us, self._options))
+            _take(self._progress[feed], chunk, times_us, self._options)
 
     def report(self, folder: str, name: str) -> None:
         """Leave what was seen, for the planner of the next batch."""
@@ -196,41 +195,22 @@ class TaskLook:
 
 def observation_of(connector: Connector, options: SourceOptions) -> Observation:
     """Who is to look: the tasks, if reading twice is dear and there is a place for what they say."""
-    folder = times_folder(options)
-    if connector.tasks_report and folder is not None:
-        return TasksReport(connector, options, folder)
+    if connector.tasks_report and options.checkpoint_location is not None:
+        return TasksReport(connector, options, times_folder(options.checkpoint_location))
     return DriverLooks(connector, options)
-
-
-def times_folder(options: SourceOptions) -> str | None:
-    """Where tasks leave what they saw of times; None if no checkpoint is named."""
-    return options.checkpoint_location and options.checkpoint_location.rstrip("/") + "/upstream-times"
-
-
-def batch_name(end: Mapping[str, Any]) -> str:
-    """What names a batch of a checkpoint, and so the files that its tasks write."""
-    return f"{end['id']}-{end['batch']:08d}"
 
 
 def task_states(end: Mapping[str, Any], groups: Sequence[Sequence[Range]]) -> list[dict[str, State]]:
     """For each task the feeds that it is to look at, with the state of their progress before the batch: those no other task reads."""
-    unseen: Promised = end.get("unseen", {})
+    unseen: Promises = end.get("unseen", {})
     readers: dict[str, set[int]] = {}
     for number, group in enumerate(groups):
         for part in group:
             readers.setdefault(part.feed, set()).add(number)
     return [
-        {
-            feed: {**end["progress"][feed], "bound": bound}
-            for feed, bound in unseen.items()
-            if readers.get(feed) == {number}
-        }
+        {feed: {**end["progress"][feed], **before} for feed, before in unseen.items() if readers.get(feed) == {number}}
         for number in range(len(groups))
     ]
-
-
-def _looks(options: SourceOptions, policy: Policy) -> bool:
-    return policy.name not in ("latent", "heartbeat") and options.punctuation and options.time is not None
 
 
 def _seen(chunk: Chunk, times: Int64s, options: SourceOptions) -> tuple[Int64s, Int64s]:
@@ -244,12 +224,24 @@ def _seen(chunk: Chunk, times: Int64s, options: SourceOptions) -> tuple[Int64s, 
     return times[~marks], times[feed_wide]
 
 
-def _take(progress: Progress, times: Int64s, claims: Int64s) -> None:
+def _take(progress: Progress, chunk: Chunk, times: Int64s, options: SourceOptions) -> None:
+    """Let progress see a chunk's rows. Tombstones without a time of the feed's own move nothing, and count as received."""
+    if chunk.deleted is not None:
+        progress.received += int(np.count_nonzero(chunk.deleted & (times == NO_TIME)))
+    times, claims = _seen(chunk, times, options)
     progress.observe(times)
     if len(claims):
         progress.observe_punctuation(int(claims.max()))
 
 
-def _bounded(policy: Policy, state: State, bound: int | None) -> Progress:
-    """The progress with another bound: a row is late by what was promised *before* it."""
-    return Progress(policy, {**state, "bound": bound})
+def _promised(progress: Progress) -> dict[str, int | None]:
+    """What a row is late by: the parts of a state that say what has been promised, whatever was seen."""
+    state = progress.snapshot()
+    return {name: state[name] for name in ("bound", "own")}
+
+
+def _closed(policy: Policy, state: State, start: Mapping[str, Any]) -> Progress:
+    """Progress after the batch that ended at `start`, with the conclusions that its clock allows."""
+    progress = Progress(policy, state)
+    progress.close_batch(int(start["now_us"]))
+    return progress

@@ -18,9 +18,10 @@ import numpy as np
 
 from ..conf.errors import CheckpointError
 from ..frames.progress import Policy, Progress
+from ..frames.reported_times import batch_name
 from .connectors.contract import Connector, Limit, Range
 from .idle import heard_now
-from .observing import batch_name, observation_of, task_states
+from .observing import observation_of, task_states
 from .options import SourceOptions
 from .schema import Shape
 

@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from ..frames.embedded import embedded_punctuation
+from ..frames.reported_times import times_folder
 from ..frames.system import SYSTEM, system_array
 from ..frames.times import time_scalar
 from .coalesce import coalesced
 from .connectors.contract import Connector, MalformedRows
-from .observing import TaskLook, times_folder
+from .observing import TaskLook
 from .options import SourceOptions
 from .planner import Task
 from .quarantine import Failing, Quarantine
@@ -57,9 +58,8 @@ class Reading:
             yield from self._batches(each)
         if isinstance(malformed, Quarantine):
             malformed.write()
-        folder = times_folder(self.options)
-        if folder is not None:
-            look.report(folder, f"{task.batch}-{task.number:04d}.json")
+        if self.options.checkpoint_location is not None:
+            look.report(times_folder(self.options.checkpoint_location), f"{task.batch}-{task.number:04d}.json")
         if self.options.punctuation:
             for each in marks:
                 yield from self._batches(each, punctuation=True)

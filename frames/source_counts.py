@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..conf.locations import absolute_location
+from .reported_times import reported_states, times_folder
 
 __all__ = ["SourceCounts", "counts_in", "journaled_counts"]
 
@@ -54,7 +55,19 @@ def journaled_counts(checkpoint: str, batch_id: int) -> SourceCounts | None:
         offsets: list[Any] = [json.loads(line) for line in lines if line.strip() not in ("", "-")]
     except (OSError, ValueError):
         return None
-    return counts_in(offsets) if offsets and all(isinstance(each, dict) for each in offsets) else None
+    if not offsets or not all(isinstance(each, dict) for each in offsets):
+        return None
+    return counts_in(_with_reports(offset, times_folder(absolute_location(checkpoint))) for offset in offsets)
+
+
+def _with_reports(offset: dict[str, Any], folder: str) -> dict[str, Any]:
+    """The offset with what the tasks have counted of its own batch, where they and not the driver look at rows."""
+    unseen = offset.get("unseen")
+    if not unseen:
+        return offset
+    reported = reported_states(folder, offset)
+    told = bool(offset.get("looked")) and unseen.keys() <= reported.keys()
+    return {**offset, "looked": told, "progress": {**offset["progress"], **reported}}
 
 
 def _read(path: str) -> str:

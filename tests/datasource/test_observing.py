@@ -18,6 +18,7 @@ from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import Offset, Planner
 from upstream.datasource.reading import Reading
 from upstream.datasource.schema import leaving_schema, shape_of
+from upstream.frames.source_counts import SourceCounts, journaled_counts
 
 SCHEMA = pa.schema([("k", pa.string()), ("ms", pa.int64()), ("v", pa.int64())])
 ROW = st.tuples(
@@ -80,8 +81,12 @@ def promises(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def reached(end: Offset) -> dict[str, Any]:
-    """Each feed's progress, but for what is late: that is judged by what had been promised, a batch earlier or later."""
-    return {feed: {**state, "late": None} for feed, state in end.get("progress", {}).items()}
+    """Each feed's progress, but for what is late, which is judged by what had been promised, and skew, by the clock: a batch earlier or later."""
+    ours = ("late", "late_idle", "skew")
+    return {
+        feed: {name: value for name, value in state.items() if name not in ours}
+        for feed, state in end.get("progress", {}).items()
+    }
 
 
 @settings(max_examples=60)
@@ -161,6 +166,18 @@ def test_a_feed_ends_when_its_last_rows_were_looked_at(tmp_path: Path) -> None:
     assert promises(stream.run()) == {"a": 20}
     assert stream.journal[-1]["ended"] == ["a"]
     assert not stream.plan()
+
+
+def test_the_account_of_a_batch_counts_its_own_rows(tmp_path: Path) -> None:
+    connector = DearConnector({"a": table_of([("x", 10, 1), ("x", 20, 2)])}, 100)
+    stream = Stream(connector, "ordered", str(tmp_path))
+    offsets = tmp_path / "offsets"
+    offsets.mkdir()
+    assert stream.plan()
+    (offsets / "0").write_text("v1\n{}\n" + json.dumps(stream.journal[-1]))
+    assert journaled_counts(str(tmp_path), 0) is None, "nobody has looked yet"
+    stream.run()
+    assert journaled_counts(str(tmp_path), 0) == SourceCounts(received=2, late=0, late_idle=0, suspects=2)
 
 
 def test_without_a_place_for_reports_the_driver_looks() -> None:

@@ -116,7 +116,8 @@ class Positions:
             if looks and looks[-1][0] > reached.get(feed, 0)
         }
         after = {"at": reached, "ids": state["ids"], "seen": seen, "lost": state["lost"]}
-        return Advance(after, ranges, frozenset(ended))
+        left = {feed for feed, count in waiting.items() if takes[feed] < count}
+        return Advance(after, ranges, frozenset(ended), frozenset(left))
 
     def _feeds(self, *, again: bool = False) -> list[str]:
         now = self._clock_s()
@@ -232,10 +233,12 @@ def shared(waiting: Mapping[str, int], most: int | None) -> dict[str, int]:
     total = sum(waiting.values())
     if most is None or total <= most:
         return dict(waiting)
-    takes = {feed: count * most // total for feed, count in waiting.items()}
+    # One for each first, so that none waits for ever behind large ones.
+    least = int(most >= len(waiting))
+    rest, room = total - least * len(waiting), most - least * len(waiting)
+    takes = {feed: least + (count - least) * room // rest for feed, count in waiting.items()}
     left = most - sum(takes.values())
-    # What rounding left goes first to those that got nothing.
-    for feed in sorted(waiting, key=lambda each: (takes[each] > 0, -waiting[each], each)):
+    for feed in sorted(waiting, key=lambda each: (takes[each] - waiting[each], each)):
         if not left:
             break
         takes[feed] += 1
