@@ -23,7 +23,7 @@ def test_names_one_a_line():
 
 
 REPORT = ["5", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
-THESIS = ["6-11", "6-12", "6-19", "8-8", "8-9", "8-10", "8-11"]
+THESIS = ["6-11", "6-12", "8-8", "8-9", "8-10", "8-11"]
 
 
 BAI = ["bai-7", "bai-8"]
@@ -41,9 +41,11 @@ def test_shape_is_that_of_the_paper(name, tmp_path):
         assert drawn.read_bytes() == again
 
 
-def test_panes_cost_as_in_the_thesis():
-    done = figures("thesis-6-15", "--quick")
+@pytest.mark.parametrize("name", ["thesis-6-15", "thesis-6-19"])
+def test_shape_holds_where_processor_time_is_drawn_too(name, tmp_path):
+    done = figures(name, "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "shape: as in the paper" in done.stdout
 
 
 def test_the_figure_that_differs_says_so():

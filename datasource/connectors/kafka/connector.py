@@ -139,7 +139,7 @@ class KafkaConnector(Connector):
         return self._positions
 
     def _inferred(self) -> pa.Schema:
-        options, common = self._options, self._common
+        options = self._options
         own = [] if options.value_format == "raw" else self._needed()
         if self._values is None:
             names = [name for name in METADATA if name != "headers" or options.include_headers]
@@ -147,7 +147,6 @@ class KafkaConnector(Connector):
         fields = list(self._values.infer(self._sampled()))
         taken = {field.name for field in fields}
         added = [pa.field(name, _inferred_type(name)) for name in own if name not in taken]
-        del common
         return pa.schema([*fields, *added])
 
     def _needed(self) -> list[str]:
