@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -71,3 +71,23 @@ def benchmark_module() -> Callable[[str], ModuleType]:
 def outside(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
     """The module `benchmarks.outside`."""
     return benchmark_module("outside")
+
+
+@pytest.fixture(scope="session")
+def kafka_tool() -> ModuleType:
+    """The module `tools/kafka.py`."""
+    path = Path(__file__).resolve().parents[1] / "tools" / "kafka.py"
+    spec = importlib.util.spec_from_file_location("the_kafka_tool", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def broker(kafka_tool: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A broker for the whole session; a test that kills it starts it again."""
+    made = kafka_tool.Broker(tmp_path_factory.mktemp("kafka"))
+    with made:
+        yield made

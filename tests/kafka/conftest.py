@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from .messages import Sender, Source
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-
-@pytest.fixture(scope="session")
-def kafka_tool() -> ModuleType:
-    """The module `tools/kafka.py`."""
-    path = Path(__file__).resolve().parents[2] / "tools" / "kafka.py"
-    spec = importlib.util.spec_from_file_location("the_kafka_tool", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def broker(kafka_tool: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A broker for the whole session; a test that kills it starts it again."""
-    made = kafka_tool.Broker(tmp_path_factory.mktemp("kafka"))
-    with made:
-        yield made
-
 
 _numbers = itertools.count()
 

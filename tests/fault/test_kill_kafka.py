@@ -1,0 +1,106 @@
+"""Kafka under kill -9 of the query: the table, the account of rows and what is complete are those of a run that nobody killed."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+
+from upstream.sink.summary import read_summaries
+
+from .killing import kill_session, start
+
+JOB = Path(__file__).with_name("kafka_job.py")
+KEYS = 200
+
+
+class Sending(threading.Thread):
+    """Sends rows and tombstones to three partitions, the third silent after its first row, until told to stop."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        super().__init__(daemon=True)
+        self._producer = Producer({"bootstrap.servers": address, "log_level": 0})
+        self._topic = topic
+        self._told = threading.Event()
+        self.rows: list[tuple[int, int, int, str | None]] = []
+
+    def run(self) -> None:
+        chance = random.Random(5)
+        self._send(2, KEYS, 0, "only")
+        number = 0
+        while not self._told.wait(0.05):
+            for _ in range(40):
+                key = chance.randrange(KEYS)
+                # Each key has its partition, and no time twice: what must be in the table is then one thing.
+                number += 1
+                ms = 10_000 + number * 10 - chance.choice([0, 0, 3000]) // 10 * 10 + key % 10
+                self._send(key % 2, key, ms, None if chance.random() < 0.1 else f"v{number}")
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
+    def _send(self, partition: int, key: int, ms: int, value: str | None) -> None:
+        text = None if value is None else json.dumps({"k": key, "ms": ms, "v": value})
+        # A tombstone's time is the message's.
+        self._producer.produce(self._topic, text, key=str(key), partition=partition, timestamp=ms)
+        self.rows.append((partition, key, ms, value))
+
+    def stop(self) -> None:
+        self._told.set()
+        self.join()
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(900)
+def test_three_kills(broker: Any, tmp_path: Path) -> None:
+    topic = broker.create("killed", 3)
+    table, checkpoint, log = (tmp_path / name for name in ("table", "checkpoint", "job.log"))
+    arguments = (broker.address, topic, str(table), str(checkpoint))
+    chance = random.Random(3)
+    sending = Sending(broker.address, topic)
+    sending.start()
+    for kill in range(3):
+        process = start(JOB, *arguments, "follow", log=log)
+        try:
+            assert process.stdout is not None
+            batch = next((line for line in process.stdout if line.startswith("batch ")), "")
+            assert batch, f"the job has failed by itself:\n{log.read_text()[-4000:]}"
+            time.sleep(chance.uniform(0, 2) if kill else 0)
+        finally:
+            kill_session(process)
+    sending.stop()
+    output, _ = start(JOB, *arguments, "finish", log=log).communicate(timeout=300)
+    assert "finished" in output, log.read_text()[-4000:]
+
+    newest: dict[int, tuple[int, str | None]] = {}
+    for _, key, ms, value in sending.rows:
+        # Of one time the later arrival.
+        if key not in newest or ms >= newest[key][0]:
+            newest[key] = (ms, value)
+    found = DeltaTable(str(table)).to_pyarrow_table(columns=["k", "ms", "v"]).to_pylist()
+    assert len(found) == len({row["k"] for row in found})
+    assert {row["k"]: (row["ms"], row["v"]) for row in found} == {
+        key: row for key, row in newest.items() if row[1] is not None
+    }
+    commits = [summary for _, summary in read_summaries(str(table))]
+    ids = [summary.batch_id for summary in commits]
+    assert ids == sorted(set(ids)), "a batch was committed twice, or out of order"
+    assert sum(summary.updates for summary in commits) == len(sending.rows)
+    # What the sources have counted by the end is what the table has taken in.
+    assert commits[-1].sources is not None
+    assert commits[-1].sources.received == len(sending.rows)
+    largest = [
+        max(ms for part, _, ms, value in sending.rows if part == number and value is not None) for number in (0, 1)
+    ]
+    assert {feed: bound for feed, bound in commits[-1].low_watermarks.items() if not feed.endswith("/2")} == {
+        f"{topic}/{number}": largest[number] - 5000 for number in (0, 1)
+    }
+    bounds = [summary.low_watermarks.get(f"{topic}/0") for summary in commits]
+    told = [bound for bound in bounds if isinstance(bound, int)]
+    assert told == sorted(told), "a promise was taken back"
