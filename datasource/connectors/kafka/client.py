@@ -22,9 +22,9 @@ __all__ = [
     "borrowed_consumer",
     "feed_name",
     "feed_place",
+    "is_refusal",
     "lost",
     "settings_of",
-    "transient",
     "unreachable",
 ]
 
@@ -161,23 +161,27 @@ class Cluster:
                 return ask()
             except KafkaException as error:
                 said = error.args[0]
-                if not (said.retriable() or said.code() in transient()) or time.monotonic() > end:
+                if is_refusal(said) or time.monotonic() > end:
                     raise unreachable(self._options, said) from None
             time.sleep(0.2)
 
 
-def transient() -> tuple[int, ...]:
-    """Codes of errors that pass when the broker is back."""
+def is_refusal(error: Any) -> bool:
+    """Whether asking again is in vain. All else may pass: a broker that goes or comes says many things."""
     from confluent_kafka import KafkaError
 
-    return (
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._RESOLVE,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
+    return error.fatal() or error.code() in (
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError._INVALID_ARG,
+        KafkaError._UNSUPPORTED_FEATURE,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.TOPIC_EXCEPTION,
     )
 
 

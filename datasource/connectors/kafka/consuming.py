@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .client import PATIENCE_S, borrowed_consumer, feed_name, lost, transient, unreachable
+from .client import PATIENCE_S, borrowed_consumer, feed_name, is_refusal, lost, unreachable
 from .options import KafkaOptions
 
 __all__ = ["messages"]
@@ -103,7 +103,7 @@ class _Reading:
             self._out_of_range()
         elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC):
             self._short = f"is not there any more, and was read to offset {self._at}"
-        elif error.fatal() or not (error.retriable() or code in transient()):
+        elif is_refusal(error):
             raise unreachable(self._options, error)
         else:
             self._said = error
