@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import threading
@@ -98,7 +99,8 @@ class Cluster:
         settings = settings_of(options)
         self._committed = settings.pop("isolation.level") == "read_committed"
         settings.pop("group.id", None)
-        self._admin = _made(AdminClient, settings, options)
+        self._make = functools.partial(_made, AdminClient, settings, options)
+        self._admin = self._make()
 
     def topics(self) -> dict[str, tuple[str, list[int]]]:
         """The topics that are wanted and there, each with its id and its partitions.
@@ -164,6 +166,8 @@ class Cluster:
                 if is_refusal(said) or time.monotonic() > end:
                     raise unreachable(self._options, said) from None
             time.sleep(0.2)
+            # What this client believes of leaders may be of before the broker was away, and it does not always ask again.
+            self._admin = self._make()
 
 
 def is_refusal(error: Any) -> bool:
