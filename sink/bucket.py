@@ -16,9 +16,12 @@ from .layout import Layout
 from .merge import Contest, Pending, concat_pending, contest
 from .table import Held
 
-__all__ = ["BucketMerge", "BucketMerger", "Tally", "Verdict"]
+__all__ = ["DELETIONS", "BucketMerge", "BucketMerger", "Tally", "Verdict"]
 
 Mask = npt.NDArray[np.bool_]
+
+DELETIONS = "deleted/"
+"""Where deletions lie for those who follow the table. No hidden folder: VACUUM is to remove them when they are old."""
 
 # A bucket with fewer rows is written anew in no time, and one of more files is read more slowly.
 _WORTH_KEEPING = 10_000
@@ -54,6 +57,8 @@ class BucketMerge:
         Whether it does not, but is one more file: the rows of this batch alone, which meet none of the others.
     tombstones : StagedFile or None
         What takes the place of the bucket's tombstones; None where none has come.
+    deletions : StagedFile or None
+        The keys whose row has left the table, for those who follow it: tombstones are replaced as soon as others come.
     tally : Tally
     """
 
@@ -63,11 +68,12 @@ class BucketMerge:
     rows: StagedFile | None = None
     beside: bool = False
     tombstones: StagedFile | None = None
+    deletions: StagedFile | None = None
     tally: Tally = dataclasses.field(default_factory=Tally)
 
     def staged(self) -> list[StagedFile]:
         """The files that await the commit."""
-        return [file for file in (self.rows, self.tombstones) if file is not None]
+        return [file for file in (self.rows, self.tombstones, self.deletions) if file is not None]
 
     @property
     def won(self) -> bool:
@@ -102,6 +108,7 @@ class BucketMerger:
         self._layout = layout
         self._rows = rows
         self._tombstones = tombstones
+        self._deletions = tombstones.in_folder(DELETIONS)
         self._forget_below = forget_below
 
     def merge(self, bucket: int, held: Held, new: Pending) -> tuple[Verdict, BucketMerge]:
@@ -186,6 +193,8 @@ class BucketMerger:
                 stays = against_tombstones.stays(buried.num_rows, won) & self._still_needed(buried, base)
                 staged = self._stage(self._tombstones, bucket, _chosen(buried, stays), new, won & deleted)
                 merge = dataclasses.replace(merge, tombstones=staged)
+                staged = self._stage(self._deletions, bucket, buried.slice(0, 0), new, delivered & deleted)
+                merge = dataclasses.replace(merge, deletions=staged)
         except BaseException:
             self.remove([merge])
             raise

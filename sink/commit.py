@@ -18,16 +18,17 @@ import pyarrow as pa
 
 from ..conf.clock import now_us
 from ..conf.errors import CheckpointError, TableError
+from ..frames.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, Delivered
 from ..frames.source_counts import journaled_counts
 from .bucket import BucketMerge, BucketMerger, Tally
 from .files import DataFiles, StagedFile
 from .judging import judged
-from .layout import BUCKET, Layout
+from .layout import Layout
 from .merge import concat_pending, later_bound
 from .options import SinkTarget
 from .queue_figures import look_at_queue
 from .staleness import Arrivals
-from .summary import METADATA_KEY, CommitSummary, last_summary
+from .summary import CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
 from .task import TaskResult
 from .tombstones import APP_ID, TombstoneList
@@ -154,7 +155,7 @@ class BatchCommit:
             made += deletions.held() | snapshot.tombstones.held()
             if self._transact(table, merged, summary, deletions, {app_id: batch_id}):
                 # 8. What is needed no more. Of the rows' earlier files readers of earlier versions make use.
-                needed = {file.path for file in merged.rows} | deletions.held()
+                needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
                 staged = [file.path for result in results for file in result.staged]
                 self._files.remove({*staged, *made} - needed)
                 return summary
@@ -172,7 +173,7 @@ class BatchCommit:
         held: set[str] = set()
         if table is not None:
             snapshot = take_snapshot(table, self._files)
-            held = set(snapshot.rows) | snapshot.tombstones.held()
+            held = set(snapshot.rows) | snapshot.tombstones.held() | _deletions_named(table)
         self._files.remove({*staged, *made} - held)
 
     def _check_base(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
@@ -277,7 +278,10 @@ class BatchCommit:
                 [BUCKET],
                 [(BUCKET, "in", touched)] if touched else None,
                 commit_properties=CommitProperties(
-                    custom_metadata={METADATA_KEY: summary.to_json()},
+                    custom_metadata={
+                        METADATA_KEY: summary.to_json(),
+                        DELIVERED_KEY: merged.delivered(summary).to_json(),
+                    },
                     # Retrying by itself, it would pass over what somebody else appended to these buckets.
                     max_commit_retries=0,
                     app_transactions=[Transaction(name, number) for name, number in numbers.items()],
@@ -310,8 +314,29 @@ class _Merged:
         return [merge.tombstones for merge in self.merges if merge.tombstones is not None]
 
     @property
+    def deletions(self) -> list[StagedFile]:
+        return [merge.deletions for merge in self.merges if merge.deletions is not None]
+
+    def delivered(self, summary: CommitSummary) -> Delivered:
+        """What the commit tells those who follow the table."""
+        marks = summary.low_watermarks.values()
+        return Delivered(
+            summary.committed_at_us,
+            {file.path: file.fresh for file in self.rows if file.fresh},
+            {file.path: file.rows for file in self.deletions},
+            summary.low_watermark,
+            bool(marks) and all(mark is None for mark in marks),
+        )
+
+    @property
     def tally(self) -> Tally:
         return functools.reduce(Tally.plus, (merge.tally for merge in self.merges), Tally())
+
+
+def _deletions_named(table: DeltaTable) -> set[str]:
+    """The files of deletions that the last commits, the one in question among them, have told of."""
+    told = [Delivered.of_commit(entry) for entry in table.history(_TRIES)]
+    return {path for each in told if each is not None for path in each.deletions}
 
 
 def _keys_after(snapshot: Snapshot, merged: _Merged) -> int | None:

@@ -7,12 +7,12 @@ import dataclasses
 import os
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..frames.latest_table import BUCKET
 from .apart import apart
-from .layout import BUCKET
 from .options import SinkTarget
 from .stats import file_stats
 
@@ -66,9 +66,13 @@ class DataFiles:
 
     def __init__(self, target: SinkTarget, schema: pa.Schema, folder: str = "") -> None:
         self._target = target
+        self._table = target.folder
         self.schema = schema
         self._folder = folder
-        self._remote: Any = None
+
+    def in_folder(self, folder: str) -> DataFiles:
+        """Files of the same schema that lie elsewhere below the table."""
+        return DataFiles(self._target, self.schema, folder)
 
     def stage(self, rows: pa.Table, bucket: int, fresh: int, arrival_us: bytes | None = None) -> StagedFile:
         """Write one file of a bucket; no reader sees it before it is committed.
@@ -88,7 +92,7 @@ class DataFiles:
         import pyarrow.parquet as pq
 
         path = f"{self._folder}{partition}part-{uuid.uuid4()}.parquet"
-        where, filesystem = self._place(path)
+        where, filesystem = self._table.place(path)
         if filesystem is None:
             os.makedirs(os.path.dirname(where), exist_ok=True)
         try:
@@ -106,13 +110,13 @@ class DataFiles:
 
         opened: list[ParquetFile] = []
         for path in paths:
-            where, filesystem = self._place(path)
+            where, filesystem = self._table.place(path)
             opened.append(pq.ParquetFile(where, filesystem=filesystem))
         return BucketReader(opened, self.schema)
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file of another kind."""
-        where, filesystem = self._place(path)
+        where, filesystem = self._table.place(path)
         if filesystem is None:
             os.makedirs(os.path.dirname(where), exist_ok=True)
             with open(where, "wb") as file:
@@ -129,32 +133,17 @@ class DataFiles:
         FileNotFoundError
             It is gone.
         """
-        where, filesystem = self._place(path)
-        if filesystem is None:
-            with open(where, "rb") as file:
-                return file.read()
-        with filesystem.open_input_stream(where) as stream:
-            return bytes(stream.read())
+        return self._table.read(path)
 
     def remove(self, paths: Iterable[str]) -> None:
         """Delete files that no commit names. One that is gone already, or cannot be removed, is left to VACUUM."""
         for path in paths:
             with contextlib.suppress(OSError):
-                where, filesystem = self._place(path)
+                where, filesystem = self._table.place(path)
                 if filesystem is None:
                     os.remove(where)
                 else:
                     filesystem.delete_file(where)
-
-    def _place(self, path: str) -> tuple[str, Any]:
-        if self._target.is_local:
-            return os.path.join(self._target.location, path), None
-        if self._remote is None:
-            import pyarrow.fs as pa_fs
-            from deltalake.fs import DeltaStorageHandler
-
-            self._remote = pa_fs.PyFileSystem(DeltaStorageHandler(self._target.location, dict(self._target.storage)))
-        return path, self._remote
 
 
 class BucketReader:

@@ -14,6 +14,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import SchemaError, TableError
+from ..frames.latest_table import (
+    BUCKET,
+    KEY_PROPERTY,
+    LAYOUT_PROPERTY,
+    SEQ,
+    TIME_PROPERTY,
+    has_deletion_vectors,
+)
 from ..frames.system import SYSTEM
 from .options import SinkOptions
 
@@ -22,10 +30,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
-__all__ = ["BUCKET", "SEQ", "Layout"]
+__all__ = ["Layout"]
 
-BUCKET = "_upstream_bucket"
-SEQ = "_upstream_seq"
 VERSION = "1"
 
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
@@ -112,10 +118,10 @@ class Layout:
 
     def properties(self) -> dict[str, str]:
         """The table properties that record the layout."""
-        recorded = {"upstream.layout": VERSION, "upstream.key": json.dumps(list(self.key), ensure_ascii=False)}
+        recorded = {LAYOUT_PROPERTY: VERSION, KEY_PROPERTY: json.dumps(list(self.key), ensure_ascii=False)}
         recorded["upstream.buckets"] = str(self.buckets)
         if self.time is not None:
-            recorded["upstream.time"] = self.time
+            recorded[TIME_PROPERTY] = self.time
         return recorded
 
     def check(self, table: DeltaTable, location: str) -> None:
@@ -130,10 +136,10 @@ class Layout:
         """
         meta = table.metadata()
         recorded = {name: value for name, value in meta.configuration.items() if name.startswith("upstream.")}
-        if "upstream.layout" not in recorded or list(meta.partition_columns) != [BUCKET]:
+        if LAYOUT_PROPERTY not in recorded or list(meta.partition_columns) != [BUCKET]:
             raise TableError(
                 f"the Delta table at {location} was not made by this sink",
-                expected=f"a table partitioned by {BUCKET} with the property upstream.layout, or nothing at all",
+                expected=f"a table partitioned by {BUCKET} with the property {LAYOUT_PROPERTY}, or nothing at all",
                 hint="give another path; to take over its rows, read it as a batch and write them through the sink once",
             )
         self._check_properties(recorded, location)
@@ -143,9 +149,9 @@ class Layout:
     def _check_properties(self, recorded: dict[str, str], location: str) -> None:
         wanted = self.properties()
         hints = {
-            "upstream.layout": "use the version of this package that wrote it, or give another path",
-            "upstream.key": "set the option key to the table's, or give another path",
-            "upstream.time": "set the option time to the table's, or give another path",
+            LAYOUT_PROPERTY: "use the version of this package that wrote it, or give another path",
+            KEY_PROPERTY: "set the option key to the table's, or give another path",
+            TIME_PROPERTY: "set the option time to the table's, or give another path",
             "upstream.buckets": "set the option buckets to the table's, or give another path: it is fixed when a table is made",
         }
         for name, hint in hints.items():
@@ -162,7 +168,7 @@ class Layout:
         if protocol.min_reader_version == 2:
             features.add("columnMapping")
         for feature in sorted(features & set(_UNREADABLE)):
-            if feature == "deletionVectors" and not _has_deletion_vectors(table):
+            if feature == "deletionVectors" and not has_deletion_vectors(table):
                 continue
             raise TableError(
                 f"the table at {location} uses {feature} ({_UNREADABLE[feature]}), under which buckets cannot be rewritten",
@@ -191,12 +197,6 @@ class Layout:
                 f"the columns do not fit the table at {location}: {'; '.join(problems)}",
                 hint="select and cast the query's columns to the table's, or give another path",
             )
-
-
-def _has_deletion_vectors(table: DeltaTable) -> bool:
-    import pyarrow as pa
-
-    return pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().num_rows > 0
 
 
 def _check_names(names: Sequence[str], count: int) -> None:

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import MalformedRowError
+from ..frames.latest_table import SEQ
 from ..frames.newest import NewestPerKey, key_codes
 from ..frames.order import ordered
 from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
 from .files import conform
-from .layout import SEQ, Layout
+from .layout import Layout
 
 __all__ = [
     "UNKNOWN",

@@ -10,13 +10,13 @@ from ..conf.locations import absolute_location
 from ..conf.options import columns, option, parse_options, parsed, positive_int, text
 from ..conf.staleness_target import StalenessTarget
 from ..conf.units import parse_duration_us
+from ..frames.table_folder import TableFolder
 
 __all__ = ["STORAGE_PREFIX", "Retention", "SinkOptions", "SinkTarget", "parse_sink_options"]
 
 STORAGE_PREFIX = "storage."
 # What Spark's own DataStreamWriter puts among the options.
 _SPARKS_OWN = ("checkpointLocation", "queryName")
-_MASK = "***"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,15 +109,16 @@ class SinkTarget:
     @property
     def is_local(self) -> bool:
         """Whether the table lies on a disk of this machine (or one mounted there)."""
-        return "://" not in self.location
+        return self.folder.is_local
+
+    @property
+    def folder(self) -> TableFolder:
+        """The table's folder."""
+        return TableFolder(self.location, self.storage)
 
     def masked(self, message: object) -> str:
         """A message without the values of the storage options."""
-        shown = str(message)
-        for value in self.storage.values():
-            if len(value) > 3:
-                shown = shown.replace(value, _MASK)
-        return shown
+        return self.folder.masked(message)
 
 
 def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> SinkTarget:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.locations import absolute_location
 from ..frames.ages import Ages, Staleness
+from ..frames.latest_table import METADATA_KEY, recorded_under
 from ..frames.source_counts import SourceCounts
 from .queue_figures import QueueFigures
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["METADATA_KEY", "CommitSummary", "last_summary", "read_summaries", "summaries_after"]
+__all__ = ["CommitSummary", "last_summary", "read_summaries", "summaries_after"]
 
-METADATA_KEY = "upstream"
 _LOG_ENTRY = re.compile(r"(\d{20})\.json")
 _LOOK_BACK = (1, 16, 256)
 
@@ -229,7 +229,5 @@ def _read_remote(location: str, after_version: int, storage: dict[str, str]) -> 
 
 
 def _summary_of(commit_info: Mapping[str, Any]) -> CommitSummary | None:
-    recorded = commit_info.get(METADATA_KEY)
-    if isinstance(recorded, str):
-        recorded = json.loads(recorded)
-    return CommitSummary.from_json(recorded) if isinstance(recorded, dict) and "batch_id" in recorded else None
+    recorded = recorded_under(METADATA_KEY, commit_info)
+    return CommitSummary.from_json(recorded) if recorded is not None and "batch_id" in recorded else None

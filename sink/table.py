@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..conf.errors import TableError
+from ..frames.latest_table import BUCKET
 from .files import DataFiles
-from .layout import BUCKET, Layout
+from .layout import Layout
 from .options import SinkTarget
 from .tombstones import TombstoneList
 

@@ -1,0 +1,96 @@
+"""What the sink writes of a latest table and whoever follows the table reads: names, properties, and what each commit delivered."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = [
+    "BUCKET",
+    "DELIVERED_KEY",
+    "KEY_PROPERTY",
+    "LAYOUT_PROPERTY",
+    "METADATA_KEY",
+    "SEQ",
+    "TIME_PROPERTY",
+    "Delivered",
+    "has_deletion_vectors",
+    "recorded_under",
+]
+
+BUCKET = "_upstream_bucket"
+"""The partition: which part of the keys a row belongs to."""
+
+SEQ = "_upstream_seq"
+"""The arrival order of a row within its feed."""
+
+LAYOUT_PROPERTY = "upstream.layout"
+KEY_PROPERTY = "upstream.key"
+TIME_PROPERTY = "upstream.time"
+
+METADATA_KEY = "upstream"
+"""Where a commit's metadata has its summary."""
+
+DELIVERED_KEY = "upstreamDelivered"
+"""Where a commit's metadata has what it delivered."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Delivered:
+    """What one commit brought that the table did not have before.
+
+    Attributes
+    ----------
+    committed_at_us : int
+        Microseconds since the epoch.
+    rows : mapping of str to int
+        Of each file that was added, by its path in the table, how many of its rows (the last ones) are new.
+    deletions : mapping of str to int
+        Files of the keys whose row has left the table, with the deletion's time if the table has one; how many rows they hold. The table does
+        not name these files: VACUUM removes them when they are old, as it does the files that a commit has replaced.
+    low_watermark : int, float, str or None
+        As in the commit's summary: every row with an earlier time has come to the table.
+    ended : bool
+        Whether all feeds of the query have said that they send nothing more.
+    """
+
+    committed_at_us: int
+    rows: Mapping[str, int]
+    deletions: Mapping[str, int]
+    low_watermark: Any = None
+    ended: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value, the inverse of :meth:`from_json`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Delivered:
+        """What :meth:`to_json` described. Unknown names, of later versions, are ignored."""
+        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value})
+
+    @classmethod
+    def of_commit(cls, commit_info: Mapping[str, Any]) -> Delivered | None:
+        """What a commit says that it delivered; None for a commit of others, or of a release that did not say so."""
+        recorded = recorded_under(DELIVERED_KEY, commit_info)
+        return None if recorded is None else cls.from_json(recorded)
+
+
+def recorded_under(key: str, commit_info: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A JSON object in a commit's metadata; other writers keep such values as text."""
+    recorded = commit_info.get(key)
+    if isinstance(recorded, str):
+        recorded = json.loads(recorded)
+    return recorded if isinstance(recorded, dict) else None
+
+
+def has_deletion_vectors(table: DeltaTable) -> bool:
+    """Whether some rows of the table's files are deleted by vectors beside them, so that a file alone does not say which rows are live."""
+    import pyarrow as pa
+
+    return pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().num_rows > 0

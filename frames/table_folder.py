@@ -1,0 +1,81 @@
+"""A Delta table's folder: files by their path in the table, on a disk or in an object store."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["TableFolder"]
+
+_MASK = "***"
+
+
+@dataclasses.dataclass
+class TableFolder:
+    """Where a table lies, and how its files are reached.
+
+    Attributes
+    ----------
+    location : str
+        The absolute path, or the address if it is not on a local disk.
+    storage : mapping
+        Options for the object store. Never shown.
+    """
+
+    location: str
+    storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    _remote: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on a disk of this machine (or one mounted there)."""
+        return "://" not in self.location
+
+    def place(self, path: str) -> tuple[str, Any]:
+        """A file's place for Arrow: its path, and the file system if that is not the local one."""
+        if self.is_local:
+            return os.path.join(self.location, path), None
+        if self._remote is None:
+            import pyarrow.fs as pa_fs
+            from deltalake.fs import DeltaStorageHandler
+
+            self._remote = pa_fs.PyFileSystem(DeltaStorageHandler(self.location, dict(self.storage)))
+        return path, self._remote
+
+    def read(self, path: str) -> bytes:
+        """The content of a file.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is none.
+        """
+        where, filesystem = self.place(path)
+        if filesystem is None:
+            with open(where, "rb") as file:
+                return file.read()
+        with filesystem.open_input_stream(where) as stream:
+            return bytes(stream.read())
+
+    def has(self, path: str) -> bool:
+        """Whether a file is there."""
+        where, filesystem = self.place(path)
+        if filesystem is None:
+            return os.path.exists(where)
+        import pyarrow.fs as pa_fs
+
+        return filesystem.get_file_info(where).type == pa_fs.FileType.File
+
+    def masked(self, message: object) -> str:
+        """A message without the values of the storage options."""
+        shown = str(message)
+        for value in self.storage.values():
+            if len(value) > 3:
+                shown = shown.replace(value, _MASK)
+        return shown
+
+    def __getstate__(self) -> dict[str, Any]:
+        # It goes to tasks; an open connection does not.
+        return {**self.__dict__, "_remote": None}
