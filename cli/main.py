@@ -46,7 +46,7 @@ class Format(str, enum.Enum):
 def latest(
     to: Annotated[str, typer.Option("--to", metavar="TABLE", help="The table: a folder, or an object store's address. Made on first use, continued later.")],
     key: Annotated[list[str], typer.Option("--key", metavar="COLUMN", help="The update key: a row replaces the earlier row with the same value here. Several: repeat it, or separate by commas.")],
-    source: Annotated[str | None, typer.Option("--from", metavar="PATH", help="A file, a folder or a quoted glob; files may appear and grow. CSV, JSON lines, Parquet, Zeek; plain, gzip, zstd. Or Kafka topics: kafka://HOST:PORT/TOPIC.")] = None,
+    source: Annotated[str | None, typer.Option("--from", metavar="PATH", help="A file, a folder or a quoted glob; files may appear and grow. CSV, JSON lines, Parquet, Zeek; plain, gzip, zstd. Or Kafka topics: kafka://HOST:PORT/TOPIC. Or another latest table: latest:PATH.")] = None,
     time_column: Annotated[str | None, typer.Option("--time", metavar="COLUMN", help="The column that says which of two rows is newer. Without it: the one that arrives later.")] = None,
     where: Annotated[str | None, typer.Option(metavar="SQL", help="Take only rows for which this is true: the newest of [italic]those[/italic] is kept.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end. Otherwise follow the feed until Ctrl-C.")] = False,

@@ -7,6 +7,7 @@ from ..conf.errors import OptionError
 __all__ = ["source_options"]
 
 _KAFKA = "kafka://"
+_LATEST = "latest:"
 
 
 def source_options(source: str | None) -> tuple[str | None, dict[str, str]]:
@@ -15,13 +16,15 @@ def source_options(source: str | None) -> tuple[str | None, dict[str, str]]:
     Parameters
     ----------
     source
-        A path, or ``kafka://host:port,host:port/topic,topic``.
+        A path, ``kafka://host:port,host:port/topic,topic``, or ``latest:`` and the path of a table that another query writes.
 
     Raises
     ------
     OptionError
         The address names no broker or no topic.
     """
+    if source is not None and source.startswith(_LATEST):
+        return source[len(_LATEST) :], {"connector": "latest"}
     if source is None or not source.startswith(_KAFKA):
         return source, {}
     servers, _, topics = source[len(_KAFKA) :].partition("/")

@@ -16,13 +16,16 @@ from .idle import IdleRule
 
 __all__ = ["SourceOptions"]
 
+# A century.
+_ANY_JUMP_US = 3_155_760_000_000_000
+
 
 @dataclasses.dataclass(frozen=True)
 class SourceOptions:
     """What the user may ask of any feed."""
 
     connector: str = option(
-        "connector", one_of("files", "kafka", "replay", "synthetic"), "files", "Where the rows come from."
+        "connector", one_of("files", "kafka", "latest", "replay", "synthetic"), "files", "Where the rows come from."
     )
     key: tuple[str, ...] = option(
         "key", columns(), (), "The update key: a row replaces the earlier row with the same values in these columns."
@@ -51,9 +54,9 @@ class SourceOptions:
     )
     progress: str | None = option(
         "progress",
-        one_of("ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive"),
+        one_of("ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive", "promised"),
         None,
-        "How the low-watermark of a feed is found. Without it: `bounded` if `time` is given, else `latent`.",
+        "How the low-watermark of a feed is found. Without it: `bounded` if `time` is given, else `latent`; of a latest table `promised`, which takes what its commits say.",
     )
     progress_delay_us: int = option(
         "progressDelay",
@@ -160,6 +163,9 @@ class SourceOptions:
             )
         if name == "displaced" and self.progress_displacement > 100_000:
             raise OptionError(f"progressDisplacement={self.progress_displacement}", expected="at most 100000")
+        if name == "promised":
+            # A promise is exact, and rows do not move it: nothing has to be confirmed.
+            return Policy(name, max_jump_us=_ANY_JUMP_US, confirmations=1)
         return Policy(
             cast("PolicyName", name),
             self.progress_delay_us,
@@ -206,6 +212,12 @@ class SourceOptions:
             problems.append("timeFormat without `time`")
         if self.progress == "heartbeat" and self.time_format is not None:
             problems.append("timeFormat with progress=heartbeat: the time column is stamped on entry, not read")
+        if (self.progress == "promised") > (self.connector == "latest"):
+            problems.append("progress=promised: only connector=latest says besides its rows how far they are complete")
+        if self.progress == "embedded" and self.connector == "latest":
+            problems.append(
+                "progress=embedded: a latest table holds no punctuation; what its commits say is progress=promised"
+            )
         problems += self._idle_problems()
         if problems:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")

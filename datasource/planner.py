@@ -124,6 +124,8 @@ class Planner:
             before.setdefault(feed, Progress(self._policy))
         bounds = {feed: progress.bound for feed, progress in before.items()}
         unseen = self._observation.observe(start, step.ranges, before)
+        for feed, bound in step.promised.items():
+            before[feed].observe_punctuation(bound)
         over = step.ended - unseen.keys()  # a feed has ended when its last rows have been looked at
         ended = (ended - {part.feed for part in step.ranges}) | over
         for feed, progress in before.items():

@@ -21,7 +21,7 @@ from .times import NO_TIME
 __all__ = ["Policy", "PolicyName", "Progress"]
 
 Int64s = npt.NDArray[np.int64]
-PolicyName = Literal["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive"]
+PolicyName = Literal["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive", "promised"]
 
 # Rows looked at in one step while outliers are about; doubled while there are none, as far as the cache likes it.
 _STEP = 1024
@@ -42,7 +42,8 @@ class Policy:
     name
         ``ordered``: the bound is the largest time seen. ``bounded``: that minus `delay_us`. ``displaced``: the largest time among
         all rows but the last `displacement`. ``embedded``: what the feed's own punctuation rows say. ``heartbeat``: the
-        clock, rows being stamped on entry. ``latent``: none. ``adaptive``: the largest time minus a delay that is learned.
+        clock, rows being stamped on entry. ``latent``: none. ``adaptive``: the largest time minus a delay that is learned. ``promised``: what
+        the feed says besides its rows; no guard has to confirm that.
     delay_us
         δ of ``bounded``, in microseconds; of ``adaptive`` the least one until enough rows have been seen.
     displacement
@@ -160,7 +161,7 @@ class Progress:
         self._guard(times)
 
     def observe_punctuation(self, time_us: int) -> None:
-        """Take a punctuation row of the feed itself (``embedded``)."""
+        """Take a punctuation row of the feed itself (``embedded``), or what it says besides its rows (``promised``)."""
         self._claimed = time_us if self._claimed is None else max(self._claimed, time_us)
 
     def close_batch(self, now_us: int) -> None:
@@ -188,6 +189,8 @@ class Progress:
         name = self._policy.name
         if name == "heartbeat":
             return now_us
+        if name == "promised":
+            return self._claimed
         if name == "latent" or self._confirmed is None:
             return None
         if name == "embedded":

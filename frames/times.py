@@ -16,6 +16,7 @@ from .system import TIMESTAMP
 __all__ = [
     "EPOCH_UNITS",
     "NO_TIME",
+    "bound_us",
     "check_time_type",
     "check_time_zone",
     "event_time_us",
@@ -134,6 +135,28 @@ def times_as(times_us: Int64s, dtype: pa.DataType, time_format: str | None) -> p
     if units:
         return pa.array(times_us // (1_000_000 // units), mask=times_us == NO_TIME).cast(dtype)
     return times.cast(TIMESTAMP).cast(dtype)
+
+
+def bound_us(bound: str | float, dtype: pa.DataType, time_format: str | None, time_zone: str) -> int:
+    """A bound as commits record it, ISO text or a number, in microseconds: as :func:`event_time_us` reads the rows' times.
+
+    Parameters
+    ----------
+    bound
+        What was recorded.
+    dtype
+        Of the time column.
+    time_format, time_zone
+        As of :func:`event_time_us`.
+    """
+    if isinstance(bound, str):
+        text = pa.array([bound.removesuffix("Z")])
+        column = text.cast(pa.date32() if pa.types.is_date(dtype) else pa.timestamp("us"))
+        if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+            column = pc.assume_timezone(column, "UTC")
+    else:
+        column = pa.array([bound]).cast(dtype)
+    return int(event_time_us(column, time_format, time_zone)[0])
 
 
 def _filled(array: pa.ChunkedArray) -> Int64s:

@@ -76,12 +76,15 @@ class Advance:
         Feeds that have said they will send nothing more.
     waiting : frozenset of str
         Feeds of which the limit has left rows for later. They are not silent, whether or not a range is theirs.
+    promised : mapping of str to int
+        Of feeds that say besides their rows how far they are complete: the bound after this step, in microseconds (`progress=promised`).
     """
 
     position: Position
     ranges: Sequence[Range]
     ended: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
+    promised: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,6 +37,7 @@ class ConnectorEntry:
 CONNECTORS = {
     "files": ConnectorEntry(".files", "FilesOptions", "make"),
     "kafka": ConnectorEntry(".kafka", "KafkaOptions", "make"),
+    "latest": ConnectorEntry(".latest", "LatestOptions", "make"),
     "replay": ConnectorEntry(".replay", "ReplayOptions", "make"),
     "synthetic": ConnectorEntry(".synthetic", "SyntheticOptions", "make"),
 }
@@ -70,11 +71,14 @@ def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
     prefix: str | None = getattr(groups[1], "PASSED_ON", None)
     prefixes = () if prefix is None else (prefix,)
     common, own = parse_options(given, groups, elsewhere=elsewhere, ignored=_SPARKS_OWN, ignored_prefixes=prefixes)
-    common.check()
     if prefix is not None:
         lowered = {key.lower(): value for key, value in given.items()}
         passed_on = {key[len(prefix) :]: value for key, value in lowered.items() if key.startswith(prefix)}
         own = dataclasses.replace(
             own, passed_on={key: value for key, value in passed_on.items() if prefix + key not in known}
         )
+    completed: Callable[[SourceOptions], SourceOptions] | None = getattr(own, "completed", None)
+    if completed is not None:
+        common = completed(common)
+    common.check()
     return common, own

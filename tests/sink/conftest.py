@@ -1,129 +1,13 @@
-"""A table written by the sink's own classes, without Spark: what tasks and the commit do, batch by batch."""
+"""Tables to write."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
-
-from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.sink.bucket import BucketMerger
-from upstream.sink.commit import BatchCommit
-from upstream.sink.files import DataFiles
-from upstream.sink.layout import Layout
-from upstream.sink.options import parse_sink_options
-from upstream.sink.summary import CommitSummary
-from upstream.sink.task import TaskResult
-from upstream.sink.tombstones import tombstone_files
-from upstream.sink.writer import LatestStreamWriter, stream_writer
-
-COLUMNS = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
-NOW_US = 1_700_000_000_000_000
-
-
-@dataclasses.dataclass
-class Sink:
-    """Writes batches into one table; the clock stands still."""
-
-    folder: Path
-    columns: pa.Schema = COLUMNS
-    options: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"key": "k", "time": "t", "buckets": "4"})
-    query_id: str = "query-1"
-    system: bool = True
-
-    def __post_init__(self) -> None:
-        self.checkpoint.mkdir(parents=True, exist_ok=True)
-        (self.checkpoint / "metadata").write_text(json.dumps({"id": self.query_id}))
-
-    @property
-    def path(self) -> Path:
-        return self.folder / "table"
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.folder / self.query_id
-
-    @property
-    def given(self) -> dict[str, str]:
-        return {"path": str(self.path), "checkpointLocation": str(self.checkpoint), **self.options}
-
-    @property
-    def schema(self) -> StructType:
-        return from_arrow_schema(self.columns.append(pa.field(SYSTEM, SYSTEM_TYPE)) if self.system else self.columns)
-
-    def writer(self) -> LatestStreamWriter:
-        return stream_writer(self.given, self.schema, overwrite=False)
-
-    def rows(
-        self, rows: Sequence[tuple[Any, ...]], *, seq: int | Sequence[int] = 0, feed: str = "feed", **more: Any
-    ) -> pa.RecordBatch:
-        """Rows as Spark hands them to a task; `seq` is the first one's, or each one's."""
-        numbers = np.arange(seq, seq + len(rows)) if isinstance(seq, int) else np.array(seq, dtype=np.int64)
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self.columns)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self.columns, strict=True)]
-        names = list(self.columns.names)
-        if self.system:
-            arrival = np.asarray(more.pop("arrival_us", np.full(len(rows), NOW_US - 2_000_000)), dtype=np.int64)
-            arrays.append(system_array(source=feed, seq=numbers, arrival_us=arrival, **more))
-            names.append(SYSTEM)
-        return pa.RecordBatch.from_arrays(arrays, names=names)
-
-    def punctuation(self, bound: Any, feed: str = "feed", key: Any = None) -> pa.RecordBatch:
-        layout = self._layout()
-        names = [name for name, _ in layout.fields]
-        row = [bound if name == layout.time else key if name in layout.key else None for name in names]
-        return self.rows([tuple(row)], feed=feed, punctuation=True)
-
-    def tasks(self, *tasks: Sequence[pa.RecordBatch]) -> list[TaskResult]:
-        """What the tasks of a batch hand to its commit."""
-        writer = self.writer()
-        results = [writer.write(iter(task)) for task in tasks]
-        return [result for result in results if isinstance(result, TaskResult)]
-
-    def commit(self, results: Sequence[TaskResult], batch_id: int) -> CommitSummary | None:
-        target = parse_sink_options(self.given)
-        layout = self._layout()
-        files = DataFiles(target, layout.arrow_schema())
-        merger = BucketMerger(layout, files, tombstone_files(target, layout, files.schema), None)
-        return BatchCommit(target, layout, files, merger, lambda: NOW_US).commit(results, batch_id)
-
-    def batch(self, batch_id: int, *tasks: Sequence[pa.RecordBatch]) -> CommitSummary | None:
-        return self.commit(self.tasks(*tasks), batch_id)
-
-    def table(self) -> pa.Table:
-        return DeltaTable(str(self.path)).to_pyarrow_table()
-
-    def latest(self) -> dict[Any, tuple[Any, ...]]:
-        """The table's rows by key (its first column), without the sink's own columns."""
-        names = [name for name, _ in self._layout().fields]
-        return {row[0]: row[1:] for row in zip(*(self.table().column(name).to_pylist() for name in names), strict=True)}
-
-    def files(self) -> set[str]:
-        """Data files that lie in the table's folder."""
-        return {
-            str(found.relative_to(self.path))
-            for found in self.path.rglob("*.parquet")
-            if "_delta_log" not in found.parts
-        }
-
-    def live_files(self, version: int | None = None) -> set[str]:
-        """Data files that a version of the table names."""
-        return set(pa.table(DeltaTable(str(self.path), version).get_add_actions()).column("path").to_pylist())
-
-    def version(self) -> int:
-        return DeltaTable(str(self.path)).version()
-
-    def _layout(self) -> Layout:
-        return Layout.of(parse_sink_options(self.given).options, self.schema)
+from written import COLUMNS, Sink
 
 
 @pytest.fixture

@@ -1,0 +1,128 @@
+"""What a latest table says of itself now: its id, layout and live files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ....conf.errors import OptionError, TableError
+from ....frames.latest_table import (
+    BUCKET,
+    KEY_PROPERTY,
+    LAYOUT_PROPERTY,
+    SEQ,
+    TIME_PROPERTY,
+    has_deletion_vectors,
+)
+from ....frames.table_folder import TableFolder
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Described", "describe", "live_files", "open_table"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """A latest table.
+
+    Attributes
+    ----------
+    table_id : str
+        Delta's id, another one for each table that is made.
+    version : int
+        The latest.
+    key : tuple of str
+        The update key that it was made with.
+    time : str or None
+        The time column that it was made with.
+    columns : pyarrow.Schema
+        The user's columns.
+    """
+
+    table_id: str
+    version: int
+    key: tuple[str, ...]
+    time: str | None
+    columns: pa.Schema
+
+
+def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
+    """The table, at its latest version or at an earlier one.
+
+    Raises
+    ------
+    OptionError
+        There is none.
+    deltalake.exceptions.DeltaError
+        The version is gone.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return DeltaTable(folder.location, version, storage_options=dict(folder.storage) or None)
+    except TableNotFoundError as error:
+        raise OptionError(
+            f"there is no Delta table at {folder.location}",
+            expected="the folder or address of a table that this package's sink writes",
+            hint="correct the option `path`, or start the query that writes the table first",
+        ) from error
+
+
+def describe(folder: TableFolder) -> Described:
+    """The table as it is now.
+
+    Raises
+    ------
+    OptionError
+        There is none.
+    TableError
+        It is not one of ours.
+    """
+    table = open_table(folder)
+    metadata = table.metadata()
+    properties = metadata.configuration
+    if LAYOUT_PROPERTY not in properties:
+        raise TableError(
+            f"the Delta table at {folder.location} was not made by this package's sink",
+            expected=f"a table with the property {LAYOUT_PROPERTY}, whose commits say what they delivered",
+            hint='read it with spark.readStream.format("delta"), and take the DataFrame into an UpdateStream',
+        )
+    whole = pa.schema(table.schema().to_arrow())
+    columns = pa.schema([field for field in whole if field.name not in (BUCKET, SEQ)])
+    key = tuple(json.loads(properties[KEY_PROPERTY]))
+    return Described(str(metadata.id), table.version(), key, properties.get(TIME_PROPERTY), columns)
+
+
+def live_files(folder: TableFolder, version: int) -> dict[str, int]:
+    """Paths and rows of the files that hold the table at a version, in a fixed order.
+
+    Raises
+    ------
+    TableError
+        Files alone do not say which rows are live.
+    deltalake.exceptions.DeltaError
+        The version is gone.
+    """
+    table = open_table(folder, version)
+    if has_deletion_vectors(table):
+        raise TableError(
+            f"rows of the table at {folder.location} were deleted by vectors beside its files",
+            expected="files that say themselves which rows are live",
+            hint="run REORG TABLE … APPLY (PURGE) on it from Spark",
+        )
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
+    rows = dict(zip(actions.column("path").to_pylist(), actions.column("num_records").to_pylist(), strict=True))
+    return {path: _counted(folder, path) if rows[path] is None else rows[path] for path in sorted(rows)}
+
+
+def _counted(folder: TableFolder, path: str) -> int:
+    """Other writers' files need not say in the log how many rows they hold."""
+    import pyarrow.parquet as pq
+
+    where, filesystem = folder.place(path)
+    return int(pq.read_metadata(where, filesystem=filesystem).num_rows)
