@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.pandas.types import from_arrow_schema
 from written import NOW_US, Sink
 
 from upstream.datasource.connectors.contract import Limit
@@ -23,7 +22,8 @@ class Follower:
     """Reads a latest table as Spark would: offsets go through JSON, and a new process is one call away."""
 
     def __init__(self, table: Path, **options: str) -> None:
-        self.given = {"connector": "latest", "path": str(table), "timeFormat": "epoch_us", **options}
+        given = {"connector": "latest", "path": str(table), "timeFormat": "epoch_us", **options}
+        self.given = {name: value for name, value in given.items() if value}
         self.offset: Offset = Planner.initial()
         self.now_us = NOW_US + 1_000_000
         self.restart()
@@ -67,18 +67,24 @@ class Follower:
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> Sink:
-    return make_first(tmp_path / "first")
+def make_first(tmp_path: Path) -> Callable[..., Sink]:
+    def make(folder: Path = tmp_path / "first", **options: str) -> Sink:
+        chosen = {"key": "k", "time": "t", "buckets": "2"} | options
+        return Sink(folder, options={name: value for name, value in chosen.items() if value})
+
+    return make
+
+
+@pytest.fixture
+def first(make_first: Callable[..., Sink]) -> Sink:
+    return make_first()
+
+
+@pytest.fixture
+def follower_of() -> type[Follower]:
+    return Follower
 
 
 @pytest.fixture
 def follow(first: Sink) -> Callable[..., Follower]:
     return lambda **options: Follower(first.path, **options)
-
-
-def make_first(folder: Path, **options: str) -> Sink:
-    chosen = {"key": "k", "time": "t", "buckets": "2"} | options
-    return Sink(folder, options={name: value for name, value in chosen.items() if value})
-
-
-__all__ = ["Follower", "from_arrow_schema", "make_first"]
