@@ -178,7 +178,8 @@ def check_punctuated(df: DataFrame) -> None:
     given = source_options(df)
     if given is None:
         return
-    latent = given.get("progress", "").lower() == "latent" or "time" not in given
+    timed = "time" in given or given.get("connector", "").lower() == "latest"  # a latest table knows its own time
+    latent = given.get("progress", "").lower() == "latent" or not timed
     if latent or given.get("punctuation", "").lower() in ("false", "off", "no", "0"):
         raise OptionError(
             "windows by time over a source that promises nothing: "
