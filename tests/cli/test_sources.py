@@ -1,0 +1,19 @@
+"""What the shell's word for a source stands for."""
+
+from __future__ import annotations
+
+import pytest
+
+from upstream.cli.sources import source_options
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "options"),
+    [
+        (None, None, {}),
+        ("feed/*.csv", "feed/*.csv", {}),
+        ("latest:./every speed", "./every speed", {"connector": "latest"}),
+    ],
+)
+def test_a_source_in_one_word(source: str | None, path: str | None, options: dict[str, str]) -> None:
+    assert source_options(source) == (path, options)
