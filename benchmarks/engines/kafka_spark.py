@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from benchmarks.engines.latest_spark import SCHEMA, session, upsert
+from benchmarks.engines.latest_works import works_done
 from benchmarks.harness import say, told
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Do the job's works one after the other, and say how long each took."""
-    began = time.perf_counter()
-    spark = session(job["cores"], job["jars"])
-    spark.sparkContext.setLogLevel("ERROR")
-    ready = time.perf_counter()
-    seconds, batches = [], []
-    for work in job["work"]:
-        start = time.perf_counter()
-        query = run(spark, job, work["topic"], work["out"])
-        seconds.append(time.perf_counter() - start)
-        batches.append([dict(progress.durationMs) for progress in query.recentProgress])
-    spark.stop()
-    return {"setup_seconds": ready - began, "seconds": seconds, "batches": batches}
+
+    def start() -> Any:
+        spark = session(job["cores"], job["jars"])
+        spark.sparkContext.setLogLevel("ERROR")
+        return spark
+
+    return works_done(start, job, lambda spark, work: run(spark, job, work["topic"], work["out"]))
 
 
 def run(spark: Any, job: dict[str, Any], topic: str, out: str) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.engines.latest_works import works_done
 from benchmarks.harness import say, told
 
 SCHEMA = "key BIGINT, ms BIGINT, value DOUBLE"
@@ -54,18 +54,13 @@ def upsert(spark: Any, out: str) -> Any:
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
     """Do the job's works one after the other, and say how long each took."""
-    began = time.perf_counter()
-    spark = session(job["cores"])
-    spark.sparkContext.setLogLevel("ERROR")
-    ready = time.perf_counter()
-    seconds, batches = [], []
-    for work in job["work"]:
-        start = time.perf_counter()
-        query = run(spark, work["data"], work["out"], job["files_per_batch"])
-        seconds.append(time.perf_counter() - start)
-        batches.append([dict(progress.durationMs) for progress in query.recentProgress])
-    spark.stop()
-    return {"setup_seconds": ready - began, "seconds": seconds, "batches": batches}
+
+    def start() -> Any:
+        spark = session(job["cores"])
+        spark.sparkContext.setLogLevel("ERROR")
+        return spark
+
+    return works_done(start, job, lambda spark, work: run(spark, work["data"], work["out"], job["files_per_batch"]))
 
 
 def run(spark: Any, data: str, out: str, files_per_batch: int) -> Any:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.errors import CheckpointError, MalformedRowError
+from ...conf.errors import MalformedRowError
 from ...frames.embedded import embedded_punctuation
 from ...frames.feed_reports import FeedReport
 from ...frames.ipc import from_frame
@@ -22,6 +22,7 @@ from ...frames.progress import Progress
 from ...frames.system import SYSTEM, TIMESTAMP, system_array
 from ...frames.times import NO_TIME, event_time_us, time_scalar
 from ..shards.feeds import punctuation_rows
+from ..shards.heads import check_identity, other_layout, read_head
 from ..shards.store import Store
 from .pack import place_of
 from .plan import DELETED, FEED, ORDER, IntakePlan
@@ -64,8 +65,7 @@ class IntakeShard:
     def __init__(self, plan: IntakePlan, store: Store) -> None:
         self._plan = plan
         self._store = store
-        saved = store.get("head", 0)
-        self._head: dict[str, Any] = {} if saved is None else json.loads(saved)
+        self._head = read_head(store)
         if self._head:
             self._check()
         self._feeds: dict[str, dict[str, Any]] = self._head.get("feeds", {})
@@ -227,16 +227,13 @@ class IntakeShard:
         self._store.put("head", 0, json.dumps(head).encode())
 
     def _check(self) -> None:
-        was, now = self._head["plan"], self._plan.identity()
-        differ = [f"{name} {old!r}, now {now.get(name)!r}" for name, old in was.items() if now.get(name) != old]
-        if self._head["layout"] != _VERSION:
-            differ.append(f"layout {self._head['layout']}, now {_VERSION}")
-        if differ:
-            raise CheckpointError(
-                f"the progress of {self._plan.name!r} in this checkpoint was found with another " + "; ".join(differ),
-                expected="the same time and number of shards for the life of a checkpoint",
-                hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
-            )
+        check_identity(
+            self._head["plan"],
+            self._plan.identity(),
+            f"the progress of {self._plan.name!r} in this checkpoint was found",
+            "time and number of shards",
+            other_layout(self._head["layout"], _VERSION),
+        )
 
     def _reports(self) -> list[FeedReport]:
         return [

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from ...frames.reorder_reports import ReorderReport
 from ...frames.system import system_field, with_system_fields
 from ..shards.arrivals import by_arrival, micros
 from ..shards.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ..shards.heads import check_identity, other_layout, read_head
 from ..shards.runs import Runs
 from ..shards.store import CountingStore, Store
 from ..windows.entries import PANE
@@ -66,8 +66,7 @@ class ReorderShard:
         self._number = number
         self._plan = plan
         self._store = CountingStore(store)
-        saved = store.get("head", 0)
-        self._head: dict[str, Any] = {} if saved is None else json.loads(saved)
+        self._head = read_head(store)
         if self._head:
             self._check()
         self._feeds = FeedBounds(self._head)
@@ -282,16 +281,13 @@ class ReorderShard:
         self._head["schema"] = now
 
     def _check(self) -> None:
-        was, now = self._head["plan"], self._plan.identity()
-        differ = [f"{name} {old!r}, now {now.get(name)!r}" for name, old in was.items() if now.get(name) != old]
-        if self._head["layout"] != _VERSION:
-            differ.append(f"layout {self._head['layout']}, now {_VERSION}")
-        if differ:
-            raise CheckpointError(
-                f"the state of {self._plan.name!r} in this checkpoint was written with another " + "; ".join(differ),
-                expected="the same inputs, columns and number of shards for the life of a checkpoint",
-                hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
-            )
+        check_identity(
+            self._head["plan"],
+            self._plan.identity(),
+            f"the state of {self._plan.name!r} in this checkpoint was written",
+            "inputs, columns and number of shards",
+            other_layout(self._head["layout"], _VERSION),
+        )
 
     def _save(self, now_us: int) -> None:
         head = {

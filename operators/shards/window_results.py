@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...conf.errors import CheckpointError
 from ...frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from ..windows.columns import ends_column
 from ..windows.evaluate import Results
 from ..windows.exact import Int64s
+from . import heads
 from .store import Store
 from .window_plan import ROWS, WindowPlan
 
@@ -100,29 +100,23 @@ def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
     CheckpointError
         It is of another plan, or of another version.
     """
-    value = store.get("head", 0)
-    if value is None:
-        return {}
-    head: dict[str, Any] = json.loads(value)
-    check_identity(
-        head["plan"], plan, [] if head["layout"] == _VERSION else [f"layout {head['layout']}, now {_VERSION}"]
-    )
+    head = heads.read_head(store)
+    if head:
+        check_identity(head["plan"], plan, heads.other_layout(head["layout"], _VERSION))
     return head
 
 
-def check_identity(was: Mapping[str, str], plan: WindowPlan, problems: list[str] | None = None) -> None:
+def check_identity(was: Mapping[str, str], plan: WindowPlan, more: Sequence[str] = ()) -> None:
     """Refuse a plan that is not the one that a checkpoint was begun with.
 
     Raises
     ------
     CheckpointError
     """
-    now = plan.identity()
-    differ = [f"{name} {old!r}, now {now.get(name)!r}" for name, old in was.items() if now.get(name) != old]
-    differ += problems or []
-    if differ:
-        raise CheckpointError(
-            "the windows of this checkpoint were begun with another " + "; ".join(differ),
-            expected="the same window, key, aggregates and number of shards for the life of a checkpoint",
-            hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
-        )
+    heads.check_identity(
+        was,
+        plan.identity(),
+        "the windows of this checkpoint were begun",
+        "window, key, aggregates and number of shards",
+        more,
+    )

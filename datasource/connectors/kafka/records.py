@@ -9,6 +9,7 @@ import json
 import os
 import urllib.error
 import urllib.request
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -69,9 +70,9 @@ class _Records(ValueFormat):
                 _refuse(malformed, values[position], where(position), str(error))
         return pa.concat_tables(tables), np.array(fit, dtype=np.int64)
 
+    @abstractmethod
     def decoder(self, columns: Sequence[str]) -> Callable[[bytes], dict[str, Any]]:
         """What makes a record of a value, and raises whatever it likes if it is none."""
-        raise NotImplementedError
 
 
 class AvroValues(_Records):
