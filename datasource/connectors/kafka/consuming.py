@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from operator import methodcaller
 from typing import Any
 
 from .client import PATIENCE_S, borrowed_consumer, feed_name, is_refusal, lost, unreachable
@@ -20,6 +23,7 @@ _CHUNK_BYTES = 32 << 20
 _AT_ONCE = 20_000
 # A log that ends before what was recorded: after a restart the broker may need a moment to see its own end.
 _SHORT_PATIENCE_S = 10.0
+_ERROR = methodcaller("error")
 
 
 def messages(options: KafkaOptions, place: Mapping[str, Any]) -> Iterator[list[Any]]:
@@ -71,12 +75,14 @@ class _Reading:
 
     def _consume(self) -> list[Any]:
         # It waits until it has so many, or the time is over: no longer for what a gap in the offsets leaves out.
-        got = self._consumer.consume(min(_AT_ONCE, self._to - self._at), 0.05)
+        with _collector_off():
+            got = self._consumer.consume(min(_AT_ONCE, self._to - self._at), 0.05)
         if not got:
             self._wait()
             return []
-        errors = [message for message in got if message.error() is not None]
-        if errors:
+        errors: list[Any] = []
+        if any(map(_ERROR, got)):
+            errors = [message for message in got if message.error() is not None]
             got = [message for message in got if message.error() is None]
         if got:
             self._moved_s, self._short = time.monotonic(), None
@@ -136,3 +142,16 @@ class _Reading:
         elif waited_s > PATIENCE_S:
             feed = feed_name(self._topic, self._partition)
             raise unreachable(self._options, f"nothing of {feed} for {PATIENCE_S:.0f} s ({self._said})")
+
+
+@contextmanager
+def _collector_off() -> Generator[None]:
+    """Without Python's collector, which looks for cycles among messages again and again while a list of them is made: half of a read's time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

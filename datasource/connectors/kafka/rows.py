@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from .values import Piece, ValueFormat, json_values
 __all__ = ["MessageRows"]
 
 Int64s = npt.NDArray[np.int64]
+
+_VALUE, _OFFSET = methodcaller("value"), methodcaller("offset")
 
 
 class MessageRows:
@@ -54,17 +57,17 @@ class MessageRows:
 
     def chunks(self, messages: list[Any], part: Range, malformed: MalformedRows) -> Iterator[Chunk]:
         """The rows of some messages, in their order."""
-        values = [message.value() for message in messages]
+        values = list(map(_VALUE, messages))
         if self._values is None:
             deleted = np.fromiter((value is None for value in values), np.bool_, len(values))
             everything = np.arange(len(messages))
             table = pa.table([pa.array(values, pa.binary())], names=["value"])
             yield from self._chunk(table, everything, deleted, messages, part, malformed)
             return
-        full = np.array([number for number, value in enumerate(values) if value is not None], dtype=np.int64)
-        gone = np.array([], dtype=np.int64)
-        if len(full) < len(values):
-            gone = np.setdiff1d(np.arange(len(values)), full, assume_unique=True)
+        full, gone = np.arange(len(values)), np.array([], dtype=np.int64)
+        if None in values:
+            empty = np.fromiter((value is None for value in values), np.bool_, len(values))
+            full, gone = np.flatnonzero(~empty), np.flatnonzero(empty)
             values = [values[number] for number in full]
 
         def where(position: int) -> str:
@@ -119,7 +122,7 @@ class MessageRows:
             chosen = [chosen[at] for at in kept]
         if not chosen:
             return
-        offsets = np.fromiter((message.offset() for message in chosen), np.int64, len(chosen))
+        offsets = _offsets(chosen)
         stones = deleted.any()
         yield Chunk(
             rows,
@@ -210,6 +213,14 @@ def _arrivals(part: Range, offsets: Int64s) -> Int64s | None:
         return None
     ends, arrivals = np.array(looks, dtype=np.int64).T
     return arrivals[np.searchsorted(ends, offsets, side="right")]
+
+
+def _offsets(messages: list[Any]) -> Int64s:
+    """They rise; between a first and a last that are no farther apart than there are messages, none is left out."""
+    first, last = messages[0].offset(), messages[-1].offset()
+    if last - first + 1 == len(messages):
+        return np.arange(first, last + 1)
+    return np.fromiter(map(_OFFSET, messages), np.int64, len(messages))
 
 
 def _place(part: Range, message: Any) -> str:
