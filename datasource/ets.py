@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
 
 from ..frames.progress import Progress
-from ..frames.window_reports import WindowReport, read_window_reports, windows_folder
+from ..frames.reorder_reports import read_reorder_reports, reorder_folder
+from ..frames.window_reports import read_window_reports, windows_folder
 
-__all__ = ["Enabling", "Held", "reports_below"]
+__all__ = ["Enabling", "Held", "Holder", "reports_below"]
 
 # Reports change with batches, of which the source hears only if it has a part in them.
 _LOOK_US = 1_000_000
@@ -87,19 +89,31 @@ class Enabling:
         return True
 
 
-def reports_below(checkpoint: str) -> Callable[[], list[WindowReport]]:
-    """Reads what the window operators of the query with this checkpoint have reported last."""
+class Holder(Protocol):
+    """What a shard says of what it holds."""
 
-    def read() -> list[WindowReport]:
-        found: list[WindowReport] = []
-        for number in range(1 << 16):
-            reports = read_window_reports(windows_folder(checkpoint, number))
-            if not reports:
-                break
-            found += reports
-        return found
+    @property
+    def needs(self) -> int | None: ...
+
+
+def reports_below(checkpoint: str) -> Callable[[], Sequence[Holder]]:
+    """Reads what the operators of the query with this checkpoint that wait for feeds have reported last."""
+
+    def read() -> Sequence[Holder]:
+        windows = _numbered(lambda number: read_window_reports(windows_folder(checkpoint, number)))
+        return [*windows, *_numbered(lambda number: read_reorder_reports(reorder_folder(checkpoint, number)))]
 
     return read
+
+
+def _numbered(read: Callable[[int], Sequence[Holder]]) -> list[Holder]:
+    found: list[Holder] = []
+    for number in range(1 << 16):
+        reports = read(number)
+        if not reports:
+            break
+        found += reports
+    return found
 
 
 class Held:
@@ -111,7 +125,7 @@ class Held:
         Reads the last report of each shard.
     """
 
-    def __init__(self, reports: Callable[[], list[WindowReport]]) -> None:
+    def __init__(self, reports: Callable[[], Sequence[Holder]]) -> None:
         self._reports = reports
         self._looked: tuple[int, Sequence[int | None]] | None = None
         self._needs: list[int] = []

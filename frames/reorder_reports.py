@@ -43,6 +43,9 @@ class ReorderReport:
         The bound of each feed, in the order of the time column; 2^63 - 1 for one that has ended.
     told : int or None
         What has been promised on.
+    needs : int or None
+        The least low-watermark, in microseconds, that would release a row that is held; None if none is, or the time column holds numbers of
+        which nobody said what they mean.
     """
 
     shard: int
@@ -59,6 +62,7 @@ class ReorderReport:
     state_bytes: int
     bounds: Mapping[str, int]
     told: int | None
+    needs: int | None = None
 
 
 def reorder_folder(checkpoint: str, number: int) -> str:
@@ -74,4 +78,7 @@ def write_reorder_report(folder: str, report: ReorderReport) -> None:
 def read_reorder_reports(folder: str) -> list[ReorderReport]:
     """The last report of each shard that has made one. Names of other versions are ignored."""
     known = [field.name for field in dataclasses.fields(ReorderReport)]
-    return [ReorderReport(**{name: value[name] for name in known}) for value in read_values(folder, "shard-")]
+    return [
+        ReorderReport(**{name: value[name] for name in known if name in value})
+        for value in read_values(folder, "shard-")
+    ]

@@ -87,6 +87,7 @@ class Combining(KeyedRows):
         late_location: str | os.PathLike[str] | None = None,
         flush: Flush = "eager",
         flush_rows: int | None = None,
+        time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
         """The rows of two streams in the order of time: a :meth:`union` whose rows wait as in :meth:`ordered`.
@@ -98,7 +99,7 @@ class Combining(KeyedRows):
         prefer
             The input whose row wins where both have one for the same key and time: exactly one goes on. Without it the input that came first
             wins, and rows need not wait for others with the same time.
-        late_location, flush, flush_rows
+        late_location, flush, flush_rows, time_format
             As for :meth:`ordered`.
 
         Raises
@@ -108,10 +109,11 @@ class Combining(KeyedRows):
         SchemaError
             As for :meth:`union`.
         """
-        check_ordered(self.time, self._time_type(), "merge")
+        check_ordered(self.time, self._time_type(), "merge", time_format)
         each = flush_rows_each(flush, flush_rows, shards)
         plan = ReorderPlan(
-            "merge", self.key, self.key, self.time, names, hold=True, repeats="inputs", prefer=prefer, flush_rows=each, shards=shards
+            "merge", self.key, self.key, self.time, names, hold=True, repeats="inputs", prefer=prefer, flush_rows=each, shards=shards,
+            time_format=time_format,
         )  # fmt: skip
         return self._combined(other, plan, checkpoint_location, late_location, None)
 
@@ -122,6 +124,7 @@ class Combining(KeyedRows):
         late_location: str | os.PathLike[str] | None = None,
         flush: Flush = "eager",
         flush_rows: int | None = None,
+        time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
         """Rows in the order of time: each waits until the low-watermark says that no earlier one is to come.
@@ -138,6 +141,9 @@ class Combining(KeyedRows):
             punctuation that comes late then makes no burst (thesis §8.3).
         flush_rows
             For ``slow``: how many in a batch, all shards together; each shard has its even part.
+        time_format
+            How a time column of numbers is to be read, such as ``epoch_ms``: a source with ``idle=ets`` is then told what is waited for. Times
+            that are no numbers are told without it.
         shards
             Into how many parts the keys are divided; fixed for the life of a checkpoint. Each part is in order, and so each key is; with 1 all
             rows are.
@@ -152,9 +158,11 @@ class Combining(KeyedRows):
         Guarantee: what goes on, and its order, follow from the rows and the punctuation, whatever the order of arrival and the batches; rows of
         one time are in the order of arrival. Rows that have the low-watermark's own time do not wait for one another (Bai et al. §4.1).
         """
-        check_ordered(self.time, self._time_type(), "ordered")
+        check_ordered(self.time, self._time_type(), "ordered", time_format)
         each = flush_rows_each(flush, flush_rows, shards)
-        plan = ReorderPlan("ordered", self.key, self.key, self.time, hold=True, flush_rows=each, shards=shards)
+        plan = ReorderPlan(
+            "ordered", self.key, self.key, self.time, hold=True, flush_rows=each, shards=shards, time_format=time_format
+        )
         return self._reordered(plan, [self.packed], checkpoint_location, late_location, self._incomplete)
 
     def distinct(
@@ -188,7 +196,7 @@ class Combining(KeyedRows):
         SchemaError
             There is no such column.
         """
-        check_ordered(self.time, self._time_type(), "distinct")
+        check_ordered(self.time, self._time_type(), "distinct", None)
         by = tuple(dict.fromkeys(each for each in columns if each != self.time)) or self.key
         absent = [each for each in by if each not in self._schema.names]
         if absent:

@@ -13,6 +13,7 @@ from ...conf.session import make_known
 from ...frames.buckets import integers_with_hash
 from ...frames.source_steps import ArrowStep
 from ...frames.system import system_field, with_system_fields
+from ...frames.times import check_time_type
 from ..in_shards import InShards
 from ..steps import chained
 from .plan import ReorderPlan
@@ -119,8 +120,8 @@ def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:
     return rows // shards
 
 
-def check_ordered(time: str | None, kind: pa.DataType | None, operator: str) -> None:
-    """Refuse to put a stream in the order of a time that it has not, or that has no order."""
+def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, time_format: str | None) -> None:
+    """Refuse to put a stream in the order of a time that it has not, or that has no order, or whose numbers are not as is said."""
     if time is None or kind is None:
         raise OptionError(
             f"{operator} on a stream without a time",
@@ -132,6 +133,8 @@ def check_ordered(time: str | None, kind: pa.DataType | None, operator: str) -> 
         raise SchemaError(
             f"{operator} by {time!r}, which is of type {kind}", expected="a timestamp, a date or a number"
         )
+    if time_format is not None:
+        check_time_type(time, kind, time_format, "time_format")
 
 
 def check_inputs(names: Sequence[str], prefer: str | None) -> None:

@@ -16,7 +16,7 @@ Repeats = Literal["keep", "inputs", "all"]
 
 @dataclasses.dataclass(frozen=True)
 class ReorderPlan:
-    """An operator. With another plan a checkpoint is refused, but for `prefer`, `late` and `flush_rows`.
+    """An operator. With another plan a checkpoint is refused, but for `prefer`, `late`, `flush_rows` and `time_format`.
 
     Attributes
     ----------
@@ -40,6 +40,8 @@ class ReorderPlan:
     flush_rows : int or None
         The most rows that a shard releases in a batch.
     shards : int
+    time_format : str or None
+        How numbers in the time column are to be read, for those who ask in microseconds what is waited for.
     """
 
     name: str
@@ -53,6 +55,7 @@ class ReorderPlan:
     late: Late = "pass"
     flush_rows: int | None = None
     shards: int = 1
+    time_format: str | None = None
 
     def identity(self) -> dict[str, str]:
         """What a checkpoint is bound to, in words."""

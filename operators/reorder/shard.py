@@ -19,6 +19,7 @@ from ...frames.order import in_order, ordered
 from ...frames.parting import apart
 from ...frames.reorder_reports import ReorderReport
 from ...frames.system import system_field, with_system_fields
+from ...frames.times import event_time_us
 from ..shards.arrivals import by_arrival, micros
 from ..shards.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
 from ..shards.heads import check_identity, other_layout, read_head
@@ -106,6 +107,8 @@ class ReorderShard:
             given += self._released(bound)
         elif bound is not None:
             self._head["promised"] = max(told, bound)
+        if schema is not None:
+            self._head["needs"] = self._needs(bound, schema)
         now_told = self._promised
         self._passed.drop_below(now_told)
         self._counts["released"] += sum(table.num_rows for table in given)
@@ -184,6 +187,21 @@ class ReorderShard:
         self._counts["due"] = len(rest)
         self._head["promised"] = max(told, self._promised)
         return [self._own(released)]
+
+    def _needs(self, bound: int | None, schema: pa.Schema) -> int | None:
+        """The least low-watermark, in microseconds, that would let go of a row that is held; None if none is, or nobody said what its numbers mean."""
+        plan = self._plan
+        if not plan.hold or plan.time is None or not self._counts["held"] or bound == ENDED:
+            return None
+        kind = schema.field(plan.time).type
+        if (pa.types.is_integer(kind) or pa.types.is_floating(kind)) and plan.time_format is None:
+            return None
+        waits = 0 if plan.prefer is None else 1
+        first = self._held.first_from(LOWEST if bound is None else bound + 1 - waits)
+        if first is None:
+            return None
+        time = pa.array([in_order(first, kind).as_py()], kind)
+        return int(event_time_us(time, plan.time_format, "UTC")[0]) + waits
 
     @property
     def _promised(self) -> int:
@@ -311,5 +329,6 @@ class ReorderShard:
             state_bytes=self._store.written,
             bounds=dict(self._feeds.bounds),
             told=self._head.get("promised"),
+            needs=self._head.get("needs"),
             **self._counts,
         )

@@ -18,6 +18,7 @@ from upstream.datasource.connectors.registry import parse_source_options
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import Offset, Planner
 from upstream.datasource.schema import Shape, leaving_schema, shape_of
+from upstream.frames.reorder_reports import ReorderReport, reorder_folder, write_reorder_report
 from upstream.frames.window_reports import WindowReport, windows_folder, write_window_report
 
 SCHEMA = pa.schema([("k", pa.string()), ("us", pa.int64())])
@@ -233,6 +234,17 @@ def test_deeper_operators_are_asked_too(tmp_path: Any) -> None:
     driver.holds(None)
     driver.holds(BASE + 5 * S, operator=1)
     assert driver.look(6) == {"a": BASE + 6 * S}
+
+
+def test_rows_that_wait_for_their_turn_are_asked_for_too(tmp_path: Any) -> None:
+    driver = OnDemand(tmp_path, "a", ets_delay_us=0)
+    driver.send("a", BASE)
+    driver.look()
+    counts = {field.name: 0 for field in dataclasses.fields(ReorderReport) if field.type == "int"}
+    waiting = ReorderReport(**{**counts, "bounds": {}, "told": None, "needs": BASE + 5 * S})  # type: ignore[arg-type]
+    write_reorder_report(reorder_folder(driver.folder, 0), waiting)
+    assert [driver.look(1) for _ in range(4)] == [None] * 4
+    assert driver.look(2) == {"a": BASE + 6 * S}
 
 
 def test_what_is_read_up_to_now_waits_for_no_clock(tmp_path: Any) -> None:

@@ -223,6 +223,32 @@ def test_nothing_is_let_go_before_each_input_has_spoken():
     assert run.told == [50]
 
 
+@pytest.mark.parametrize("prefer", [None, "left"])
+@given(arriving=arrivals, size=st.integers(1, 20))
+def test_what_is_needed_is_the_least_promise_that_lets_something_go(prefer, arriving, size):
+    asked = plan(prefer=prefer, time_format="epoch_us")
+    rest = [time for _, _, time, _ in arriving[size:]]
+    run = Run(asked)
+    run.step(arriving[:size], dict.fromkeys(BOTH, min(rest, default=3)))
+    needs, held = run.report.needs, run.report.held
+    assert (needs is None) == (held == 0)
+    if needs is None:
+        return
+    run.step([], dict.fromkeys(BOTH, needs - 1))
+    assert (run.report.held, run.report.needs) == (held, needs)
+    run.step([], dict.fromkeys(BOTH, needs))
+    assert run.report.held < held
+
+
+def test_what_is_needed_is_told_in_microseconds_or_not_at_all():
+    for time_format, needs in ((None, None), ("epoch_s", 7_000_000), ("epoch_ms", 7_000)):
+        run = Run(plan(time_format=time_format))
+        run.step([("left", 1, 7, 0)], {"left": 7})
+        assert run.report.needs == needs
+        run.run([])
+        assert run.report.needs == needs, "also by a batch without rows"
+
+
 def test_union_promises_the_least_and_does_not_repeat_itself():
     run = Run(plan("union", hold=False))
     for bounds in ({"left": 20}, {"right": 19}, {"right": 20}, {"right": 21}, {"right": 22}, {"left": 30}):
