@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +81,17 @@ def test_demo(tmp_path: Path) -> None:
     picture = tmp_path / "demo-output" / "staleness.png"
     assert picture.read_bytes()[:4] == b"\x89PNG"
     assert picture.stat().st_size > 10_000
+
+
+def test_demo_kafka(tmp_path: Path) -> None:
+    said = run("demo_kafka.py", "--seconds", "12", cwd=tmp_path)
+    assert "vehicles/1 (30 s behind): complete to" in said
+    # The newest row of each partition, as DuckDB has read it: all keys are there, and as fresh as their partition.
+    rows = re.findall(r"│ (\d) +│ +500 │ (\S+ \S+) +│", said)
+    newest = {part: dt.datetime.fromisoformat(at + ":00") for part, at in rows}
+    assert newest.keys() == {"0", "1", "2"}
+    assert 28 < (newest["0"] - newest["1"]).total_seconds() < 32
+    assert newest["2"] < newest["0"]
 
 
 def test_recording_is_credited_and_small() -> None:
