@@ -1,0 +1,117 @@
+"""Micro-batches of updates into a table that is there: our sink, and what Delta's users do instead. Told by a job; one process for one table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.engines.latest_spark import session
+from benchmarks.harness import say, told
+
+SCHEMA = "k BIGINT, ts BIGINT, v DOUBLE, name STRING"
+OURS = ("auto", "vectors", "rewrite")
+
+Upsert = Callable[[Any, int], None]
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Load the table, or run its batches, as the job says."""
+    return load(job) if job["do"] == "load" else batches(job)
+
+
+def load(job: dict[str, Any]) -> dict[str, Any]:
+    """The table as it is before the first batch."""
+    spark = started(job)
+    began = time.perf_counter()
+    rows = spark.read.parquet(job["base"])
+    if job["engine"] in OURS:
+        import upstream
+
+        upstream.write_batch(rows, job["table"], key="k", time="ts", buckets=job["buckets"])
+    else:
+        spark.conf.set("spark.databricks.delta.properties.defaults.enableDeletionVectors", str(job["vectors"]).lower())
+        rows.repartition(job["buckets"]).write.format("delta").save(job["table"])
+    seconds = time.perf_counter() - began
+    spark.stop()
+    return {"seconds": seconds}
+
+
+def batches(job: dict[str, Any]) -> dict[str, Any]:
+    """Each file of the updates is a batch: how long each trigger took."""
+    spark = started(job)
+    spark.sparkContext.setLogLevel("ERROR")
+    updates = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(job["updates"])
+    checkpoint = job["table"] + "-checkpoint"
+    if job["engine"] in OURS:
+        import upstream
+
+        writer = upstream.write_latest(
+            updates, job["table"], key="k", time="ts", buckets=job["buckets"], engine=job["engine"], checkpointLocation=checkpoint
+        )  # fmt: skip
+    else:
+        upsert = {"merge": merge, "replaceUsing": replace_using, "delta-rs": by_delta_rs}[job["engine"]]
+        writer = updates.writeStream.foreachBatch(upsert(spark, job["table"])).option("checkpointLocation", checkpoint)
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    seconds = [progress.durationMs["triggerExecution"] / 1e3 for progress in query.recentProgress]
+    scans: list[float] = []
+    for _ in range(3):
+        began = time.perf_counter()
+        spark.read.format("delta").load(job["table"]).selectExpr("count(*)", "sum(v)", "max(name)").collect()
+        scans.append(time.perf_counter() - began)
+    spark.stop()
+    return {"seconds": seconds, "spark_scan": min(scans)}
+
+
+def started(job: dict[str, Any]) -> Any:
+    """A session as each engine's users would have it."""
+    if job["engine"] in OURS:
+        import upstream
+
+        return upstream.session(
+            "benchmark", master=f"local[{job['cores']}]", **{"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+        )
+    spark = session(job["cores"])
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "10000")
+    return spark
+
+
+def merge(spark: Any, table: str) -> Upsert:
+    """MERGE: the batch's keys are different, so nothing has to be made unique first."""
+    from delta.tables import DeltaTable
+
+    def upsert(batch: Any, batch_id: int) -> None:
+        del batch_id
+        target = DeltaTable.forPath(spark, table).alias("t").merge(batch.alias("s"), "t.k = s.k")
+        target.whenMatchedUpdateAll("s.ts > t.ts").whenNotMatchedInsertAll().execute()
+
+    return upsert
+
+
+def replace_using(spark: Any, table: str) -> Upsert:
+    """Selective overwrite: it does not ask which row is newer."""
+    del spark
+
+    def upsert(batch: Any, batch_id: int) -> None:
+        del batch_id
+        batch.write.format("delta").mode("overwrite").option("replaceUsing", "k").save(table)
+
+    return upsert
+
+
+def by_delta_rs(spark: Any, table: str) -> Upsert:
+    """The merge of delta-rs, on the driver."""
+    del spark
+    from deltalake import DeltaTable
+
+    def upsert(batch: Any, batch_id: int) -> None:
+        del batch_id
+        target = DeltaTable(table).merge(batch.toArrow(), "t.k = s.k", source_alias="s", target_alias="t")
+        target.when_matched_update_all("s.ts > t.ts").when_not_matched_insert_all().execute()
+
+    return upsert
+
+
+if __name__ == "__main__":
+    say(main(told()))

@@ -1,0 +1,367 @@
+"""What a micro-batch of updates costs in a table that is there: ``python -m benchmarks.sink``.
+
+Tables of 1, 10 and 50 million keys (``k BIGINT, ts BIGINT, v DOUBLE, name STRING``); batches of updates of different keys, uniform or Zipf. Each engine
+gets the same files of updates, one a micro-batch, by Spark's own file source; what is measured is the whole trigger, from planning to Spark's commit log.
+The first two batches of each are its start, and left out. Afterwards the table is compared with what the updates give, row by row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .environments import CACHE
+from .harness import (
+    arguments,
+    cores,
+    engine_command,
+    fresh,
+    introduce,
+    labelled,
+    machine,
+    progress,
+    run,
+    say_whether_met,
+    whole_number,
+)
+
+__all__ = ["main"]
+
+Int64s = npt.NDArray[np.int64]
+
+US = "upstream"
+_HOME = CACHE / "sink"
+_SKIPPED = 2
+_PER_BUCKET = 1_000_000
+_NEW = 0.01  # of the updates, keys that the table does not have
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """A way to upsert.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        What the engine's process is told.
+    vectors : bool
+        Whether the table has deletion vectors.
+    most_keys : int
+        The largest table that it is run on.
+    most_batches : int
+        How many batches it is given at most.
+    """
+
+    name: str
+    kind: str
+    vectors: bool = False
+    most_keys: int = 10_000_000
+    most_batches: int = 12
+
+    @property
+    def base(self) -> str:
+        """What its table is like before the first batch: shared by those that begin with the same."""
+        return "ours" if self.name.startswith(US) else "delta-vectors" if self.vectors else "delta"
+
+
+ENGINES = (
+    Engine(f"{US} (auto)", "auto", most_keys=50_000_000, most_batches=200),
+    Engine(f"{US} (rewrite)", "rewrite", most_batches=40),
+    Engine("MERGE", "merge"),
+    Engine("MERGE, deletion vectors", "merge", vectors=True),
+    Engine("replaceUsing", "replaceUsing"),
+    Engine("delta-rs merge", "delta-rs"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """One table and one stream of updates.
+
+    Attributes
+    ----------
+    keys : int
+        Of the table.
+    updates : int
+        In a batch.
+    zipf : bool
+        Whether some keys are updated much more often than others.
+    """
+
+    keys: int
+    updates: int
+    zipf: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.keys:,} keys, {self.updates:,} {'Zipf' if self.zipf else 'uniform'} updates a batch"
+
+
+FULL = [
+    *(Work(keys, 10_000) for keys in (1_000_000, 10_000_000, 50_000_000)),
+    *(Work(keys, updates) for updates in (100, 100_000) for keys in (1_000_000, 10_000_000)),
+    *(Work(keys, 10_000, zipf=True) for keys in (1_000_000, 10_000_000)),
+]
+QUICK = [Work(200_000, 10_000)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What an engine did with a work.
+
+    Attributes
+    ----------
+    p50, p99, most : float
+        Seconds of a whole micro-batch.
+    batches : int
+        Over how many.
+    bytes_per_update : float
+        Written to disk below the table, the log included.
+    files : int
+        Data files that the table has at the end.
+    scan_spark, scan_polars, point_polars : float
+        Seconds to read the whole table, and one key.
+    load_seconds : float
+        To make the table.
+    peak_mb : float
+        Memory of all of the engine's processes.
+    """
+
+    work: str
+    engine: str
+    p50: float
+    p99: float
+    most: float
+    batches: int
+    bytes_per_update: float
+    files: int
+    scan_spark: float
+    scan_polars: float
+    point_polars: float
+    load_seconds: float
+    peak_mb: float
+
+
+def rows(keys: Int64s, at: int) -> pa.Table:
+    """Rows of some keys as of a time."""
+    names = pa.array(np.char.add("name-", (keys % 1000).astype(str)))
+    return pa.table({"k": keys, "ts": np.full(len(keys), at), "v": values(keys, at), "name": names})
+
+
+def values(keys: Int64s, at: int) -> npt.NDArray[np.float64]:
+    """What a key's row of a time holds."""
+    return (keys * 31 + at * 7) % 1_000_003 / 8
+
+
+def base(keys: int) -> Path:
+    """The table's rows as Parquet files."""
+    folder = _HOME / f"rows-{keys}"
+    if not (folder / "done").exists():
+        fresh(_HOME, folder.name)
+        folder.mkdir(parents=True)
+        for number, low in enumerate(range(0, keys, 1_000_000)):
+            pq.write_table(rows(np.arange(low, min(keys, low + 1_000_000)), 0), folder / f"{number:04d}.parquet")
+        (folder / "done").touch()
+    return folder
+
+
+def updated(work: Work, batch: int) -> Int64s:
+    """The keys of a batch, each once."""
+    random = np.random.default_rng(batch)
+    if work.zipf:
+        drawn = (work.keys * random.random(work.updates * 4) ** 4).astype(
+            np.int64
+        )  # a quarter of the rows on 0.4 % of the keys
+        keys = np.unique(drawn * 7919 % work.keys)
+        return keys[: work.updates]
+    new = int(work.updates * _NEW)
+    old = np.unique(random.integers(0, work.keys, work.updates))
+    return np.concatenate([old, work.keys + batch * work.updates + np.arange(new)])
+
+
+def updates_of(work: Work, batches: int) -> Path:
+    """A file for each batch, in order."""
+    folder = _HOME / labelled(f"updates {work}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for batch in range(batches):
+        file = folder / f"{batch:05d}.parquet"
+        if not file.exists():
+            made = file.with_suffix(".part")
+            pq.write_table(rows(updated(work, batch), batch + 1), made)
+            # Spark takes files by the time at which they were changed.
+            os.utime(made, (1_700_000_000 + batch, 1_700_000_000 + batch))
+            made.rename(file)
+    for file in sorted(folder.glob("*.parquet"))[batches:]:
+        file.unlink()
+    return folder
+
+
+def expected(work: Work, batches: int) -> npt.NDArray[np.float64]:
+    """The value of each key at the end; NaN where there is none."""
+    found = np.full(work.keys + (batches + 1) * work.updates, np.nan)
+    found[: work.keys] = values(np.arange(work.keys), 0)
+    for batch in range(batches):
+        keys = updated(work, batch)
+        found[keys] = values(keys, batch + 1)
+    return found
+
+
+def loaded(engine: Engine, keys: int) -> tuple[Path, float]:
+    """The table before the first batch, made once for all engines that begin with the same, and how long that took."""
+    table = _HOME / f"table-{engine.base}-{keys}"
+    done = _HOME / f"{table.name}.json"
+    if not done.exists():
+        shutil.rmtree(table, ignore_errors=True)
+        progress(f"loading {table.name}")
+        job = {
+            "do": "load",
+            "engine": engine.kind,
+            "vectors": engine.vectors,
+            "base": str(base(keys)),
+            "table": str(table),
+        }
+        done.write_text(json.dumps(_process(job, keys, "sink-load").said))
+    return table, json.loads(done.read_text())["seconds"]
+
+
+def measure(engine: Engine, work: Work, batches: int) -> Result:
+    """Run an engine's batches on a copy of the table, and see that the table is right."""
+    origin, load_seconds = loaded(engine, work.keys)
+    table = fresh(_HOME, "table")
+    shutil.rmtree(f"{table}-checkpoint", ignore_errors=True)
+    shutil.copytree(origin, table, copy_function=_linked)
+    before = {path: path.stat().st_size for path in table.rglob("*") if path.is_file()}
+    job = {"do": "batches", "engine": engine.kind, "table": str(table), "updates": str(updates_of(work, batches))}
+    once = _process(job, work.keys, f"sink-{labelled(engine.name)}")
+    written = sum(path.stat().st_size for path in table.rglob("*") if path.is_file() and path not in before)
+    scan, point, files = read(table, expected(work, batches), engine.name)
+    seconds = once.said["seconds"][_SKIPPED:batches]
+    changed = sum(len(updated(work, batch)) for batch in range(batches))
+    return Result(
+        str(work), engine.name, statistics.median(seconds), float(np.quantile(seconds, 0.99)), max(seconds), len(seconds), written / changed,
+        files, once.said["spark_scan"], scan, point, load_seconds, once.peak_mb,
+    )  # fmt: skip
+
+
+def read(table: Path, wanted: npt.NDArray[np.float64], engine: str) -> tuple[float, float, int]:
+    """Seconds of a whole scan and of one key's row by Polars, and the number of files; refuses a wrong table."""
+    import polars as pl
+    from deltalake import DeltaTable
+
+    scans, points = [], []
+    got = pl.DataFrame()
+    for _ in range(3):
+        began = time.perf_counter()
+        got = pl.scan_delta(str(table)).select("k", "v", "name").collect()
+        scans.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        one = pl.scan_delta(str(table)).filter(pl.col("k") == 4711).collect()
+        points.append(time.perf_counter() - began)
+        assert one.height == 1
+    keys, found = got["k"].to_numpy(), np.full(len(wanted), np.nan)
+    found[keys] = got["v"].to_numpy()
+    if len(keys) != np.count_nonzero(~np.isnan(wanted)) or not np.array_equal(found, wanted, equal_nan=True):
+        raise SystemExit(f"{engine}: the table is not what the updates give")
+    return min(scans), min(points), len(DeltaTable(table).file_uris())
+
+
+def aims(results: Sequence[Result]) -> None:
+    """Say whether the aims for 10,000 random updates were met."""
+    found = {(each.work, each.engine): each for each in results}
+    ours = f"{US} (auto)"
+
+    def p50(keys: int, engine: str) -> float | None:
+        each = found.get((str(Work(keys, 10_000)), engine))
+        return None if each is None else each.p50
+
+    def ratio(one: float | None, other: float | None) -> float | None:
+        return None if one is None or other is None else one / other
+
+    def merge(keys: int) -> float | None:
+        both = [each for each in (p50(keys, "MERGE"), p50(keys, "MERGE, deletion vectors")) if each is not None]
+        return min(both, default=None)
+
+    say_whether_met(
+        [
+            ("1 M keys, x the better MERGE", ratio(merge(1_000_000), p50(1_000_000, ours)), 5, True),
+            ("10 M keys, x the better MERGE", ratio(merge(10_000_000), p50(10_000_000, ours)), 25, True),
+            ("50 M keys in terms of 1 M", ratio(p50(50_000_000, ours), p50(1_000_000, ours)), 2, False),
+        ]
+    )
+
+
+def show(results: Sequence[Result]) -> None:
+    """A table per work."""
+    for work in dict.fromkeys(each.work for each in results):
+        print(f"\n{work}")
+        print(
+            f"  {'engine':26} {'p50 s':>7} {'p99 s':>7} {'x ours':>7} {'B/update':>9} {'files':>6} {'Spark':>7} {'Polars':>7} {'a key':>7} {'load':>7} {'MB':>6}"
+        )
+        ours = next((each.p50 for each in results if each.work == work and each.engine.startswith(US)), math.nan)
+        for each in results:
+            if each.work == work:
+                print(
+                    f"  {each.engine:26} {each.p50:>7.3f} {each.p99:>7.3f} {each.p50 / ours:>7.2f} {each.bytes_per_update:>9,.0f} {each.files:>6} {each.scan_spark:>7.2f} "
+                    f"{each.scan_polars:>7.3f} {each.point_polars:>7.3f} {each.load_seconds:>7.1f} {each.peak_mb:>6,.0f}"
+                )
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    """Run what the command line asks for."""
+    parser = arguments("What a micro-batch of updates costs in a table that is there, beside what Delta's users do.")
+    parser.add_argument("--engine", action="append", metavar="NAME", help="only engines whose names begin so")
+    parser.add_argument("--keys", action="append", type=whole_number, help="only tables of so many keys, such as 10M")
+    parser.add_argument("--updates", action="append", type=whole_number, help="only batches of so many updates")
+    parser.add_argument("--batches", type=int, help="how many (default 32, with --quick 6; slow engines get fewer)")
+    args = parser.parse_args(given)
+    introduce()
+    results: list[Result] = []
+    try:
+        for work in QUICK if args.quick and not args.keys else FULL:
+            if (args.keys and work.keys not in args.keys) or (args.updates and work.updates not in args.updates):
+                continue
+            for engine in ENGINES:
+                if args.engine and not engine.name.startswith(tuple(args.engine)):
+                    continue
+                if work.keys > engine.most_keys:
+                    continue
+                progress(f"{work}: {engine.name}")
+                batches = min(args.batches or (6 if args.quick else 32), engine.most_batches) + _SKIPPED
+                results.append(measure(engine, work, batches))
+    finally:
+        show(results)
+        if args.json is not None:
+            found = [dataclasses.asdict(each) for each in results]
+            args.json.write_text(json.dumps({"machine": machine(), "results": found}, indent=1) + "\n")
+        shutil.rmtree(_HOME / "table", ignore_errors=True)
+    aims(results)
+
+
+def _process(job: dict[str, Any], keys: int, label: str) -> Any:
+    buckets = max(16, keys // _PER_BUCKET)
+    return run(engine_command("sink_batches", {"cores": cores(), "buckets": buckets, **job}), log=label)
+
+
+def _linked(origin: str, copy: str) -> None:
+    """Data files never change, so that a copy may be the same file; the log's are small."""
+    if "_delta_log" in origin:
+        shutil.copy2(origin, copy)
+    else:
+        os.link(origin, copy)
+
+
+if __name__ == "__main__":
+    main()
