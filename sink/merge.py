@@ -41,8 +41,9 @@ UNKNOWN = int(np.iinfo(np.int64).max)
 """What stands for an arrival that a row does not tell."""
 
 _NO_SEQ = int(np.iinfo(np.int64).min)
-# Rows held before they are coalesced. Bounds a task's memory by this many rows beyond one per key.
+# Rows, and their size, taken before they are coalesced. Bounds a task's memory by this much beyond one row per key.
 _COALESCE_AT = 2_000_000
+_COALESCE_BYTES = 256 << 20
 
 
 @dataclasses.dataclass
@@ -76,6 +77,16 @@ class Pending:
             None if self.deleted is None else self.deleted[positions],
         )
 
+    def chosen(self, chosen: Mask) -> Pending:
+        """The rows that are chosen, as they lie. Unlike :meth:`take` it is for rows of any size: a column may hold more than 2 GB of text."""
+        return Pending(
+            self.rows.filter(pa.array(chosen)),
+            None if self.arrival_us is None else self.arrival_us[chosen],
+            None if self.first_arrival_us is None else self.first_arrival_us[chosen],
+            self.covered[chosen],
+            None if self.deleted is None else self.deleted[chosen],
+        )
+
     def slice(self, start: int, end: int) -> Pending:
         """The rows from `start` up to `end`."""
         return Pending(
@@ -90,29 +101,36 @@ class Pending:
         """The newest row of each key, standing for all of the key's rows."""
         if self.rows.num_rows == 0:
             return self
-        arrived = self._in_arrival_order(layout)
-        codes, size = key_codes([arrived.rows.column(name) for name in layout.key])
-        time = None if layout.time is None else ordered(arrived.rows.column(layout.time))
-        first = 0 if arrived.first_arrival_us is None else arrived.first_arrival_us
-        chosen = NewestPerKey(codes, size, time, first, arrived.covered)
-        kept = arrived if len(chosen.rows) == arrived.rows.num_rows else arrived.take(chosen.rows)
-        return Pending(
-            kept.rows,
-            kept.arrival_us,
-            None if arrived.first_arrival_us is None else chosen.first_arrival_us,
-            chosen.covered,
-            kept.deleted,
-        )
+        codes, size = key_codes([self.rows.column(name) for name in layout.key])
+        time = None if layout.time is None else ordered(self.rows.column(layout.time))
+        first, covered = self.first_arrival_us, self.covered
+        order = self._arrival_order(layout)
+        if order is not None:
+            codes, covered = codes[order], covered[order]
+            time = None if time is None else time[order]
+            first = None if first is None else first[order]
+        best = NewestPerKey(codes, size, time, 0 if first is None else first, covered)
+        rows, first_arrival, covered = best.rows, best.first_arrival_us, best.covered
+        if order is not None:
+            rows = order[rows]
+            place = np.argsort(rows)
+            rows, first_arrival, covered = rows[place], first_arrival[place], covered[place]
+        if len(rows) == self.rows.num_rows:
+            kept = self
+        else:
+            chosen = np.zeros(self.rows.num_rows, dtype=np.bool_)
+            chosen[rows] = True
+            kept = self.chosen(chosen)
+        return dataclasses.replace(kept, first_arrival_us=None if first is None else first_arrival, covered=covered)
 
-    def _in_arrival_order(self, layout: Layout) -> Pending:
+    def _arrival_order(self, layout: Layout) -> Int64s | None:
+        """Positions in the order of arrival; None where the rows lie in it."""
         seq = seq_of(self.rows)
         if layout.time is None and self.arrival_us is not None:
-            positions = np.lexsort((seq, self.arrival_us))
-        elif bool(np.all(seq[1:] >= seq[:-1])):
-            return self
-        else:
-            positions = np.argsort(seq, kind="stable")
-        return self.take(positions)
+            return np.lexsort((seq, self.arrival_us))
+        if bool(np.all(seq[1:] >= seq[:-1])):
+            return None
+        return np.argsort(seq, kind="stable")
 
 
 class Incoming:
@@ -129,14 +147,16 @@ class Incoming:
         Rows taken so far, and how many updates they stand for.
     bounds : dict of str to int, float, str or None
         Per feed the latest bound that its punctuation gave, in the terms of the time column; None when it says that the feed ended.
+    kept : (int, int)
+        Rows, and their bytes, that were left when it last coalesced what it holds.
     """
 
     def __init__(self, layout: Layout, schema: pa.Schema) -> None:
         self._layout = layout
         self._schema = schema
         self._parts: list[Pending] = []
-        self._held = 0
-        self._limit = _COALESCE_AT
+        self._held = self._bytes = 0
+        self.kept = (0, 0)
         self.rows = 0
         self.updates = 0
         self.bounds: dict[str, Any] = {}
@@ -165,16 +185,26 @@ class Incoming:
         self.updates += int(part.covered.sum())
         self._parts.append(part)
         self._held += table.num_rows
-        if self._held >= self._limit:
-            self._parts = [self.newest()]
-            self._held = self._parts[0].rows.num_rows
-            self._limit = self._held + _COALESCE_AT
+        self._bytes += part.rows.nbytes
+        if self._held >= self.kept[0] + _COALESCE_AT or self._bytes >= self.kept[1] + _COALESCE_BYTES:
+            self._hold([self._newest()])
 
-    def newest(self) -> Pending:
-        """The newest row of each key so far."""
+    def drain(self) -> Pending:
+        """The newest row of each key since this was last asked; they are held no more."""
+        newest = self._newest()
+        self._hold([])
+        return newest
+
+    def _newest(self) -> Pending:
         if not self._parts:
             return Pending(self._schema.empty_table(), None, None, np.empty(0, dtype=np.int64))
         return concat_pending(self._parts).newest(self._layout)
+
+    def _hold(self, parts: list[Pending]) -> None:
+        self._parts = parts
+        self._held = sum(part.rows.num_rows for part in parts)
+        self._bytes = sum(part.rows.nbytes for part in parts)
+        self.kept = (self._held, self._bytes)
 
     def _part(self, table: pa.Table, system: pa.ChunkedArray | None) -> Pending:
         if system is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from ..frames.buckets import bucket_of
 from .bucket import BucketMerge, BucketMerger
 from .layout import Layout
-from .merge import Incoming, Pending
+from .spilling import Gathering
 from .staleness import Arrivals
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def run_task(
 ) -> TaskResult:
     """Merge a task's rows with the buckets that they fall in. On an error nothing staged is left behind.
 
+    Memory: what :class:`~upstream.sink.spilling.Gathering` holds of the rows, or one bucket with those of it.
+
     Parameters
     ----------
     batches
@@ -73,35 +75,26 @@ def run_task(
         A row has no key or no time.
     TableError
         A file of the table is gone.
+    EnvironmentMissingError
+        The worker's local disk has no room for rows beyond what memory is to hold.
     """
-    incoming = Incoming(layout, schema)
-    for batch in batches:
-        incoming.add(batch)
-    newest = incoming.newest()
     merges: list[BucketMerge] = []
     firsts: list[npt.NDArray[np.int64]] = []
-    won = 0
-    try:
-        for bucket, rows in _by_bucket(newest, layout):
-            verdict, merge = merger.merge(bucket, seen.of_bucket(bucket), rows)
-            merges.append(merge)
-            won += int(verdict.won.sum())
-            if rows.first_arrival_us is not None:
-                firsts.append(rows.first_arrival_us[verdict.delivered])
-    except BaseException:
-        merger.remove(merges)
-        raise
+    won = keys = 0
+    with contextlib.closing(Gathering(layout, schema)) as gathering:
+        for batch in batches:
+            gathering.add(batch)
+        try:
+            for bucket, rows in gathering.by_bucket():
+                verdict, merge = merger.merge(bucket, seen.of_bucket(bucket), rows)
+                merges.append(merge)
+                keys += rows.rows.num_rows
+                won += int(verdict.won.sum())
+                if rows.first_arrival_us is not None:
+                    firsts.append(rows.first_arrival_us[verdict.delivered])
+        except BaseException:
+            merger.remove(merges)
+            raise
     arrivals = Arrivals.of(np.concatenate(firsts) if firsts else None)
-    older = newest.rows.num_rows - won
-    return TaskResult(tuple(merges), incoming.rows, incoming.updates, older, arrivals, incoming.bounds)
-
-
-def _by_bucket(newest: Pending, layout: Layout) -> Iterable[tuple[int, Pending]]:
-    if newest.rows.num_rows == 0:
-        return
-    buckets = bucket_of([newest.rows.column(name) for name in layout.key], layout.buckets)
-    order = np.argsort(buckets, kind="stable")
-    ordered, buckets = newest.take(order), buckets[order]
-    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(buckets)], strict=True):
-        yield int(buckets[start]), ordered.slice(int(start), int(end))
+    incoming = gathering.incoming
+    return TaskResult(tuple(merges), incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds)
