@@ -1,7 +1,7 @@
 """UpStream for Spark: the freshest answer per key, however much arrives.
 
 ``spark.readStream.format("upstream")`` and ``df.writeStream.format("upstream")`` need no import of this package. What is
-exported here makes the common jobs short: :func:`session`, :func:`latest`, :func:`write_latest`.
+exported here makes the common jobs short: :func:`session`, :func:`latest`, :func:`write_latest`, :func:`write_batch`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .operators import aggregates as aggregates
     from .operators.shards.most_stale import most_stale as most_stale
     from .operators.stream import UpdateStream as UpdateStream
+    from .sink.batch import write_batch as write_batch
     from .sink.latest import batch_metrics as batch_metrics
     from .sink.latest import write_latest as write_latest
     from .sink.run import run_staleness as run_staleness
@@ -41,6 +42,7 @@ _HOMES = {
     "run_staleness": ".sink.run",
     "session": ".conf.session",
     "with_system_ddl": ".frames.system",
+    "write_batch": ".sink.batch",
     "write_latest": ".sink.latest",
 }
 
@@ -60,6 +62,7 @@ __all__ = [
     "run_staleness",
     "session",
     "with_system_ddl",
+    "write_batch",
     "write_latest",
 ]
 

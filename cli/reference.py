@@ -29,6 +29,7 @@ _CONNECTORS = {
 
 def options_reference() -> str:
     """All options of the source, its connectors and the sink, as Markdown."""
+    from ..sink.batch import BatchOptions
     from ..sink.options import SinkOptions
 
     sections = [
@@ -41,6 +42,10 @@ def options_reference() -> str:
         '## The sink: `df.writeStream.format("upstream")`\n\n'
         + _table(documented(SinkOptions))
         + "\nOptions that begin with `storage.` go to the object store without that prefix.\n"
+    )
+    sections.append(
+        '### Batches: `df.write.format("upstream")`\n\nThe same, apart from `checkpointLocation`, and what names a write, so that it is recognised when it is repeated.\n\n'
+        + _table(documented(BatchOptions))
     )
     return "\n".join(sections)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUCKET",
+    "BUCKETS_PROPERTY",
     "DELIVERED_KEY",
     "KEY_PROPERTY",
     "LAYOUT_PROPERTY",
@@ -32,6 +33,7 @@ SEQ = "_upstream_seq"
 LAYOUT_PROPERTY = "upstream.layout"
 KEY_PROPERTY = "upstream.key"
 TIME_PROPERTY = "upstream.time"
+BUCKETS_PROPERTY = "upstream.buckets"
 
 METADATA_KEY = "upstream"
 """Where a commit's metadata has its summary."""

@@ -36,7 +36,7 @@ from .tombstones import APP_ID, TombstoneList
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["BatchCommit", "read_query_id"]
+__all__ = ["BatchCommit", "read_query_id", "writer_id"]
 
 _APP_PREFIX = "upstream-"
 # Others may commit at the same moment without touching what this commit replaces; each time it looks again.
@@ -67,6 +67,17 @@ def read_query_id(checkpoint: str) -> str:
             expected="the metadata file that Spark writes when a query starts, readable beside the driver",
             hint="give checkpointLocation as an absolute path or address that the driver's machine can read",
         ) from error
+
+
+def writer_id(target: SinkTarget) -> str:
+    """Who writes, as summaries and transactions name it: the query by its checkpoint, a batch by its application.
+
+    Raises
+    ------
+    CheckpointError
+        As :func:`read_query_id`.
+    """
+    return read_query_id(target.checkpoint) if target.application is None else target.application
 
 
 class BatchCommit:
@@ -114,7 +125,7 @@ class BatchCommit:
         ] = []  # files to be removed at the end, unless the table names them then: written here, or replaced
         try:
             # 1. Who writes.
-            query_id = read_query_id(self._target.checkpoint)
+            query_id = writer_id(self._target)
             # 2. The table, made if this is the first that is written to it.
             table = load_table(self._target)
             if table is None:
@@ -136,7 +147,7 @@ class BatchCommit:
             if table is None:
                 break
             # 3. A batch that is in the table already changes nothing.
-            recorded = table.transaction_version(app_id)
+            recorded = table.transaction_version(app_id) if self._target.repeatable else None
             if recorded is not None and recorded >= batch_id:
                 self.discard(results, made)
                 return None
@@ -153,7 +164,7 @@ class BatchCommit:
             deletions = snapshot.tombstones.replaced(buried, self._files)
             # 7. All or nothing, and only on top of the very version that was checked.
             made += deletions.held() | snapshot.tombstones.held()
-            if self._transact(table, merged, summary, deletions, {app_id: batch_id}):
+            if self._transact(table, merged, summary, deletions, {app_id: batch_id} if self._target.repeatable else {}):
                 # 8. What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
                 staged = [file.path for result in results for file in result.staged]
@@ -220,7 +231,8 @@ class BatchCommit:
         committed_us = self._clock_us()
         arrivals = Arrivals.together([result.arrivals for result in results])
         staleness = arrivals.staleness(committed_us)
-        waiting = look_at_queue(self._target.checkpoint, batch_id)
+        checkpoint = self._target.checkpoint  # a batch has none
+        waiting = look_at_queue(checkpoint, batch_id) if checkpoint else None
         open_marks = [bound for bound in marks.values() if bound is not None]
         summary = CommitSummary(
             batch_id=batch_id,
@@ -240,7 +252,7 @@ class BatchCommit:
             absent=tally.absent,
             ages=None if staleness is None else arrivals.ages(committed_us),
             area=None if staleness is None else arrivals.area(committed_us, last.committed_at_us if last else None),
-            sources=journaled_counts(self._target.checkpoint, batch_id),
+            sources=journaled_counts(checkpoint, batch_id) if checkpoint else None,
         )
         if waiting is not None:
             oldest = None if waiting.oldest_us is None else max(committed_us - waiting.oldest_us, 0) / 1e6

@@ -16,6 +16,7 @@ from ..frames.at_source import at_source
 from ..frames.system import SYSTEM
 from .framing import ROWS_OPTION, Framing
 from .framing import observed as framed_metrics
+from .placing import key_option, to_buckets
 from .summary import CommitSummary, last_summary
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ METRICS = "upstream"
 """The name of the observed metrics in Spark's query progress."""
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
-_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 class KeyedStream(Protocol):
@@ -142,8 +142,7 @@ def write_latest(
             hint='add key="…", or write an UpdateStream, which knows its key',
         )
     buckets = buckets or placed or 16
-    keys = [key] if isinstance(key, str) else list(key)
-    given = {"path": os.fspath(path), "key": ",".join(_listed(name) for name in keys), "buckets": str(buckets)}
+    given = {"path": os.fspath(path), "key": key_option(key), "buckets": str(buckets)}
     if time is not None:
         given["time"] = time
     if target is not None:
@@ -163,9 +162,7 @@ def write_latest(
     if frames is not None:
         given[ROWS_OPTION] = df.schema.json()
     if parted:
-        tasks = _tasks(df.sparkSession, buckets, partitions)
-        bucket = _bucket(layout.key, buckets) if frames is None else frames["bucket"]
-        observed = observed.repartitionById(tasks, bucket)
+        observed = to_buckets(observed, layout.key, buckets, partitions, None if frames is None else frames["bucket"])
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
 
 
@@ -291,18 +288,6 @@ def _observed(df: DataFrame, time: str | None) -> DataFrame:
     return df.observe(METRICS, *metrics)
 
 
-def _bucket(key: Sequence[str], buckets: int) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.pmod(F.hash(*[F.col(quoted(name)) for name in key]), F.lit(buckets))
-
-
-def _tasks(session: SparkSession, buckets: int, partitions: int | None) -> int:
-    if partitions is None:
-        partitions = min(int(str(session.conf.get(_PARTITIONS))), max(session.sparkContext.defaultParallelism, 2))
-    return max(1, min(buckets, partitions))
-
-
 def _default_checkpoint(session: SparkSession, path: str) -> dict[str, str]:
     root = session.conf.get(_CHECKPOINTS, None)
     if not root:
@@ -310,7 +295,3 @@ def _default_checkpoint(session: SparkSession, path: str) -> dict[str, str]:
     location = absolute_location(path)
     name = f"{os.path.basename(location)}-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
     return {"checkpointLocation": f"{root.rstrip('/')}/{name}"}
-
-
-def _listed(name: str) -> str:
-    return f"`{name}`" if "," in name or name != name.strip() else name

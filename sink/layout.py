@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import SchemaError, TableError
 from ..frames.latest_table import (
     BUCKET,
+    BUCKETS_PROPERTY,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
     SEQ,
@@ -119,7 +120,7 @@ class Layout:
     def properties(self) -> dict[str, str]:
         """The table properties that record the layout."""
         recorded = {LAYOUT_PROPERTY: VERSION, KEY_PROPERTY: json.dumps(list(self.key), ensure_ascii=False)}
-        recorded["upstream.buckets"] = str(self.buckets)
+        recorded[BUCKETS_PROPERTY] = str(self.buckets)
         if self.time is not None:
             recorded[TIME_PROPERTY] = self.time
         return recorded
@@ -152,7 +153,7 @@ class Layout:
             LAYOUT_PROPERTY: "use the version of this package that wrote it, or give another path",
             KEY_PROPERTY: "set the option key to the table's, or give another path",
             TIME_PROPERTY: "set the option time to the table's, or give another path",
-            "upstream.buckets": "set the option buckets to the table's, or give another path: it is fixed when a table is made",
+            BUCKETS_PROPERTY: "set the option buckets to the table's, or give another path: it is fixed when a table is made",
         }
         for name, hint in hints.items():
             if recorded.get(name) != wanted.get(name):

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ..conf.errors import TableError
 from ..frames.ages import Staleness
 from ..frames.system import TIMESTAMP
-from .commit import read_query_id
+from .commit import writer_id
 from .files import DataFiles
 from .options import SinkTarget
 from .queue_figures import QueueFigures
@@ -93,7 +93,7 @@ def write_metrics(target: SinkTarget) -> int:
     table = load_table(target)
     if table is None:
         return 0
-    query_id = read_query_id(target.checkpoint)
+    query_id = writer_id(target)
     for _ in range(_TRIES):
         metrics = _load(place) or _create(place)
         recorded = metrics.transaction_version(_APP_PREFIX + query_id)

@@ -12,11 +12,11 @@ from ..conf.staleness_target import StalenessTarget
 from ..conf.units import parse_duration_us
 from ..frames.table_folder import TableFolder
 
-__all__ = ["STORAGE_PREFIX", "Retention", "SinkOptions", "SinkTarget", "parse_sink_options"]
+__all__ = ["SPARKS_OWN", "STORAGE_PREFIX", "Retention", "SinkOptions", "SinkTarget", "parse_sink_options"]
 
 STORAGE_PREFIX = "storage."
-# What Spark's own DataStreamWriter puts among the options.
-_SPARKS_OWN = ("checkpointLocation", "queryName")
+SPARKS_OWN = ("checkpointLocation", "queryName")
+"""What Spark's own DataStreamWriter puts among the options."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +98,10 @@ class SinkTarget:
         The query's checkpoint location.
     metrics : str or None
         The metrics table's absolute path or address.
+    application : str or None
+        Who writes a batch; None is the query, by the id in its checkpoint.
+    repeatable : bool
+        Whether the table is to remember which of the writer's batches it has.
     """
 
     options: SinkOptions
@@ -105,6 +109,8 @@ class SinkTarget:
     storage: Mapping[str, str] = dataclasses.field(repr=False)
     checkpoint: str
     metrics: str | None = None
+    application: str | None = None
+    repeatable: bool = True
 
     @property
     def is_local(self) -> bool:
@@ -136,7 +142,7 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
     OptionError
         Naming all that is unknown, mistyped or missing.
     """
-    (options,) = parse_options(given, [SinkOptions], ignored=_SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
+    (options,) = parse_options(given, [SinkOptions], ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
     lowered = {name.lower(): value for name, value in given.items()}
     checkpoint = lowered.get("checkpointlocation", "").strip()
     absent = [name for name, value in (("path", options.path), ("key", options.key)) if not value]

@@ -16,7 +16,7 @@ from ..conf.clock import now_us
 from ..conf.errors import OptionError, SchemaError
 from ..frames.system import SYSTEM, SYSTEM_TYPE
 from .bucket import BucketMerger
-from .commit import BatchCommit, read_query_id
+from .commit import BatchCommit, writer_id
 from .files import DataFiles
 from .framing import rows_told, unframed
 from .layout import Layout
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql.types import StructType
 
-__all__ = ["LatestStreamWriter", "check_sink", "stream_writer"]
+__all__ = ["LatestStreamWriter", "check_sink", "stream_writer", "writer_for"]
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestStreamWriter:
@@ -60,14 +60,33 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
             "the output mode is complete", expected="append", hint='write with .outputMode("append"), or leave it out'
         )
     framed, options = rows_told(options)
-    target = parse_sink_options(options)
-    layout, table = _open(target, framed or schema)
+    return writer_for(parse_sink_options(options), framed or schema, framed=framed is not None)
+
+
+def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) -> LatestStreamWriter:
+    """The writer of a batch for a target.
+
+    Parameters
+    ----------
+    target
+        With the writer's checkpoint, or its application.
+    schema
+        Of the rows.
+    framed
+        Whether what comes are frames of rows.
+
+    Raises
+    ------
+    SchemaError, TableError
+        As :func:`stream_writer`.
+    """
+    layout, table = _open(target, schema)
     columns = layout.arrow_schema()
     files = DataFiles(target, columns)
     snapshot = Snapshot.empty() if table is None else take_snapshot(table, files)
     forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
     merger = BucketMerger(layout, files, tombstone_files(target, layout, columns), forget)
-    return LatestStreamWriter(target, layout, files, merger, snapshot, framed=framed is not None)
+    return LatestStreamWriter(target, layout, files, merger, snapshot, framed=framed)
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
@@ -99,7 +118,7 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
 
 def _forget_below(target: SinkTarget, layout: Layout, columns: pa.Schema, table: DeltaTable | None) -> int | None:
     """By the low-watermark that this query has committed last: another query's feeds may still send older rows."""
-    last = None if table is None else last_summary(table, read_query_id(target.checkpoint))
+    last = None if table is None else last_summary(table, writer_id(target))
     if last is None or layout.time is None:
         return None
     return forget_below(last.low_watermark, target.options.tombstone_retention, columns.field(layout.time).type)

@@ -1,0 +1,56 @@
+"""Rows go to the task of their bucket before they reach the writer, which cannot ask Spark for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..conf.options import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["key_option", "to_buckets"]
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+
+
+def to_buckets(
+    df: DataFrame, key: Sequence[str], buckets: int, partitions: int | None, bucket: Column | None = None
+) -> DataFrame:
+    """The rows with whole buckets in each task.
+
+    Parameters
+    ----------
+    df
+        Rows, or frames of them.
+    key, buckets
+        Of the table.
+    partitions
+        How many tasks; None is as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than there are buckets.
+    bucket
+        Where rows are in frames, the column that says whose they are.
+    """
+    tasks = _tasks(df.sparkSession, buckets, partitions)
+    return df.repartitionById(tasks, _bucket(key, buckets) if bucket is None else bucket)
+
+
+def key_option(key: str | Sequence[str]) -> str:
+    """Column names as the option ``key`` takes them."""
+    return ",".join(_listed(name) for name in ([key] if isinstance(key, str) else key))
+
+
+def _bucket(key: Sequence[str], buckets: int) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.pmod(F.hash(*[F.col(quoted(name)) for name in key]), F.lit(buckets))
+
+
+def _tasks(session: SparkSession, buckets: int, partitions: int | None) -> int:
+    if partitions is None:
+        partitions = min(int(str(session.conf.get(_PARTITIONS))), max(session.sparkContext.defaultParallelism, 2))
+    return max(1, min(buckets, partitions))
+
+
+def _listed(name: str) -> str:
+    return f"`{name}`" if "," in name or name != name.strip() else name

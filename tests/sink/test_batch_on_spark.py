@@ -1,0 +1,95 @@
+"""Batches under Spark: ``df.write``, ``write_batch``, and update-mode aggregates through ``foreachBatch``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException, StreamingQueryException
+
+from upstream import read_summaries, write_batch
+from upstream.conf.errors import OptionError, SchemaError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+DDL = "k STRING, t BIGINT, n BIGINT"
+
+
+def latest(path: Any) -> dict[str, tuple[int, int]]:
+    return {row["k"]: (row["t"], row["n"]) for row in DeltaTable(str(path)).to_pyarrow_table().to_pylist()}
+
+
+def test_df_write_upserts(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    first = spark.createDataFrame([(f"k{n % 50}", n, n) for n in range(500)], DDL).repartition(3)
+    writer = first.write.format("upstream").option("key", "k").option("time", "t").option("buckets", 4)
+    writer.mode("append").save(path)
+    assert latest(path) == {f"k{n % 50}": (n, n) for n in range(450, 500)}
+    # The key, the time and the number of buckets are the table's.
+    write_batch(spark.createDataFrame([("k0", 3, -1), ("k1", 900, -1), ("new", 1, 1)], DDL), path)
+    assert latest(path)["k0"] == (450, 450)
+    assert latest(path)["k1"] == (900, -1)
+    assert latest(path)["new"] == (1, 1)
+    assert [summary.stray_buckets for _, summary in read_summaries(path)] == [4, 0]
+    with pytest.raises(PySparkException, match="the mode is overwrite"):
+        first.write.format("upstream").option("key", "k").mode("overwrite").save(path)
+
+
+def test_what_is_wrong_is_told_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.createDataFrame([("a", 1, 1)], DDL)
+    with pytest.raises(OptionError, match="without an update key"):
+        write_batch(df, tmp_path / "table")
+    with pytest.raises(SchemaError, match="'nokey' is not among the columns"):
+        write_batch(df, tmp_path / "table", key="nokey")
+    with pytest.raises(OptionError, match="the DataFrame streams"):
+        write_batch(spark.readStream.format("rate").load(), tmp_path / "table", key="value")
+
+
+def test_update_mode_aggregates_exactly_once(spark: SparkSession, tmp_path: Path) -> None:
+    feed, path = tmp_path / "feed", tmp_path / "counts"
+
+    def add(number: int, keys: str) -> None:
+        rows = spark.createDataFrame([(key, number, 1) for key in keys], DDL)
+        rows.coalesce(1).write.mode("append").parquet(str(feed))
+
+    dies = {"after": -1}
+    seen: list[int] = []
+
+    def upsert(batch: DataFrame, batch_id: int) -> None:
+        seen.append(batch_id)
+        write_batch(batch, path, key="k", buckets=4)
+        if batch_id == dies["after"]:
+            raise RuntimeError("dies between the table's commit and Spark's")
+
+    def run() -> None:
+        rows = spark.readStream.schema(DDL).parquet(str(feed))
+        counts = rows.groupBy("k").agg({"t": "max", "n": "sum"}).toDF("k", "t", "n")
+        writer = counts.writeStream.outputMode("update").foreachBatch(upsert)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    add(0, "aab")
+    run()
+    assert latest(path) == {"a": (0, 2), "b": (0, 1)}
+    add(1, "bbc")
+    dies["after"] = 1
+    with pytest.raises(StreamingQueryException, match="dies between"):
+        run()
+    version = DeltaTable(str(path)).version()
+    assert latest(path) == {"a": (0, 2), "b": (1, 3), "c": (1, 1)}
+    dies["after"] = -1
+    run()
+    assert seen == [0, 1, 1]
+    assert DeltaTable(str(path)).version() == version  # the repeated batch is in the table already
+    add(2, "a")
+    run()
+    assert latest(path) == {"a": (2, 3), "b": (1, 3), "c": (1, 1)}
+    # The query's own id names the writes, also where Spark's plain writer is used.
+    ids = {summary.query_id for _, summary in read_summaries(str(path))}
+    assert len(ids) == 1
+    assert [summary.batch_id for _, summary in read_summaries(str(path))] == [0, 1, 2]
