@@ -240,8 +240,7 @@ def loaded(engine: Engine, keys: int) -> tuple[Path, float]:
 def measure(engine: Engine, work: Work, batches: int) -> Result:
     """Run an engine's batches on a copy of the table, and see that the table is right."""
     origin, load_seconds = loaded(engine, work.keys)
-    table = fresh(_HOME, "table")
-    shutil.rmtree(f"{table}-checkpoint", ignore_errors=True)
+    table = fresh(_HOME, "written")
     shutil.copytree(origin, table, copy_function=_linked)
     before = {path: path.stat().st_size for path in table.rglob("*") if path.is_file()}
     job = {"do": "batches", "engine": engine.kind, "table": str(table), "updates": str(updates_of(work, batches))}
@@ -346,7 +345,7 @@ def main(given: Sequence[str] | None = None) -> None:
         if args.json is not None:
             found = [dataclasses.asdict(each) for each in results]
             args.json.write_text(json.dumps({"machine": machine(), "results": found}, indent=1) + "\n")
-        shutil.rmtree(_HOME / "table", ignore_errors=True)
+        fresh(_HOME, "written")
     aims(results)
 
 
