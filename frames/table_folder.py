@@ -59,6 +59,23 @@ class TableFolder:
         with filesystem.open_input_stream(where) as stream:
             return bytes(stream.read())
 
+    def read_range(self, path: str, start: int, count: int) -> bytes:
+        """Some bytes of a file; fewer where it ends before.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is none.
+        """
+        where, filesystem = self.place(path)
+        if filesystem is None:
+            with open(where, "rb") as file:
+                file.seek(start)
+                return file.read(count)
+        with filesystem.open_input_file(where) as stream:
+            stream.seek(start)
+            return bytes(stream.read(count))
+
     def has(self, path: str) -> bool:
         """Whether a file is there."""
         where, filesystem = self.place(path)
