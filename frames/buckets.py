@@ -50,8 +50,15 @@ def bucket_of(columns: Sequence[pa.Array | pa.ChunkedArray], buckets: int) -> In
     return np.mod(spark_hash(columns), np.int32(buckets))
 
 
-def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Int32s:
+def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = _SEED) -> Int32s:
     """Spark's ``hash(columns)`` of each row. A null leaves the hash of the columns before it unchanged.
+
+    Parameters
+    ----------
+    columns
+        Of one length.
+    seed : int
+        Another one gives another hash, which is not Spark's.
 
     Raises
     ------
@@ -60,7 +67,7 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Int32s:
     """
     if not columns:
         raise ValueError("a hash needs at least one column")
-    state = np.full(len(columns[0]), _SEED, dtype=np.uint32)
+    state = np.full(len(columns[0]), seed, dtype=np.uint32)
     for column in columns:
         state = _chain(_one_array(column), state)
     return state.view(np.int32)

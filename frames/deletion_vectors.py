@@ -90,13 +90,15 @@ class DeletionVector:
         return f"{prefix}/{name}" if prefix else name
 
 
-def pack_vectors(vectors: Sequence[tuple[bytes, int]]) -> tuple[str, bytes, list[DeletionVector]]:
+def pack_vectors(vectors: Sequence[tuple[bytes, int]], folder: str) -> tuple[str, bytes, list[DeletionVector]]:
     """One file for several vectors.
 
     Parameters
     ----------
     vectors
         Each as :func:`encode_vector` gives it, with its cardinality.
+    folder
+        Of the table, where the file is to lie.
 
     Returns
     -------
@@ -112,10 +114,10 @@ def pack_vectors(vectors: Sequence[tuple[bytes, int]]) -> tuple[str, bytes, list
     at = len(_FILE_VERSION)
     found: list[DeletionVector] = []
     for data, cardinality in vectors:
-        found.append(DeletionVector("u", letters, at, len(data), cardinality))
+        found.append(DeletionVector("u", folder + letters, at, len(data), cardinality))
         parts += [struct.pack(">i", len(data)), data, struct.pack(">I", zlib.crc32(data))]
         at += len(data) + 8
-    return f"deletion_vector_{name}.bin", b"".join(parts), found
+    return f"{folder}/deletion_vector_{name}.bin", b"".join(parts), found
 
 
 def read_vector(folder: TableFolder, vector: DeletionVector, rows: int) -> Mask:

@@ -85,6 +85,16 @@ class TableFolder:
 
         return filesystem.get_file_info(where).type == pa_fs.FileType.File
 
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none if it is not there."""
+        where, filesystem = self.place(folder)
+        if filesystem is None:
+            return os.listdir(where) if os.path.isdir(where) else []
+        import pyarrow.fs as pa_fs
+
+        found = filesystem.get_file_info(pa_fs.FileSelector(where, allow_not_found=True))
+        return [each.base_name for each in found if each.type == pa_fs.FileType.File]
+
     def masked(self, message: object) -> str:
         """A message without the values of the storage options."""
         shown = str(message)

@@ -11,10 +11,12 @@ import pyarrow as pa
 
 from ..conf.errors import TableError
 from ..frames.order import ordered
-from .files import BucketReader, DataFiles, StagedFile
+from .engine import Engine
+from .files import DataFiles, StagedFile
+from .held_rows import HeldRows, Replacement
 from .layout import Layout
 from .merge import Contest, Pending, concat_pending, contest
-from .table import Held
+from .table import Held, Snapshot
 
 __all__ = ["DELETIONS", "BucketMerge", "BucketMerger", "Tally", "Verdict"]
 
@@ -22,10 +24,6 @@ Mask = npt.NDArray[np.bool_]
 
 DELETIONS = "deleted/"
 """Where deletions lie for those who follow the table. No hidden folder: VACUUM is to remove them when they are old."""
-
-# A bucket with fewer rows is written anew in no time, and one of more files is read more slowly.
-_WORTH_KEEPING = 10_000
-_MOST_FILES = 16
 
 
 class Tally(NamedTuple):
@@ -51,10 +49,8 @@ class BucketMerge:
         The table's files that it was merged with.
     changed : bool
         Whether the bucket's rows are others than before.
-    rows : StagedFile or None
-        What takes their place; None where nothing changed or no row is left.
-    beside : bool
-        Whether it does not, but is one more file: the rows of this batch alone, which meet none of the others.
+    replacement : Replacement
+        What is put in their place, or beside some of them.
     tombstones : StagedFile or None
         What takes the place of the bucket's tombstones; None where none has come.
     deletions : StagedFile or None
@@ -65,8 +61,7 @@ class BucketMerge:
     bucket: int
     held: Held
     changed: bool = False
-    rows: StagedFile | None = None
-    beside: bool = False
+    replacement: Replacement = dataclasses.field(default_factory=Replacement)
     tombstones: StagedFile | None = None
     deletions: StagedFile | None = None
     tally: Tally = dataclasses.field(default_factory=Tally)
@@ -81,9 +76,14 @@ class BucketMerge:
         return self.changed or self.tombstones is not None
 
     @property
+    def rows(self) -> StagedFile | None:
+        """The new file of rows; None where nothing changed or no row is left for one."""
+        return self.replacement.rows
+
+    @property
     def replaced(self) -> tuple[str, ...]:
         """The table's files that hold nothing any more."""
-        return self.held.rows if self.changed and not self.beside else ()
+        return self.replacement.replaced
 
 
 class Verdict(NamedTuple):
@@ -102,16 +102,21 @@ class BucketMerger:
         The table, its data files and the files of its tombstones.
     forget_below
         As of :func:`~upstream.sink.tombstones.forget_below`.
+    engine
+        Says how rows are taken out of a bucket.
     """
 
-    def __init__(self, layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None) -> None:
+    def __init__(
+        self, layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None, engine: Engine
+    ) -> None:
         self._layout = layout
+        self._engine = engine
         self._rows = rows
         self._tombstones = tombstones
         self._deletions = tombstones.in_folder(DELETIONS)
         self._forget_below = forget_below
 
-    def merge(self, bucket: int, held: Held, new: Pending) -> tuple[Verdict, BucketMerge]:
+    def merge(self, bucket: int, held: Held, new: Pending, *, turn: bool = False) -> tuple[Verdict, BucketMerge]:
         """Stage the bucket anew with what is newer in `new`; on an error nothing is left behind.
 
         Parameters
@@ -120,6 +125,8 @@ class BucketMerger:
             Its number and its files in the table.
         new
             One row or tombstone for each key, all of this bucket.
+        turn
+            Whether large files may be written anew that need not be.
 
         Raises
         ------
@@ -127,7 +134,7 @@ class BucketMerger:
             A file that the table names is gone.
         """
         try:
-            return self._merge(bucket, held, new)
+            return self._merge(bucket, held, new, turn)
         except FileNotFoundError as error:
             raise TableError(
                 f"a data file of bucket {bucket} is gone: {error}",
@@ -138,6 +145,10 @@ class BucketMerger:
     def remove(self, merges: list[BucketMerge]) -> None:
         """Delete what was staged."""
         self._rows.remove(file.path for merge in merges for file in merge.staged())
+
+    def done(self, seen: Snapshot) -> None:
+        """A task has ended that saw the table so."""
+        self._engine.done(set(seen.rows))
 
     def came_with(self, merge: BucketMerge) -> Pending:
         """The rows and tombstones of this batch in what a merge has staged."""
@@ -160,53 +171,41 @@ class BucketMerger:
             parts.append(Pending(rows.select(self._rows.schema.names), arrival, None, ones, marks))
         return concat_pending(parts)
 
-    def _merge(self, bucket: int, held: Held, new: Pending) -> tuple[Verdict, BucketMerge]:
-        deciding = self._layout.deciding
-        candidates = new.rows.select(deciding)
-        reader = self._rows.open(held.rows)
-        beside = (
-            len(held.rows) < _MOST_FILES
-            and reader.rows >= _WORTH_KEEPING
-            and reader.apart_from(candidates, self._layout.key)
-        )
-        base = candidates.slice(0, 0) if beside else reader.read(deciding)
-        against_rows = contest(base, candidates, self._layout)
-        buried, against_tombstones = self._contest_tombstones(held, candidates)
-        won = against_rows.won & against_tombstones.won
-        deleted = np.zeros(len(won), dtype=np.bool_) if new.deleted is None else new.deleted
-        met = against_rows.rival >= 0
-        delivered = won & (met | ~deleted)
-        verdict = Verdict(won, delivered)
-        if not won.any():
-            reader.close()
-            return verdict, BucketMerge(bucket, held)
-        tally = Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
-        merge = BucketMerge(bucket, held, bool(delivered.any()), beside=beside, tally=tally)
-        try:
-            if merge.changed:
-                kept = (
-                    new.rows.slice(0, 0) if beside else self._kept(reader, base, against_rows.stays(base.num_rows, won))
-                )
-                merge = dataclasses.replace(merge, rows=self._stage(self._rows, bucket, kept, new, won & ~deleted))
-            reader.close()
-            if (won & deleted).any():
-                stays = against_tombstones.stays(buried.num_rows, won) & self._still_needed(buried, base)
-                staged = self._stage(self._tombstones, bucket, _chosen(buried, stays), new, won & deleted)
-                merge = dataclasses.replace(merge, tombstones=staged)
-                staged = self._stage(self._deletions, bucket, buried.slice(0, 0), new, delivered & deleted)
-                merge = dataclasses.replace(merge, deletions=staged)
-        except BaseException:
-            self.remove([merge])
-            raise
+    def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
+        candidates = new.rows.select(self._layout.deciding)
+        with self._engine.held_rows(held, candidates, turn=turn) as rows:
+            rivals = rows.rivals(candidates)
+            against_rows = contest(rivals.rows, candidates, self._layout)
+            buried, against_tombstones = self._contest_tombstones(held, candidates)
+            won = against_rows.won & against_tombstones.won
+            deleted = np.zeros(len(won), dtype=np.bool_) if new.deleted is None else new.deleted
+            met = against_rows.rival >= 0
+            delivered = won & (met | ~deleted)
+            verdict = Verdict(won, delivered)
+            if not won.any():
+                return verdict, BucketMerge(bucket, held)
+            tally = Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
+            merge = BucketMerge(bucket, held, bool(delivered.any()), tally=tally)
+            # Before any row is taken out: also one that this batch overtakes has overtaken tombstones.
+            overtaken = self._overtaken(buried, rows) if (won & deleted).any() else None
+            try:
+                if merge.changed:
+                    fresh = won & ~deleted
+                    lost = ~against_rows.stays(rivals.rows.num_rows, won)
+                    replacement = rows.replace(
+                        rivals, lost, int(fresh.sum()), lambda kept: self._stage_rows(held, bucket, kept, new, fresh)
+                    )
+                    merge = dataclasses.replace(merge, replacement=replacement)
+                if overtaken is not None:
+                    stays = against_tombstones.stays(buried.num_rows, won) & ~overtaken
+                    staged = self._stage(self._tombstones, bucket, _chosen(buried, stays), new, won & deleted)
+                    merge = dataclasses.replace(merge, tombstones=staged)
+                    staged = self._stage(self._deletions, bucket, buried.slice(0, 0), new, delivered & deleted)
+                    merge = dataclasses.replace(merge, deletions=staged)
+            except BaseException:
+                self.remove([merge])
+                raise
         return verdict, merge
-
-    def _kept(self, reader: BucketReader, base: pa.Table, stays: Mask) -> pa.Table:
-        """The rows that stay: what decides has been read before."""
-        names = self._rows.schema.names
-        payload = [name for name in names if name not in base.column_names]
-        for name, column in zip(payload, reader.read(payload).columns if payload else [], strict=True):
-            base = base.append_column(name, column)
-        return _chosen(base.select(names), stays)
 
     def _contest_tombstones(self, held: Held, candidates: pa.Table) -> tuple[pa.Table, Contest]:
         if held.tombstones is None:
@@ -217,22 +216,41 @@ class BucketMerger:
             reader.close()
         return buried, contest(buried, candidates, self._layout)
 
-    def _still_needed(self, buried: pa.Table, base: pa.Table) -> Mask:
-        """Not those that a row of the table has overtaken, and those that no row can be late for."""
-        needed = contest(buried, base.select(self._layout.deciding), self._layout).stays(buried.num_rows)
+    def _overtaken(self, buried: pa.Table, rows: HeldRows) -> Mask:
+        """The tombstones that a row of the table has overtaken, and those that no row can be late for."""
+        overtaken = ~contest(buried, rows.rivals(buried).rows, self._layout).stays(buried.num_rows)
         if self._forget_below is not None and self._layout.time is not None:
-            needed &= ordered(buried.column(self._layout.time)) >= self._forget_below
-        return needed
+            overtaken |= ordered(buried.column(self._layout.time)) < self._forget_below
+        return overtaken
+
+    def _stage_rows(self, held: Held, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
+        rows, fresh = _together(kept, new, chosen)
+        staged = self._write(self._rows, bucket, rows, fresh, new, chosen)
+        if staged is not None:
+            try:
+                self._engine.staged(held, staged.path, rows)
+            except BaseException:
+                self._rows.remove([staged.path])
+                raise
+        return staged
 
     def _stage(self, files: DataFiles, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
         """The rows that are kept and the chosen new ones, if there are any."""
-        fresh = _chosen(new.rows.select(kept.column_names), chosen)
-        rows = pa.concat_tables([kept, fresh.cast(kept.schema)]) if kept.num_rows else fresh
+        return self._write(files, bucket, *_together(kept, new, chosen), new, chosen)
+
+    def _write(
+        self, files: DataFiles, bucket: int, rows: pa.Table, fresh: int, new: Pending, chosen: Mask
+    ) -> StagedFile | None:
         if rows.num_rows == 0:
             return None
         needs_arrival = self._layout.time is None and new.arrival_us is not None
         arrival = new.arrival_us[chosen].tobytes() if needs_arrival and new.arrival_us is not None else None
-        return files.stage(rows, bucket, fresh.num_rows, arrival)
+        return files.stage(rows, bucket, fresh, arrival)
+
+
+def _together(kept: pa.Table, new: Pending, chosen: Mask) -> tuple[pa.Table, int]:
+    fresh = _chosen(new.rows.select(kept.column_names), chosen)
+    return pa.concat_tables([kept, fresh.cast(kept.schema)]) if kept.num_rows else fresh, fresh.num_rows
 
 
 def _chosen(rows: pa.Table, chosen: Mask) -> pa.Table:

@@ -21,6 +21,7 @@ from ..conf.errors import CheckpointError, TableError
 from ..frames.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, Delivered
 from ..frames.source_counts import journaled_counts
 from .bucket import BucketMerge, BucketMerger, Tally
+from .entry_commit import EntryCommit
 from .files import DataFiles, StagedFile
 from .judging import judged
 from .layout import Layout
@@ -31,7 +32,7 @@ from .staleness import Arrivals
 from .summary import CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
 from .task import TaskResult
-from .tombstones import APP_ID, TombstoneList
+from .tombstones import APP_ID
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -152,7 +153,7 @@ class BatchCommit:
                 self.discard(results, made)
                 return None
             # 4. What the tasks merged with must still be what the table holds.
-            snapshot = take_snapshot(table, self._files)
+            snapshot = take_snapshot(table, self._files, self._target)
             self._check_base(results, snapshot)
             # 5. Buckets that came in several tasks are merged once more.
             merged = merged or self._merge_strays(results, made)
@@ -164,7 +165,10 @@ class BatchCommit:
             deletions = snapshot.tombstones.replaced(buried, self._files)
             # 7. All or nothing, and only on top of the very version that was checked.
             made += deletions.held() | snapshot.tombstones.held()
-            if self._transact(table, merged, summary, deletions, {app_id: batch_id} if self._target.repeatable else {}):
+            # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
+            numbers = {APP_ID: deletions.number} | ({app_id: batch_id} if self._target.repeatable else {})
+            told = {METADATA_KEY: summary.to_json(), DELIVERED_KEY: merged.delivered(summary).to_json()}
+            if self._transact(table, merged, summary, numbers, told, made):
                 # 8. What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
                 staged = [file.path for result in results for file in result.staged]
@@ -183,8 +187,8 @@ class BatchCommit:
         table = load_table(self._target)
         held: set[str] = set()
         if table is not None:
-            snapshot = take_snapshot(table, self._files)
-            held = set(snapshot.rows) | snapshot.tombstones.held() | _deletions_named(table)
+            snapshot = take_snapshot(table, self._files, self._target)
+            held = snapshot.named() | _deletions_named(table)
         self._files.remove({*staged, *made} - held)
 
     def _check_base(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
@@ -265,40 +269,20 @@ class BatchCommit:
         table: DeltaTable,
         merged: _Merged,
         summary: CommitSummary,
-        deletions: TombstoneList,
-        transactions: Mapping[str, int],
+        numbers: Mapping[str, int],
+        told: Mapping[str, Any],
+        made: list[str],
     ) -> bool:
         """Whether the commit was made; False if somebody else has taken the version."""
-        from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import DeltaError
-        from deltalake.transaction import AddAction
 
-        written_ms = summary.committed_at_us // 1000
-        adds: list[Any] = [
-            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, written_ms, True, file.stats)
-            for file in merged.rows
-        ]
-        touched = [str(merge.bucket) for merge in merged.merges if merge.replaced]
-        # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
-        numbers = {**transactions, APP_ID: deletions.number}
+        if any(merge.replacement.parts_of(merge.held.rows) for merge in merged.merges):
+            replacements = [merge.replacement for merge in merged.merges]
+            entry = EntryCommit(self._target, self._files, summary.committed_at_us // 1000)
+            return entry.commit(table, replacements, numbers, told, made)
         before = table.version()
         try:
-            table.create_write_transaction(
-                adds,
-                "overwrite" if touched else "append",
-                table.schema(),
-                [BUCKET],
-                [(BUCKET, "in", touched)] if touched else None,
-                commit_properties=CommitProperties(
-                    custom_metadata={
-                        METADATA_KEY: summary.to_json(),
-                        DELIVERED_KEY: merged.delivered(summary).to_json(),
-                    },
-                    # Retrying by itself, it would pass over what somebody else appended to these buckets.
-                    max_commit_retries=0,
-                    app_transactions=[Transaction(name, number) for name, number in numbers.items()],
-                ),
-            )
+            self._replace_buckets(table, merged, summary, numbers, told)
         except DeltaError as error:
             after = load_table(self._target)
             if after is not None and after.version() > before:
@@ -308,6 +292,37 @@ class BatchCommit:
                 hint="check that the folder may be written to and has room; the restarted query repeats the batch",
             ) from error
         return True
+
+    def _replace_buckets(
+        self,
+        table: DeltaTable,
+        merged: _Merged,
+        summary: CommitSummary,
+        numbers: Mapping[str, int],
+        told: Mapping[str, Any],
+    ) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
+
+        written_ms = summary.committed_at_us // 1000
+        adds: list[Any] = [
+            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, written_ms, True, file.stats)
+            for file in merged.rows
+        ]
+        touched = [str(merge.bucket) for merge in merged.merges if merge.replaced]
+        table.create_write_transaction(
+            adds,
+            "overwrite" if touched else "append",
+            table.schema(),
+            [BUCKET],
+            [(BUCKET, "in", touched)] if touched else None,
+            commit_properties=CommitProperties(
+                custom_metadata=dict(told),
+                # Retrying by itself, it would pass over what somebody else appended to these buckets.
+                max_commit_retries=0,
+                app_transactions=[Transaction(name, number) for name, number in numbers.items()],
+            ),
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -353,7 +368,8 @@ def _deletions_named(table: DeltaTable) -> set[str]:
 
 def _keys_after(snapshot: Snapshot, merged: _Merged) -> int | None:
     gone = {path for merge in merged.merges for path in merge.replaced}
-    kept = [rows for path, rows in snapshot.rows.items() if path not in gone]
+    kept = [snapshot.live_rows(path) for path in snapshot.rows if path not in gone]
     if any(rows is None for rows in kept):
         return None
-    return sum(rows or 0 for rows in kept) + sum(file.rows for file in merged.rows)
+    dead = sum(merge.replacement.newly_dead(snapshot.vectors) for merge in merged.merges)
+    return sum(rows or 0 for rows in kept) - dead + sum(file.rows for file in merged.rows)

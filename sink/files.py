@@ -9,8 +9,11 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from ..frames.deletion_vectors import DeletionVector, read_vector
 from ..frames.latest_table import BUCKET
 from .apart import apart
 from .options import SinkTarget
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 __all__ = ["BucketReader", "DataFiles", "StagedFile", "conform"]
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,15 +109,45 @@ class DataFiles:
             raise
         return path, size
 
-    def open(self, paths: Sequence[str]) -> BucketReader:
-        """The rows that some files hold together."""
+    def open(self, paths: Sequence[str], dead: Sequence[Mask | DeletionVector | None] = ()) -> BucketReader:
+        """The rows that some files hold together.
+
+        Parameters
+        ----------
+        paths
+            Of the files, in the table.
+        dead
+            Which rows of each do not count; none unless given.
+        """
         import pyarrow.parquet as pq
 
         opened: list[ParquetFile] = []
-        for path in paths:
+        masks: list[Mask | None] = []
+        for path, gone in zip(paths, dead or [None] * len(paths), strict=True):
             where, filesystem = self._table.place(path)
             opened.append(pq.ParquetFile(where, filesystem=filesystem))
-        return BucketReader(opened, self.schema)
+            is_vector = isinstance(gone, DeletionVector)
+            masks.append(self.dead(gone, opened[-1].metadata.num_rows) if is_vector else gone)
+        return BucketReader(opened, self.schema, masks)
+
+    def dead(self, vector: DeletionVector | None, rows: int) -> Mask:
+        """Which rows of a file of so many do not count.
+
+        Raises
+        ------
+        FileNotFoundError
+            The vector's file is gone.
+        TableError
+            It is damaged.
+        """
+        return np.zeros(rows, dtype=np.bool_) if vector is None else read_vector(self._table, vector, rows)
+
+    def count(self, path: str) -> int:
+        """How many rows a file holds, by its footer."""
+        import pyarrow.parquet as pq
+
+        where, filesystem = self._table.place(path)
+        return int(pq.read_metadata(where, filesystem=filesystem).num_rows)
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file of another kind."""
@@ -149,20 +184,24 @@ class DataFiles:
 class BucketReader:
     """The rows of a bucket's files, column by column: the few that decide first, the rest only if the bucket changes."""
 
-    def __init__(self, files: Sequence[ParquetFile], schema: pa.Schema) -> None:
+    def __init__(self, files: Sequence[ParquetFile], schema: pa.Schema, dead: Sequence[Mask | None]) -> None:
         self._files = files
-        self._schema = schema
+        self.schema = schema
+        self._live = [None if mask is None else pa.array(~mask) for mask in dead]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Some columns, in the schema's types and the order asked for."""
-        schema = pa.schema([self._schema.field(name) for name in columns])
+        """Some columns of the rows that count, in the schema's types and the order asked for."""
+        schema = pa.schema([self.schema.field(name) for name in columns])
         # A name with a dot in it is also taken for a path into a struct, so more may come than was asked for; conform drops it.
-        tables = [conform(file.read(columns=list(columns), use_threads=False), schema) for file in self._files]
+        tables: list[pa.Table] = []
+        for file, live in zip(self._files, self._live, strict=True):
+            whole = conform(file.read(columns=list(columns), use_threads=False), schema)
+            tables.append(whole if live is None else whole.filter(live))
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """How many rows the files hold."""
         return sum(file.metadata.num_rows for file in self._files)
 
     def apart_from(self, rows: pa.Table, key: Sequence[str]) -> bool:

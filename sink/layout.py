@@ -21,7 +21,6 @@ from ..frames.latest_table import (
     LAYOUT_PROPERTY,
     SEQ,
     TIME_PROPERTY,
-    has_deletion_vectors,
 )
 from ..frames.system import SYSTEM
 from .options import SinkOptions
@@ -41,8 +40,6 @@ _CHARS = re.compile(r"(var)?char\(\d+\)")
 _WHOLE = {"byte", "short", "integer", "long"}
 _TIMES = _WHOLE | {"date", "timestamp", "timestamp_ntz", "float", "double"}
 _KEYS = _TIMES | {"boolean", "string", "binary"}
-# Features under which a data file alone does not say which rows are live, or by which names.
-_UNREADABLE = {"deletionVectors": "DELETE, UPDATE or MERGE with deletion vectors", "columnMapping": "renamed columns"}
 
 Json = Any
 
@@ -165,17 +162,10 @@ class Layout:
 
     def _check_features(self, table: DeltaTable, location: str) -> None:
         protocol = table.protocol()
-        features = set(protocol.reader_features or ())
-        if protocol.min_reader_version == 2:
-            features.add("columnMapping")
-        for feature in sorted(features & set(_UNREADABLE)):
-            if feature == "deletionVectors" and not has_deletion_vectors(table):
-                continue
+        if protocol.min_reader_version == 2 or "columnMapping" in (protocol.reader_features or ()):
             raise TableError(
-                f"the table at {location} uses {feature} ({_UNREADABLE[feature]}), under which buckets cannot be rewritten",
-                hint="run REORG TABLE … APPLY (PURGE) on it from Spark"
-                if feature == "deletionVectors"
-                else "write to another path",
+                f"the table at {location} uses columnMapping (renamed columns), under which buckets cannot be rewritten",
+                hint="write to another path",
             )
 
     def _check_columns(self, schema_json: str, location: str) -> None:

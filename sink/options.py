@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import columns, option, parse_options, parsed, positive_int, text
+from ..conf.options import bytes_, columns, one_of, option, parse_options, parsed, positive_int, text
 from ..conf.staleness_target import StalenessTarget
 from ..conf.units import parse_duration_us
 from ..frames.table_folder import TableFolder
@@ -57,6 +57,27 @@ class SinkOptions:
         positive_int(),
         16,
         "Into how many parts the table is cut by its key. A commit rewrites the parts that it touches. Fixed when the table is made.",
+    )
+    engine: str = option(
+        "engine",
+        one_of("auto", "rewrite", "vectors"),
+        "rewrite",
+        "How a commit takes rows out of the table. rewrite: by writing anew the parts that it touches, which every reader of Delta can read. "
+        "vectors: by marking rows as deleted (Delta's deletion vectors), so that a commit costs what changed and not what is there. "
+        "auto: vectors in parts of 50,000 rows or more, rewrite in smaller ones. It may be changed from one run to the next.",
+    )
+    index_location: str | None = option(
+        "indexLocation",
+        text(),
+        None,
+        "Where the workers keep, on a disk of their own, where each key's row lies, for the engine vectors. A cache: what is not there is made "
+        "anew from the table. A folder below the system's temporary one unless given.",
+    )
+    index_limit: int = option(
+        "indexLimit",
+        bytes_(),
+        20 << 30,
+        "How much room that may take on each worker, for this table: 36 bytes for each row with a whole number as its key.",
     )
     tombstone_retention: Retention | None = option(  # noqa: RUF009 it declares a field, as for the others
         "tombstoneRetention",

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..conf.errors import TableError
+from ..frames.delta_log import LogReplay
 from ..frames.latest_table import BUCKET
 from .files import DataFiles
 from .layout import Layout
@@ -17,16 +18,39 @@ from .tombstones import TombstoneList
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Held", "Snapshot", "create_table", "load_table", "take_snapshot"]
+    from ..frames.deletion_vectors import DeletionVector
+
+__all__ = ["Held", "Snapshot", "create_table", "load_table", "replay_log", "take_snapshot"]
 
 _Fingerprint = tuple[int, int, int]
+_TURNS = 16
 
 
 class Held(NamedTuple):
-    """The files of one bucket: those of its rows, and that of its tombstones if it has any."""
+    """The files of one bucket: those of its rows, and that of its tombstones if it has any.
+
+    Attributes
+    ----------
+    rows : tuple of str
+        Paths, relative to the table.
+    tombstones : str or None
+    counts : tuple of int or None
+        How many rows each file holds, dead ones included; None where the log does not say.
+    vectors : tuple of DeletionVector or None
+        Which rows of each file are dead; None where none is.
+    """
 
     rows: tuple[str, ...]
     tombstones: str | None
+    counts: tuple[int | None, ...] = ()
+    vectors: tuple[DeletionVector | None, ...] = ()
+
+    @property
+    def live(self) -> int:
+        """How many rows count, as far as the log says."""
+        return sum(count or 0 for count in self.counts) - sum(
+            vector.cardinality for vector in self.vectors if vector is not None
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,15 +64,18 @@ class Snapshot:
     files : mapping of int to tuple of str
         Paths, relative to the table, of each bucket that has any, sorted.
     rows : mapping of str to int or None
-        Rows of each file; None where its statistics do not say.
+        Rows of each file, dead ones included; None where its statistics do not say.
     tombstones : TombstoneList
         The files of the deletions.
+    vectors : mapping of str to DeletionVector
+        Which rows of a file are dead, of each file that has any.
     """
 
     version: int
     files: Mapping[int, tuple[str, ...]]
     rows: Mapping[str, int | None]
     tombstones: TombstoneList
+    vectors: Mapping[str, DeletionVector] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def empty(cls) -> Snapshot:
@@ -57,13 +84,31 @@ class Snapshot:
 
     def of_bucket(self, bucket: int) -> Held:
         """The files of one bucket."""
-        return Held(self.files.get(bucket, ()), self.tombstones.paths.get(bucket))
+        paths = self.files.get(bucket, ())
+        counts = tuple(self.rows[path] for path in paths)
+        vectors = tuple(self.vectors.get(path) for path in paths)
+        return Held(paths, self.tombstones.paths.get(bucket), counts, vectors)
+
+    def has_turn(self, bucket: int, buckets: int) -> bool:
+        """Whether the batch upon this version may write the bucket's large files anew: each bucket has its turn, so that no batch has to do many."""
+        return (self.version + bucket) % min(buckets, _TURNS) == 0
+
+    def live_rows(self, path: str) -> int | None:
+        """How many rows of a file count; None where its statistics do not say how many there are."""
+        count, vector = self.rows[path], self.vectors.get(path)
+        return count if count is None or vector is None else count - vector.cardinality
+
+    def named(self) -> set[str]:
+        """Every file that this version of the table names, those of its deletions included."""
+        kept = {path for vector in self.vectors.values() if (path := vector.path) is not None}
+        return set(self.rows) | self.tombstones.held() | kept
 
 
 @dataclasses.dataclass
 class _Cached:
     table: DeltaTable
     last_entry: _Fingerprint | None
+    log: LogReplay
 
 
 _cache: dict[str, _Cached] = {}
@@ -84,13 +129,22 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
     else:
         _cache.pop(target.location, None)
         try:
-            cached = _Cached(DeltaTable(target.location, storage_options=dict(target.storage) or None), None)
+            table = DeltaTable(target.location, storage_options=dict(target.storage) or None)
         except TableNotFoundError:
             return None
+        cached = _Cached(table, None, LogReplay(target.folder))
     cached.last_entry = _fingerprint(target, cached.table.version())
     if cached.last_entry is not None:
         _cache[target.location] = cached
     return cached.table
+
+
+def replay_log(target: SinkTarget, table: DeltaTable) -> LogReplay:
+    """The log of a loaded table, at its version. What a process has read of it is not read again."""
+    cached = _cache.get(target.location)
+    log = LogReplay(target.folder) if cached is None or cached.table is not table else cached.log
+    log.follow(table.version())
+    return log
 
 
 def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
@@ -127,7 +181,7 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
     return table
 
 
-def take_snapshot(table: DeltaTable, files: DataFiles) -> Snapshot:
+def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Snapshot:
     """The files of a loaded table; `files` reads the list of its tombstones."""
     import pyarrow as pa
 
@@ -140,7 +194,9 @@ def take_snapshot(table: DeltaTable, files: DataFiles) -> Snapshot:
         found.setdefault(bucket, []).append(path)
     rows = dict(zip(paths, actions.column("num_records").to_pylist(), strict=True))
     by_bucket = {bucket: tuple(sorted(paths)) for bucket, paths in found.items()}
-    return Snapshot(table.version(), by_bucket, rows, TombstoneList.of(table, files))
+    admitted = "deletionVectors" in (table.protocol().reader_features or ())
+    vectors = replay_log(target, table).vectors() if admitted else {}
+    return Snapshot(table.version(), by_bucket, rows, TombstoneList.of(table, files), vectors)
 
 
 def _fingerprint(target: SinkTarget, version: int) -> _Fingerprint | None:

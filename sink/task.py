@@ -86,7 +86,8 @@ def run_task(
             gathering.add(batch)
         try:
             for bucket, rows in gathering.by_bucket():
-                verdict, merge = merger.merge(bucket, seen.of_bucket(bucket), rows)
+                turn = seen.has_turn(bucket, layout.buckets)
+                verdict, merge = merger.merge(bucket, seen.of_bucket(bucket), rows, turn=turn)
                 merges.append(merge)
                 keys += rows.rows.num_rows
                 won += int(verdict.won.sum())
@@ -95,6 +96,7 @@ def run_task(
         except BaseException:
             merger.remove(merges)
             raise
+    merger.done(seen)
     arrivals = Arrivals.of(np.concatenate(firsts) if firsts else None)
     incoming = gathering.incoming
     return TaskResult(tuple(merges), incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds)

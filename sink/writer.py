@@ -17,6 +17,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..frames.system import SYSTEM, SYSTEM_TYPE
 from .bucket import BucketMerger
 from .commit import BatchCommit, writer_id
+from .engine import Engine
 from .files import DataFiles
 from .framing import rows_told, unframed
 from .layout import Layout
@@ -83,9 +84,10 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
     layout, table = _open(target, schema)
     columns = layout.arrow_schema()
     files = DataFiles(target, columns)
-    snapshot = Snapshot.empty() if table is None else take_snapshot(table, files)
+    snapshot = Snapshot.empty() if table is None else take_snapshot(table, files, target)
     forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
-    merger = BucketMerger(layout, files, tombstone_files(target, layout, columns), forget)
+    engine = Engine(target, layout, files)
+    merger = BucketMerger(layout, files, tombstone_files(target, layout, columns), forget, engine)
     return LatestStreamWriter(target, layout, files, merger, snapshot, framed=framed)
 
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from upstream.sink import bucket
+from upstream.sink import engine
 from upstream.sink.apart import apart
 
 WINDOWS = pa.schema([("k", pa.string()), ("w", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
@@ -24,8 +24,8 @@ Row = tuple[str, int, int, int]
 
 @pytest.fixture
 def beside_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket, "_WORTH_KEEPING", 1)
-    monkeypatch.setattr(bucket, "_MOST_FILES", 3)
+    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(engine, "_MOST_FILES", 3)
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.sink.bucket import BucketMerger
 from upstream.sink.commit import BatchCommit
+from upstream.sink.engine import Engine
 from upstream.sink.files import DataFiles
 from upstream.sink.layout import Layout
 from upstream.sink.options import parse_sink_options
@@ -92,14 +93,15 @@ class Sink:
         target = parse_sink_options(self.given)
         layout = self._layout()
         files = DataFiles(target, layout.arrow_schema())
-        merger = BucketMerger(layout, files, tombstone_files(target, layout, files.schema), None)
+        engine = Engine(target, layout, files)
+        merger = BucketMerger(layout, files, tombstone_files(target, layout, files.schema), None, engine)
         return BatchCommit(target, layout, files, merger, lambda: NOW_US).commit(results, batch_id)
 
     def batch(self, batch_id: int, *tasks: Sequence[pa.RecordBatch]) -> CommitSummary | None:
         return self.commit(self.tasks(*tasks), batch_id)
 
     def table(self) -> pa.Table:
-        return DeltaTable(str(self.path)).to_pyarrow_table()
+        return pa.RecordBatchReader.from_stream(DeltaTable(str(self.path)).scan()).read_all()
 
     def latest(self) -> dict[Any, tuple[Any, ...]]:
         """The table's rows by key (its first column), without the sink's own columns."""

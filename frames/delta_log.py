@@ -1,0 +1,160 @@
+"""A table's log, followed entry by entry: the actions of its live files as they were written, and its protocol and metadata.
+
+delta-rs says which files are live, but not by which vectors some of their rows are dead, nor what an entry that marks more of them has
+to repeat of the file. Both are read here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from ..conf.errors import TableError
+from .deletion_vectors import DeletionVector
+from .table_folder import TableFolder
+
+__all__ = ["LogReplay", "entry_place"]
+
+Action = dict[str, Any]
+
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
+_LOG = "_delta_log"
+
+
+def entry_place(version: int) -> str:
+    """Where the log's entry of a version lies, relative to the table."""
+    return f"{_LOG}/{version:020d}.json"
+
+
+class LogReplay:
+    """What the log comes to at one version.
+
+    Parameters
+    ----------
+    folder
+        The table's.
+
+    Attributes
+    ----------
+    version : int
+        -1 before the first :meth:`follow`.
+    files : dict of str to dict
+        The `add` action of each live file, by its path.
+    protocol, metadata : dict
+        The latest actions of these kinds.
+    """
+
+    def __init__(self, folder: TableFolder) -> None:
+        self._folder = folder
+        self._start()
+
+    def follow(self, version: int) -> None:
+        """Come to a version; what is read already is not read again.
+
+        Raises
+        ------
+        TableError
+            An entry is gone, or what stands for it cannot be read.
+        """
+        if version < self.version:
+            self._start()
+        if self.version == -1 and version > 0:
+            self._begin(version)
+        while self.version < version:
+            self._take(self._entry(self.version + 1))
+            self.version += 1
+
+    def vectors(self) -> dict[str, DeletionVector]:
+        """The deletion vector of each file that has one."""
+        return {
+            path: DeletionVector.from_json(add["deletionVector"])
+            for path, add in self.files.items()
+            if add.get("deletionVector")
+        }
+
+    @property
+    def may_have_vectors(self) -> bool:
+        """Whether the table's protocol admits deletion vectors."""
+        return "deletionVectors" in (self.protocol.get("writerFeatures") or ())
+
+    def _start(self) -> None:
+        self.version = -1
+        self.files: dict[str, Action] = {}
+        self.protocol: Action = {}
+        self.metadata: Action = {}
+
+    def _take(self, actions: list[Action]) -> None:
+        for action in actions:
+            if "remove" in action:
+                self.files.pop(unquote(action["remove"]["path"]), None)
+        # One entry may take a file away and bring it back with another vector, in any order of its lines.
+        for action in actions:
+            if "add" in action:
+                self.files[unquote(action["add"]["path"])] = action["add"]
+            self.protocol = action.get("protocol", self.protocol)
+            self.metadata = action.get("metaData", self.metadata)
+
+    def _entry(self, version: int) -> list[Action]:
+        try:
+            content = self._folder.read(entry_place(version))
+            return [json.loads(line) for line in content.splitlines() if line.strip()]
+        except FileNotFoundError as error:
+            raise self._broken(f"the entry of version {version} is gone") from error
+        except ValueError as error:
+            raise self._broken(f"the entry of version {version} cannot be read ({error})") from error
+
+    def _begin(self, version: int) -> None:
+        """Take the last checkpoint up to a version, if the log has one that is laid out in the plain way."""
+        found: dict[int, dict[str, int]] = {}
+        for name in self._folder.names(_LOG):
+            match = _CHECKPOINT.fullmatch(name)
+            if match is not None and int(match.group(1)) <= version:
+                found.setdefault(int(match.group(1)), {})[name] = int(match.group(3) or 1)
+        whole = [number for number, parts in found.items() if len(parts) >= max(parts.values())]
+        if not whole:
+            return
+        number = max(whole)
+        for name in sorted(found[number]):
+            self._take(self._checkpoint(name))
+        self.version = number
+
+    def _checkpoint(self, name: str) -> list[Action]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        where, filesystem = self._folder.place(f"{_LOG}/{name}")
+        kinds = ("add", "protocol", "metaData")
+        try:
+            with pq.ParquetFile(where, filesystem=filesystem) as file:
+                if "sidecar" in file.schema_arrow.names:
+                    sidecars = file.read(columns=["sidecar"]).column("sidecar")
+                    if sidecars.null_count < len(sidecars):
+                        raise self._broken(f"the checkpoint {name} refers to further files")
+                rows = file.read(columns=[kind for kind in kinds if kind in file.schema_arrow.names]).to_pylist()
+        except (OSError, pa.ArrowException) as error:
+            raise self._broken(f"the checkpoint {name} cannot be read ({error})") from error
+        return [{kind: _plain(value)} for row in rows for kind, value in row.items() if value is not None]
+
+    def _broken(self, what: str) -> TableError:
+        return TableError(
+            f"the log of the table at {self._folder.location} cannot be followed: {what}",
+            expected="a log without gaps, with checkpoints in the classic form",
+            hint="restore the log from a backup; if the table uses the feature v2Checkpoint, drop that feature from Spark, "
+            "or write with engine=rewrite",
+        )
+
+
+def _plain(action: Mapping[str, Any]) -> Action:
+    """An action of a checkpoint as an entry has it: maps are lists of pairs in Parquet, and what is absent is null."""
+    found: Action = {}
+    for name, value in action.items():
+        if isinstance(value, dict):
+            found[name] = _plain(value)
+        elif name in ("partitionValues", "configuration", "tags", "options"):
+            found[name] = dict(value or ())
+        elif value is not None and not name.endswith("_parsed"):
+            found[name] = value
+    return found

@@ -1,0 +1,87 @@
+"""Which way rows are taken out of a bucket: by writing it anew, or by marking them as dead where they lie."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from .held_rows import HeldRows
+from .key_index import KeyIndex
+from .log_entry import can_put
+from .marking import MarkedRows
+from .rewriting import BesideRows, RewrittenRows
+
+if TYPE_CHECKING:
+    from .files import DataFiles
+    from .layout import Layout
+    from .options import SinkTarget
+    from .table import Held
+
+__all__ = ["Engine"]
+
+# From so many rows on, marking costs less than writing a bucket anew; measured in docs/decisions/0021.
+_WORTH_MARKING = 50_000
+# A bucket with fewer rows is written anew in no time, and one of more files is read more slowly.
+_WORTH_KEEPING = 10_000
+_MOST_FILES = 16
+
+
+class Engine:
+    """Chooses for each bucket.
+
+    Parameters
+    ----------
+    target, layout, files
+        The table and its data files.
+    """
+
+    def __init__(self, target: SinkTarget, layout: Layout, files: DataFiles) -> None:
+        options = target.options
+        self._layout = layout
+        self._files = files
+        self._index = KeyIndex(target.location, layout.key, options.index_location, options.index_limit)
+        self._kind = options.engine
+        if self._kind == "auto" and not can_put(target):
+            self._kind = "rewrite"
+
+    @contextlib.contextmanager
+    def held_rows(self, held: Held, new: pa.Table, *, turn: bool) -> Iterator[HeldRows]:
+        """The rows of a bucket, for as long as its files are needed.
+
+        Parameters
+        ----------
+        held
+            Its files.
+        new
+            What comes, with the deciding columns.
+        turn
+            Whether large files may be written anew that need not be.
+        """
+        if self._marks(held):
+            yield MarkedRows(self._layout, self._files, self._index, held, turn=turn)
+            return
+        reader = self._files.open(held.rows, held.vectors)
+        try:
+            beside = (
+                len(held.rows) < _MOST_FILES
+                and reader.rows >= _WORTH_KEEPING
+                and reader.apart_from(new, self._layout.key)
+            )
+            yield BesideRows(self._layout, reader.schema) if beside else RewrittenRows(self._layout, held, reader)
+        finally:
+            reader.close()
+
+    def staged(self, held: Held, path: str, rows: pa.Table) -> None:
+        """Index a new file of a bucket, if its rows will be looked up that way: now its columns are at hand."""
+        if self._marks(held):
+            self._index.put(path, rows.select(self._layout.deciding))
+
+    def done(self, named: set[str]) -> None:
+        """A task has ended; these are the data files that the table names."""
+        self._index.tidy(named)
+
+    def _marks(self, held: Held) -> bool:
+        return self._kind == "vectors" or (self._kind == "auto" and held.live >= _WORTH_MARKING)

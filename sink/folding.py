@@ -1,0 +1,56 @@
+"""Which of a bucket's files are put together when a batch comes: so few that readers stay fast, so seldom that it costs little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["files_to_fold"]
+
+_FREE_SHARE = 16
+_FREE_ROWS = 4096
+_BIG_SHARE = 4
+
+
+def files_to_fold(live: Sequence[int], rows: Sequence[int], fresh: int, *, turn: bool) -> list[int]:
+    """The files to write anew, together with the fresh rows.
+
+    Small files go along whenever a batch comes, up to a bound that follows what the batch brings: so there is one of them that grows.
+    The others wait for the bucket's turn, which the buckets have one after the other, so that no batch has to bear many. Then files are
+    joined that are no larger than all smaller ones together, so that their sizes grow geometrically; and what has lost a quarter of its
+    rows, or has gathered as many beside it, is written anew.
+
+    Parameters
+    ----------
+    live, rows : sequences of int
+        Of each file, how many rows count, and how many it holds.
+    fresh
+        Rows that the batch brings.
+    turn
+        Whether this batch may write large files anew.
+
+    Returns
+    -------
+    list of int
+        Positions of the files.
+    """
+    order = sorted(range(len(live)), key=live.__getitem__)
+    free = _FREE_SHARE * fresh + _FREE_ROWS
+    gathered, chosen = fresh, 0
+    for place, at in enumerate(order, start=1):
+        joins = live[at] <= gathered if turn else gathered + live[at] <= free
+        gathered += live[at]
+        if joins or (turn and _BIG_SHARE * (gathered - live[at]) >= live[at]):
+            chosen = place
+        elif not turn:
+            break
+    folded = order[:chosen]
+    if turn:
+        folded += [at for at in order[chosen:] if _BIG_SHARE * (rows[at] - live[at]) >= rows[at]]
+    # One file alone, and nothing to join it, stays as it is unless it is to be rid of dead rows.
+    if (
+        len(folded) == 1
+        and not fresh
+        and not (turn and _BIG_SHARE * (rows[folded[0]] - live[folded[0]]) >= rows[folded[0]])
+    ):
+        return []
+    return sorted(folded)

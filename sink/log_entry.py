@@ -1,0 +1,221 @@
+"""Entries of the table's log, written by the Delta format's own rules: what a commit needs that delta-rs cannot say.
+
+That is to mark rows of a file dead, and to take single files away. An entry becomes visible whole, and only if nobody else has written
+the entry of that version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..conf.errors import EnvironmentMissingError, TableError
+from ..frames.delta_log import LogReplay, entry_place
+from ..frames.latest_table import BUCKET
+from .files import StagedFile
+
+if TYPE_CHECKING:
+    from ..frames.deletion_vectors import DeletionVector
+    from .options import SinkTarget
+
+__all__ = [
+    "add_action",
+    "can_put",
+    "check_features",
+    "marked_actions",
+    "put_entry",
+    "removed_action",
+    "vector_protocol",
+]
+
+Action = dict[str, Any]
+
+_FEATURE = "deletionVectors"
+_ENABLED = "delta.enableDeletionVectors"
+# What a writer has to heed by each number of the old protocols; a protocol that lists its features lists these as well.
+_IMPLIED = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",),
+    6: ("identityColumns",),
+}
+# Under these an entry needs nothing beyond what is written here, or the table's columns cannot use them.
+_HEEDED = {
+    _FEATURE,
+    "invariants",
+    "timestampNtz",
+    "changeDataFeed",
+    "checkConstraints",
+    "generatedColumns",
+    "appendOnly",
+}
+
+
+def add_action(file: StagedFile, written_ms: int) -> Action:
+    """A data file that comes to the table."""
+    return {
+        "add": {
+            "path": file.path,
+            "partitionValues": {BUCKET: str(file.bucket)},
+            "size": file.size,
+            "modificationTime": written_ms,
+            "dataChange": True,
+            "stats": file.stats,
+        }
+    }
+
+
+def removed_action(add: Mapping[str, Any], written_ms: int) -> Action:
+    """A data file that leaves the table, by the action that brought it."""
+    removed: Action = {
+        "path": add["path"],
+        "deletionTimestamp": written_ms,
+        "dataChange": True,
+        "extendedFileMetadata": True,
+        "partitionValues": add["partitionValues"],
+        "size": add["size"],
+    }
+    for name in ("tags", "deletionVector", "baseRowId", "defaultRowCommitVersion"):
+        if add.get(name) is not None:
+            removed[name] = add[name]
+    return {"remove": removed}
+
+
+def marked_actions(add: Mapping[str, Any], vector: DeletionVector, written_ms: int) -> list[Action]:
+    """A data file more of whose rows are dead."""
+    stats = json.loads(add.get("stats") or "{}")
+    # The least and the greatest value may be those of a dead row now.
+    stats["tightBounds"] = False
+    again = {
+        **add,
+        "dataChange": True,
+        "stats": json.dumps(stats, ensure_ascii=False, separators=(",", ":")),
+        "deletionVector": vector.to_json(),
+    }
+    return [removed_action(add, written_ms), {"add": again}]
+
+
+def check_features(log: LogReplay, location: str) -> None:
+    """Refuse a table by whose rules entries are not written here.
+
+    Raises
+    ------
+    TableError
+        Naming the feature.
+    """
+    unheeded = sorted(_features(log) - _HEEDED)
+    if str(log.metadata.get("configuration", {}).get("delta.appendOnly")).lower() == "true":
+        unheeded.append("delta.appendOnly")
+    if unheeded:
+        raise TableError(
+            f"the table at {location} uses {', '.join(unheeded)}, under which rows cannot be marked as deleted here",
+            expected="a table without it, or engine=rewrite",
+            hint="set the option engine to rewrite, or drop it from Spark (ALTER TABLE … DROP FEATURE, or UNSET TBLPROPERTIES)",
+        )
+
+
+def vector_protocol(log: LogReplay) -> list[Action]:
+    """What has to be said before the table's first deletion vector; nothing if it has been said."""
+    features, readers = _features(log), set(log.protocol.get("readerFeatures") or ())
+    configuration = log.metadata.get("configuration", {})
+    said: list[Action] = []
+    if _FEATURE not in features or _FEATURE not in readers:
+        said.append(
+            {
+                "protocol": {
+                    "minReaderVersion": 3,
+                    "minWriterVersion": 7,
+                    "readerFeatures": sorted(readers | {_FEATURE}),
+                    "writerFeatures": sorted(features | {_FEATURE}),
+                }
+            }
+        )
+    if str(configuration.get(_ENABLED)).lower() != "true":
+        said.append({"metaData": {**log.metadata, "configuration": {**configuration, _ENABLED: "true"}}})
+    return said
+
+
+def _features(log: LogReplay) -> set[str]:
+    """What a writer has to heed."""
+    listed = log.protocol.get("writerFeatures")
+    if listed is not None:
+        return set(listed)
+    number = log.protocol["minWriterVersion"]
+    return {name for least, names in _IMPLIED.items() if number >= least for name in names}
+
+
+def can_put(target: SinkTarget) -> bool:
+    """Whether entries can be written to where the table lies: on a disk, or in a store that the package ``obstore`` reaches."""
+    if target.is_local:
+        return True
+    from importlib.util import find_spec
+
+    return find_spec("obstore") is not None
+
+
+def put_entry(target: SinkTarget, version: int, info: Mapping[str, Any], actions: Iterable[Action]) -> bool:
+    """Write the entry of a version; False if there is one.
+
+    Parameters
+    ----------
+    target
+        The table.
+    version
+        The one after that upon which the actions were found to be right.
+    info
+        What the commit says of itself.
+    actions
+        What it does.
+
+    Raises
+    ------
+    OSError
+        It cannot be written.
+    EnvironmentMissingError
+        The table lies in an object store, and the package that writes there is not installed.
+    """
+    told = {"commitInfo": {"timestamp": int(time.time() * 1000), **info}}
+    content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [told, *actions])
+    place = entry_place(version)
+    if target.is_local:
+        return _link(os.path.join(target.location, place), content.encode())
+    return _put(target, place, content.encode())
+
+
+def _link(place: str, content: bytes) -> bool:
+    # A name that no reader of the log takes for an entry. A link is made whole or not at all, and never over another one.
+    written = os.path.join(os.path.dirname(place), f".{uuid.uuid4()}.tmp")
+    try:
+        with open(written, "wb") as file:
+            file.write(content)
+        os.link(written, place)
+    except FileExistsError:
+        return False
+    finally:
+        if os.path.exists(written):
+            os.remove(written)
+    return True
+
+
+def _put(target: SinkTarget, place: str, content: bytes) -> bool:
+    try:
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+        from obstore.store import from_url
+    except ImportError as error:
+        raise EnvironmentMissingError(
+            f"the table at {target.location} lies in an object store, and the package obstore is not installed",
+            expected="obstore, which writes an entry of the log only if there is none",
+            hint="pip install obstore, or set the option engine to rewrite",
+        ) from error
+    store = from_url(target.location, config=dict(target.storage))
+    try:
+        obstore.put(store, place, content, mode="create")
+    except AlreadyExistsError:
+        return False
+    return True

@@ -1,0 +1,81 @@
+"""The engine ``rewrite``: a bucket in which anything changes is written anew, so that every reader of Delta can read it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from .files import BucketReader
+from .held_rows import Replacement, Rivals, StageWith
+from .layout import Layout
+from .table import Held
+
+__all__ = ["BesideRows", "RewrittenRows"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+class RewrittenRows:
+    """A bucket's rows, all of which are looked at.
+
+    Parameters
+    ----------
+    layout
+        The table's.
+    held
+        The bucket's files.
+    reader
+        Reads what is live in them.
+    """
+
+    def __init__(self, layout: Layout, held: Held, reader: BucketReader) -> None:
+        self._layout = layout
+        self._held = held
+        self._reader = reader
+        self._base: pa.Table | None = None
+
+    def rivals(self, rows: pa.Table) -> Rivals:
+        """All rows of the bucket."""
+        del rows
+        if self._base is None:
+            self._base = self._reader.read(self._layout.deciding)
+        count = self._base.num_rows
+        return Rivals(self._base, np.zeros(count, dtype=np.int64), np.arange(count))
+
+    def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
+        """Write the others and the fresh rows into one file."""
+        del fresh
+        names = self._reader.schema.names
+        kept = rivals.rows
+        # What decides has been read before.
+        payload = [name for name in names if name not in kept.column_names]
+        for name, column in zip(payload, self._reader.read(payload).columns if payload else [], strict=True):
+            kept = kept.append_column(name, column)
+        kept = kept.select(names)
+        return Replacement(stage(kept.filter(pa.array(~lost)) if lost.any() else kept), self._held.rows)
+
+
+class BesideRows:
+    """A bucket's rows, none of which has the key of a row that comes; they stay as they are.
+
+    Parameters
+    ----------
+    layout, schema
+        The table's layout, and the schema of its data files.
+    """
+
+    def __init__(self, layout: Layout, schema: pa.Schema) -> None:
+        self._deciding = schema.empty_table().select(layout.deciding)
+        self._none = schema.empty_table()
+
+    def rivals(self, rows: pa.Table) -> Rivals:
+        """None."""
+        del rows
+        none = np.empty(0, dtype=np.int64)
+        return Rivals(self._deciding, none, none)
+
+    def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
+        """Write the fresh rows into a file of their own."""
+        del rivals, lost, fresh
+        return Replacement(stage(self._none))
