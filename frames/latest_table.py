@@ -5,10 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
+from typing import Any
 
 __all__ = [
     "BUCKET",
@@ -20,7 +17,6 @@ __all__ = [
     "SEQ",
     "TIME_PROPERTY",
     "Delivered",
-    "has_deletion_vectors",
     "recorded_under",
 ]
 
@@ -89,10 +85,3 @@ def recorded_under(key: str, commit_info: Mapping[str, Any]) -> Mapping[str, Any
     if isinstance(recorded, str):
         recorded = json.loads(recorded)
     return recorded if isinstance(recorded, dict) else None
-
-
-def has_deletion_vectors(table: DeltaTable) -> bool:
-    """Whether some rows of the table's files are deleted by vectors beside them, so that a file alone does not say which rows are live."""
-    import pyarrow as pa
-
-    return pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().num_rows > 0

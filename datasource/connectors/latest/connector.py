@@ -146,10 +146,13 @@ class LatestConnector(Connector):
         ranges: list[Range] = []
         room = _Room(limit)
         taken = int(position["files"])
-        for path, rows in itertools.islice(files.items(), taken, None):
-            if not room.take(rows, 1):
+        for file in itertools.islice(files, taken, None):
+            if not room.take(file.live, 1):
                 return Advance({**position, "files": taken}, ranges, waiting=frozenset([self._feed]))
-            ranges.append(self._range({"version": version, "path": path, "rows": rows}, rows, arrival))
+            place: dict[str, Any] = {"version": version, "path": file.path, "rows": file.rows}
+            if file.vector is not None:
+                place["vector"] = file.vector.to_json()
+            ranges.append(self._range(place, file.live, arrival))
             taken += 1
         last = self._log.last_delivered(version)
         reached = {**position, "files": None, "ended": last is not None and last.ended}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from ....frames.deletion_vectors import DeletionVector, read_vector
 from ....frames.table_folder import TableFolder
 from ..contract import Chunk, Range
 from .log import TableLog
@@ -24,7 +26,8 @@ def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[
     folder
         The table's.
     part
-        Its place names a version, a file and how many of its last rows (``path``, ``rows``, ``deleted``); no file if nothing was delivered.
+        Its place names a version, a file and how many of its last rows (``path``, ``rows``, ``deleted``), and which of the rows are dead where
+        some are (``vector``, of a whole file); no file if nothing was delivered.
     schema
         Of the columns that are wanted.
 
@@ -38,7 +41,11 @@ def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[
         return
     at = 0
     try:
-        for table in _last_rows(folder, place["path"], int(place["rows"]), schema.names):
+        tables = _last_rows(folder, place["path"], int(place["rows"]), schema.names)
+        if "vector" in place:
+            vector = DeletionVector.from_json(place["vector"])
+            tables = _without(tables, read_vector(folder, vector, int(place["rows"])))
+        for table in tables:
             rows = pa.table([_column(table, field) for field in schema], names=schema.names)
             if not schema.names:  # Arrow keeps no count of rows where there is no column
                 rows = pa.table([pa.nulls(table.num_rows)], names=[""])
@@ -72,6 +79,15 @@ def _last_rows(folder: TableFolder, path: str, count: int, columns: Sequence[str
             skip -= batch.num_rows - here.num_rows
             if here.num_rows:
                 yield pa.Table.from_batches([here])
+
+
+def _without(tables: Iterator[pa.Table], dead: npt.NDArray[np.bool_]) -> Iterator[pa.Table]:
+    at = 0
+    for table in tables:
+        live = ~dead[at : at + table.num_rows]
+        at += table.num_rows
+        if live.any():
+            yield table.filter(pa.array(live))
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:

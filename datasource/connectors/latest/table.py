@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from ....conf.errors import OptionError, TableError
+from ....frames.deletion_vectors import DeletionVector
+from ....frames.delta_log import LogReplay
 from ....frames.latest_table import (
     BUCKET,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
     SEQ,
     TIME_PROPERTY,
-    has_deletion_vectors,
 )
 from ....frames.table_folder import TableFolder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Described", "describe", "live_files", "open_table"]
+__all__ = ["Described", "LiveFile", "describe", "live_files", "open_table"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,26 +99,51 @@ def describe(folder: TableFolder) -> Described:
     return Described(str(metadata.id), table.version(), key, properties.get(TIME_PROPERTY), columns)
 
 
-def live_files(folder: TableFolder, version: int) -> dict[str, int]:
-    """Paths and rows of the files that hold the table at a version, in a fixed order.
+class LiveFile(NamedTuple):
+    """A file of a table at one version.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the table.
+    rows : int
+        How many it holds, dead ones included.
+    vector : DeletionVector or None
+        Which of them are dead.
+    """
+
+    path: str
+    rows: int
+    vector: DeletionVector | None
+
+    @property
+    def live(self) -> int:
+        """How many of its rows count."""
+        return self.rows - (0 if self.vector is None else self.vector.cardinality)
+
+
+def live_files(folder: TableFolder, version: int) -> list[LiveFile]:
+    """The files that hold the table at a version, in a fixed order.
 
     Raises
     ------
     TableError
-        Files alone do not say which rows are live.
+        The log cannot be followed.
     deltalake.exceptions.DeltaError
         The version is gone.
     """
     table = open_table(folder, version)
-    if has_deletion_vectors(table):
-        raise TableError(
-            f"rows of the table at {folder.location} were deleted by vectors beside its files",
-            expected="files that say themselves which rows are live",
-            hint="run REORG TABLE … APPLY (PURGE) on it from Spark",
-        )
+    vectors: dict[str, DeletionVector] = {}
+    if "deletionVectors" in (table.protocol().reader_features or ()):
+        log = LogReplay(folder)
+        log.follow(version)
+        vectors = log.vectors()
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
     rows = dict(zip(actions.column("path").to_pylist(), actions.column("num_records").to_pylist(), strict=True))
-    return {path: _counted(folder, path) if rows[path] is None else rows[path] for path in sorted(rows)}
+    return [
+        LiveFile(path, _counted(folder, path) if rows[path] is None else rows[path], vectors.get(path))
+        for path in sorted(rows)
+    ]
 
 
 def _counted(folder: TableFolder, path: str) -> int:
