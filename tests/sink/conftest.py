@@ -9,11 +9,23 @@ import pyarrow as pa
 import pytest
 from written import COLUMNS, Sink
 
+from upstream.sink import folding
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a module's tests with each engine that its `ENGINES` names."""
+    if "engine" in metafunc.fixturenames:
+        metafunc.parametrize("engine", getattr(metafunc.module, "ENGINES", ("rewrite",)), indirect=True)
+
 
 @pytest.fixture
-def engine() -> str:
-    """Which engine the sinks of a test have; a test that is to be run with each is marked with `each_engine`."""
-    return "rewrite"
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which engine the sinks of a test have."""
+    if request.param == "vectors":
+        # Else the few rows of a test would be put together with each batch, and none of them marked as dead.
+        monkeypatch.setattr(folding, "_FREE_ROWS", 0)
+        monkeypatch.setattr(folding, "_FREE_SHARE", 2)
+    return request.param
 
 
 @pytest.fixture

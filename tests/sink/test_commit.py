@@ -12,6 +12,8 @@ from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
 from upstream.sink import commit as commit_module
 from upstream.sink.summary import read_summaries
 
+ENGINES = ("rewrite", "vectors")
+
 
 def test_newest_row_per_key_across_batches(sink: Any) -> None:
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (1, 5, "older")])])

@@ -16,6 +16,8 @@ from upstream.frames.order import ordered
 from upstream.sink import merge
 from upstream.sink.merge import bound_values, later_bound
 
+ENGINES = ("rewrite", "vectors")
+
 KEYS = st.sampled_from(["a", "b", "c", "d", "", "é", "a longer key than four bytes"])
 ROWS = st.lists(st.tuples(KEYS, st.integers(-3, 3)), max_size=40)
 COLUMNS = pa.schema([("k", pa.string()), ("t", pa.int64()), ("payload", pa.list_(pa.int64()))])

@@ -27,6 +27,8 @@ from upstream.sink.merge import bound_values
 from upstream.sink.options import Retention
 from upstream.sink.tombstones import APP_ID, FOLDER, forget_below
 
+ENGINES = ("rewrite", "vectors")
+
 UTC = dt.timezone.utc
 
 

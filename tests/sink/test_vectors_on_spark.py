@@ -13,7 +13,8 @@ from upstream.conf.errors import TableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.parametrize("engine", ["vectors"])]
+ENGINES = ("vectors",)
+pytestmark = pytest.mark.spark
 
 Model = dict[int, tuple[int, str]]
 KEYS = 3000

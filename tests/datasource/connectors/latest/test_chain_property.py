@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from upstream.frames.system import SYSTEM
-from upstream.sink import bucket
+from upstream.sink import engine, folding
 
 # Key, time, whether it is a deletion.
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
@@ -81,7 +81,7 @@ class Chain:
     tasks=st.integers(1, 2),
     limit=st.sampled_from(["1", "5", "1000"]),
     timed=st.booleans(),
-    beside=st.booleans(),
+    way=st.sampled_from(["rewrite", "beside", "vectors"]),
 )
 def test_the_chained_table_equals_the_first(
     make_first: Any,
@@ -92,14 +92,17 @@ def test_the_chained_table_equals_the_first(
     tasks: int,
     limit: str,
     timed: bool,
-    beside: bool,
+    way: str,
 ) -> None:
-    monkeypatch.setattr(bucket, "_WORTH_KEEPING", 1 if beside else 10_000)
+    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1 if way == "beside" else 10_000)
+    # Else the few rows here would be put together with each batch, and none of them marked as dead.
+    monkeypatch.setattr(folding, "_FREE_ROWS", 0)
+    monkeypatch.setattr(folding, "_FREE_SHARE", 2)
     with tempfile.TemporaryDirectory() as folder:
         time = "t" if timed else ""
-        chain = Chain(
-            make_first(Path(folder) / "first", time=time), make_first(Path(folder) / "second", time=time), follower_of
-        )
+        kind = {"engine": "vectors", "indexLocation": f"{folder}/index"} if way == "vectors" else {}
+        first, second = (make_first(Path(folder) / name, time=time, **kind) for name in ("first", "second"))
+        chain = Chain(first, second, follower_of)
         for rows in before:
             chain.batch(rows, tasks if timed else 1)
         chain.begin(limit)
@@ -117,5 +120,5 @@ def test_the_chained_table_equals_the_first(
         while chain.follow():
             pass
         assert chain.received == chain.delivered
-        first = chain.first.latest()
-        assert (chain.second.latest() if chain.second.path.exists() else {}) == first
+        expected = chain.first.latest()
+        assert (chain.second.latest() if chain.second.path.exists() else {}) == expected
