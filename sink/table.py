@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Held", "Snapshot", "create_table", "load_table", "replay_log", "take_snapshot"]
 
 _Fingerprint = tuple[int, int, int]
-_TURNS = 16
+_TURNS = 64
 
 
 class Held(NamedTuple):

@@ -10,6 +10,7 @@ from deltalake import write_deltalake
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
 from upstream.sink import commit as commit_module
+from upstream.sink import folding
 from upstream.sink.summary import read_summaries
 
 ENGINES = ("rewrite", "vectors")
@@ -55,14 +56,15 @@ def test_without_a_time_arrival_decides(make_sink: Any) -> None:
     assert sink.latest() == {1: ("x",)}
 
 
-def test_a_bucket_in_which_nothing_won_is_not_rewritten(sink: Any) -> None:
+def test_a_bucket_in_which_nothing_won_is_not_rewritten(sink: Any, engine: str) -> None:
     sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
     before = sink.live_files()
     summary = sink.batch(1, [sink.rows([(key, 9, "late") for key in range(20)], seq=100)])
     assert sink.live_files() == before
     assert (summary.rows, summary.delivered, summary.older, summary.superseded) == (20, 0, 20, 20)
     summary = sink.batch(2, [sink.rows([(0, 11, "new")], seq=200)])
-    assert len(before - sink.live_files()) == 1
+    assert len(before - sink.live_files()) == (1 if engine == "rewrite" else 0)
+    assert len(sink.live_files() - before) == 1
     assert summary.keys == 20
 
 
@@ -191,12 +193,14 @@ def test_abort_removes_what_was_staged_but_nothing_committed(sink: Any) -> None:
 
 
 def test_a_task_that_fails_leaves_no_file(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The engine that only marks rows as dead need not read a file to do so, unless it puts it together with others.
+    monkeypatch.setattr(folding, "_FREE_ROWS", 1000)
     sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
     gone = max(sink.live_files())
     (sink.path / gone).unlink()
     before = sink.files()
     with pytest.raises(TableError, match="is gone"):
-        sink.tasks([sink.rows([(key, 11, "b") for key in range(20)], seq=100)])
+        sink.tasks([sink.rows([(key, 11, "b") for key in range(0, 20, 3)], seq=100)])
     assert sink.files() == before
 
 

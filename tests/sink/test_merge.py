@@ -23,7 +23,7 @@ ROWS = st.lists(st.tuples(KEYS, st.integers(-3, 3)), max_size=40)
 COLUMNS = pa.schema([("k", pa.string()), ("t", pa.int64()), ("payload", pa.list_(pa.int64()))])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), rows=ROWS, timed=st.booleans())
 def test_any_order_and_any_split(make_sink: Any, data: st.DataObject, rows: list[tuple[str, int]], timed: bool) -> None:
     # seq is the order of arrival at the feed; with a time, rows may reach the sink in any other order.
