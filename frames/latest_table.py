@@ -11,6 +11,7 @@ __all__ = [
     "BUCKET",
     "BUCKETS_PROPERTY",
     "DELIVERED_KEY",
+    "KEEP_PROPERTY",
     "KEY_PROPERTY",
     "LAYOUT_PROPERTY",
     "METADATA_KEY",
@@ -28,6 +29,7 @@ SEQ = "_upstream_seq"
 
 LAYOUT_PROPERTY = "upstream.layout"
 KEY_PROPERTY = "upstream.key"
+KEEP_PROPERTY = "upstream.keep"
 TIME_PROPERTY = "upstream.time"
 BUCKETS_PROPERTY = "upstream.buckets"
 

@@ -21,6 +21,7 @@ __all__ = [
     "check_time_zone",
     "event_time_us",
     "is_pattern",
+    "recorded_bound",
     "time_scalar",
     "times_as",
 ]
@@ -149,14 +150,17 @@ def bound_us(bound: str | float, dtype: pa.DataType, time_format: str | None, ti
     time_format, time_zone
         As of :func:`event_time_us`.
     """
-    if isinstance(bound, str):
-        text = pa.array([bound.removesuffix("Z")])
-        column = text.cast(pa.date32() if pa.types.is_date(dtype) else pa.timestamp("us"))
-        if pa.types.is_timestamp(dtype) and dtype.tz is not None:
-            column = pc.assume_timezone(column, "UTC")
-    else:
-        column = pa.array([bound]).cast(dtype)
-    return int(event_time_us(column, time_format, time_zone)[0])
+    return int(event_time_us(recorded_bound(bound, dtype), time_format, time_zone)[0])
+
+
+def recorded_bound(bound: str | float, dtype: pa.DataType) -> pa.Array:
+    """A bound as commits record it, ISO text or a number, as an array of one time."""
+    if not isinstance(bound, str):
+        return pa.array([bound]).cast(dtype)
+    column = pa.array([bound.removesuffix("Z")]).cast(pa.date32() if pa.types.is_date(dtype) else pa.timestamp("us"))
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        column = pc.assume_timezone(column, "UTC")
+    return column
 
 
 def _filled(array: pa.ChunkedArray) -> Int64s:

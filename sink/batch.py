@@ -19,14 +19,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from ..conf.errors import OptionError
 from ..conf.options import documented, option, parse_options, text, whole
 from ..conf.session import make_known
-from ..frames.latest_table import BUCKETS_PROPERTY, KEY_PROPERTY, TIME_PROPERTY
+from ..frames.latest_table import BUCKETS_PROPERTY, KEEP_PROPERTY, KEY_PROPERTY, TIME_PROPERTY
+from .deleting import with_deletions
+from .keeping import keeps_all
 from .options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
 from .placing import key_option, to_buckets
 from .table import load_table
 from .writer import LatestStreamWriter, check_sink, writer_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["BatchOptions", "LatestBatchWriter", "batch_writer", "write_batch"]
@@ -100,6 +102,7 @@ def write_batch(
     time: str | None = None,
     buckets: int | None = None,
     partitions: int | None = None,
+    deleteWhen: str | Column | None = None,  # noqa: N803 as the option
     **options: Any,
 ) -> None:
     """Write a batch DataFrame into a Delta table that holds the newest row of each key: an initial load, a backfill, or a ``foreachBatch``.
@@ -117,6 +120,8 @@ def write_batch(
         As for :func:`~upstream.sink.latest.write_latest`. Where the table exists, its own unless given.
     partitions
         How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``.
+    deleteWhen
+        As for :func:`~upstream.sink.latest.write_latest`.
     **options
         More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it is repeated; inside
         ``foreachBatch`` they are the query's id and the batch's number unless given. ``batchId`` is another name for `txnVersion`.
@@ -142,7 +147,9 @@ def write_batch(
     given |= _name_of_batch(df.sparkSession, given)
     chosen = {"key": None if key is None else key_option(key), "time": time, "buckets": buckets}
     given |= {name: str(value) for name, value in (_of_table(given) | _those(chosen)).items()}
-    if "key" not in given:
+    if deleteWhen is not None:
+        df, given["deleteWhen"] = with_deletions(df, deleteWhen)
+    if "key" not in given and not keeps_all(given):
         raise OptionError(
             "the DataFrame comes without an update key, and there is no table yet that has one",
             expected="the name of one of its columns, or several",
@@ -150,7 +157,7 @@ def write_batch(
         )
     make_known(df.sparkSession)
     layout = check_sink(_others(given), df.schema)
-    rows = to_buckets(df, layout.key, layout.buckets, partitions)
+    rows = to_buckets(df, layout.key, layout.buckets, partitions) if layout.key else df
     rows.write.format("upstream").mode("append").options(**given).save()
 
 
@@ -240,7 +247,8 @@ def _of_table(given: Mapping[str, str]) -> dict[str, Any]:
     if KEY_PROPERTY not in found:
         return {}
     known = {
-        "key": key_option(json.loads(found[KEY_PROPERTY])),
+        "key": key_option(json.loads(found[KEY_PROPERTY])) or None,
+        "keep": found.get(KEEP_PROPERTY),
         "time": found.get(TIME_PROPERTY),
         "buckets": found.get(BUCKETS_PROPERTY),
     }

@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from ..conf.errors import TableError
 from ..frames.order import ordered
+from .conflicts import lost_against
 from .engine import Engine
-from .files import DataFiles, StagedFile
-from .held_rows import HeldRows, Replacement
+from .files import DataFiles, StagedFile, conform
+from .held_rows import HeldRows, Replacement, Rivals
 from .layout import Layout
-from .merge import Contest, Pending, concat_pending, contest
+from .merge import Contest, Pending, as_pending, concat_pending, contest
 from .table import Held, Snapshot
 
 __all__ = ["DELETIONS", "BucketMerge", "BucketMerger", "Tally", "Verdict"]
@@ -51,6 +52,8 @@ class BucketMerge:
         Whether the bucket's rows are others than before.
     replacement : Replacement
         What is put in their place, or beside some of them.
+    blind : bool
+        Whether it was merged with nothing, so that it does not matter what others have made of the bucket.
     tombstones : StagedFile or None
         What takes the place of the bucket's tombstones; None where none has come.
     deletions : StagedFile or None
@@ -62,6 +65,7 @@ class BucketMerge:
     held: Held
     changed: bool = False
     replacement: Replacement = dataclasses.field(default_factory=Replacement)
+    blind: bool = False
     tombstones: StagedFile | None = None
     deletions: StagedFile | None = None
     tally: Tally = dataclasses.field(default_factory=Tally)
@@ -87,10 +91,11 @@ class BucketMerge:
 
 
 class Verdict(NamedTuple):
-    """Per row of the batch: whether it is newer than what the table holds, and whether that changed the table."""
+    """Per row of the batch: whether it is newer than what the table holds, and whether that changed the table; and the rows that lost in a conflict."""
 
     won: Mask
     delivered: Mask
+    lost: tuple[Pending, ...] = ()
 
 
 class BucketMerger:
@@ -160,15 +165,11 @@ class BucketMerger:
             if staged is None or staged.fresh == 0:
                 continue
             reader = files.open([staged.path])
-            rows = reader.read(files.schema.names).slice(staged.rows - staged.fresh)
+            rows = conform(reader.read(files.schema.names).slice(staged.rows - staged.fresh), self._rows.schema)
             reader.close()
-            for field in self._rows.schema:
-                if field.name not in rows.column_names:
-                    rows = rows.append_column(field, pa.nulls(staged.fresh, field.type))
             arrival = None if staged.arrival_us is None else np.frombuffer(staged.arrival_us, dtype=np.int64)
             marks = np.full(staged.fresh, deleted)
-            ones = np.ones(staged.fresh, dtype=np.int64)
-            parts.append(Pending(rows.select(self._rows.schema.names), arrival, None, ones, marks))
+            parts.append(dataclasses.replace(as_pending(rows), arrival_us=arrival, deleted=marks))
         return concat_pending(parts)
 
     def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
@@ -181,7 +182,7 @@ class BucketMerger:
             deleted = np.zeros(len(won), dtype=np.bool_) if new.deleted is None else new.deleted
             met = against_rows.rival >= 0
             delivered = won & (met | ~deleted)
-            verdict = Verdict(won, delivered)
+            verdict = Verdict(won, delivered, self._lost(new, rows, rivals, against_rows, buried, against_tombstones))
             if not won.any():
                 return verdict, BucketMerge(bucket, held)
             tally = Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
@@ -207,21 +208,52 @@ class BucketMerger:
                 raise
         return verdict, merge
 
+    def _lost(
+        self,
+        new: Pending,
+        rows: HeldRows,
+        rivals: Rivals,
+        against_rows: Contest,
+        buried: pa.Table,
+        against_tombstones: Contest,
+    ) -> tuple[Pending, ...]:
+        """The rows that lose in conflicts with what is held."""
+        lost: list[Pending] = []
+        if against_rows.tied.any():
+            held = rows.whole(rivals, against_rows.rival[against_rows.tied])
+            lost += lost_against(new, against_rows, as_pending(held), self._layout)
+        # A key that has a row has one that is newer than its deletion: the two have met.
+        tied = against_tombstones.tied & (against_rows.rival < 0)
+        if tied.any():
+            held = self._as_tombstones(buried).take(against_tombstones.rival[tied])
+            lost += lost_against(new, dataclasses.replace(against_tombstones, tied=tied), held, self._layout)
+        return tuple(lost)
+
     def _contest_tombstones(self, held: Held, candidates: pa.Table) -> tuple[pa.Table, Contest]:
-        if held.tombstones is None:
-            buried = candidates.slice(0, 0)
-        else:
-            reader = self._tombstones.open([held.tombstones])
-            buried = reader.read(self._layout.deciding)
-            reader.close()
+        buried = self._buried(held)
         return buried, contest(buried, candidates, self._layout)
+
+    def _buried(self, held: Held) -> pa.Table:
+        if held.tombstones is None:
+            return self._tombstones.schema.empty_table()
+        reader = self._tombstones.open([held.tombstones])
+        buried = reader.read(self._layout.deciding)
+        reader.close()
+        return buried
+
+    def _as_tombstones(self, buried: pa.Table) -> Pending:
+        rows = conform(buried, self._rows.schema)
+        return dataclasses.replace(as_pending(rows), deleted=np.ones(rows.num_rows, dtype=np.bool_))
 
     def _overtaken(self, buried: pa.Table, rows: HeldRows) -> Mask:
         """The tombstones that a row of the table has overtaken, and those that no row can be late for."""
         overtaken = ~contest(buried, rows.rivals(buried).rows, self._layout).stays(buried.num_rows)
-        if self._forget_below is not None and self._layout.time is not None:
-            overtaken |= ordered(buried.column(self._layout.time)) < self._forget_below
-        return overtaken
+        return overtaken | ~self._within_retention(buried)
+
+    def _within_retention(self, buried: pa.Table) -> Mask:
+        if self._forget_below is None or self._layout.time is None:
+            return np.ones(buried.num_rows, dtype=np.bool_)
+        return ordered(buried.column(self._layout.time)) >= self._forget_below
 
     def _stage_rows(self, held: Held, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
         rows, fresh = _together(kept, new, chosen)

@@ -27,6 +27,7 @@ from .judging import judged
 from .layout import Layout
 from .merge import concat_pending, later_bound
 from .options import SinkTarget
+from .outputs import OUTPUTS_KEY, Aside, Outputs, PutAside, files_named
 from .queue_figures import look_at_queue
 from .staleness import Arrivals
 from .summary import CommitSummary, last_summary
@@ -100,6 +101,7 @@ class BatchCommit:
         merger: BucketMerger,
         clock_us: Callable[[], int] = now_us,
     ) -> None:
+        self._outputs = Outputs(target, layout, files.schema)
         self._target = target
         self._layout = layout
         self._files = files
@@ -168,6 +170,8 @@ class BatchCommit:
             # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
             numbers = {APP_ID: deletions.number} | ({app_id: batch_id} if self._target.repeatable else {})
             told = {METADATA_KEY: summary.to_json(), DELIVERED_KEY: merged.delivered(summary).to_json()}
+            if put_aside := self._outputs.named(merged.aside):
+                told[OUTPUTS_KEY] = put_aside
             if self._transact(table, merged, summary, numbers, told, made):
                 # 8. What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
@@ -188,11 +192,13 @@ class BatchCommit:
         held: set[str] = set()
         if table is not None:
             snapshot = take_snapshot(table, self._files, self._target)
-            held = snapshot.named() | _deletions_named(table)
+            held = snapshot.named() | _named_beside(table)
+        for result in results:
+            self._outputs.discard(result.aside, held)
         self._files.remove({*staged, *made} - held)
 
     def _check_base(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
-        for merge in (merge for result in results for merge in result.merges):
+        for merge in (merge for result in results for merge in result.merges if not merge.blind):
             if snapshot.of_bucket(merge.bucket) != merge.held:
                 raise TableError(
                     f"bucket {merge.bucket} of the table at {self._target.location} was changed by another writer during this batch",
@@ -204,15 +210,16 @@ class BatchCommit:
         by_bucket: dict[int, list[BucketMerge]] = {}
         for merge in (merge for result in results for merge in result.merges if merge.won):
             by_bucket.setdefault(merge.bucket, []).append(merge)
-        final = [merges[0] for merges in by_bucket.values() if len(merges) == 1]
-        strays = {bucket: merges for bucket, merges in by_bucket.items() if len(merges) > 1}
+        strays = {bucket: merges for bucket, merges in by_bucket.items() if len(merges) > 1 and not merges[0].blind}
+        final = [merge for bucket, merges in by_bucket.items() if bucket not in strays for merge in merges]
+        aside = Aside(self._outputs)
         for bucket, merges in strays.items():
-            rows = concat_pending([self._merger.came_with(merge) for merge in merges]).newest(self._layout)
+            rows = concat_pending([self._merger.came_with(merge) for merge in merges]).newest(self._layout, aside.lost)
             _, merge = self._merger.merge(bucket, merges[0].held, rows)
             assert merge.won, "rows that won alone win together"
             made += [file.path for file in merge.staged()]
             final.append(merge)
-        return _Merged(final, len(strays))
+        return _Merged(final, len(strays), PutAside.together([*(result.aside for result in results), aside.staged()]))
 
     def _summarise(
         self,
@@ -256,6 +263,8 @@ class BatchCommit:
             absent=tally.absent,
             ages=None if staleness is None else arrivals.ages(committed_us),
             area=None if staleness is None else arrivals.area(committed_us, last.committed_at_us if last else None),
+            conflicts=merged.aside.conflicts,
+            late=merged.aside.late,
             sources=journaled_counts(checkpoint, batch_id) if checkpoint else None,
         )
         if waiting is not None:
@@ -327,10 +336,11 @@ class BatchCommit:
 
 @dataclasses.dataclass(frozen=True)
 class _Merged:
-    """One merge for each bucket in which anything won, and how many of them had come in several tasks."""
+    """One merge for each bucket in which anything won, how many of them had come in several tasks, and what was put aside."""
 
     merges: list[BucketMerge]
     strays: int
+    aside: PutAside
 
     @property
     def rows(self) -> list[StagedFile]:
@@ -360,10 +370,12 @@ class _Merged:
         return functools.reduce(Tally.plus, (merge.tally for merge in self.merges), Tally())
 
 
-def _deletions_named(table: DeltaTable) -> set[str]:
-    """The files of deletions that the last commits, the one in question among them, have told of."""
-    told = [Delivered.of_commit(entry) for entry in table.history(_TRIES)]
-    return {path for each in told if each is not None for path in each.deletions}
+def _named_beside(table: DeltaTable) -> set[str]:
+    """The files of deletions and of rows put aside that the last commits, the one in question among them, have told of."""
+    entries = table.history(_TRIES)
+    told = [Delivered.of_commit(entry) for entry in entries]
+    named = set[str]().union(*map(files_named, entries))
+    return named | {path for each in told if each is not None for path in each.deletions}
 
 
 def _keys_after(snapshot: Snapshot, merged: _Merged) -> int | None:

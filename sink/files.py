@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BucketReader", "DataFiles", "StagedFile", "conform"]
 
+Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -142,6 +143,21 @@ class DataFiles:
         """
         return np.zeros(rows, dtype=np.bool_) if vector is None else read_vector(self._table, vector, rows)
 
+    def rows_at(self, path: str, positions: Int64s) -> pa.Table:
+        """Some rows of a file, by increasing positions; only the row groups that hold them are read."""
+        import pyarrow.parquet as pq
+
+        where, filesystem = self._table.place(path)
+        with pq.ParquetFile(where, filesystem=filesystem) as file:
+            sizes = np.array([file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)])
+            ends = np.cumsum(sizes)
+            group = np.searchsorted(ends, positions, side="right")
+            chosen = np.unique(group)
+            before = np.cumsum(sizes[chosen]) - sizes[chosen]
+            within = positions - (ends - sizes)[group] + before[np.searchsorted(chosen, group)]
+            rows = file.read_row_groups(chosen.tolist(), columns=self.schema.names, use_threads=False)
+        return conform(rows, self.schema).take(pa.array(within))
+
     def count(self, path: str) -> int:
         """How many rows a file holds, by its footer."""
         import pyarrow.parquet as pq
@@ -215,7 +231,7 @@ class BucketReader:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table's columns in the order and types of a schema.
+    """The table's columns in the order and types of a schema; those that it does not have are null, as in files from before a column was added.
 
     Raises
     ------
@@ -224,9 +240,12 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     if table.schema == schema:
         return table
-    chosen = [table.column(name) for name in schema.names]
-    return pa.table([_cast(column, field.type) for column, field in zip(chosen, schema, strict=True)], schema=schema)
+    return pa.table([_cast(table, field) for field in schema], schema=schema)
 
 
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == kind else column.cast(kind)
+def _cast(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    place = table.schema.get_field_index(field.name)
+    if place < 0:
+        return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+    column = table.column(place)
+    return column if column.type == field.type else column.cast(field.type)

@@ -60,11 +60,11 @@ class Framing:
         schema = StructType().add("bucket", IntegerType()).add("frame", BinaryType())
         for name in ("rows", "updates", "oldest_arrival_us"):
             schema = schema.add(name, LongType())
-        if layout.time is not None:
+        if layout.progress_time is not None:
             for name in ("bound_low", "bound_high"):
-                schema = schema.add(name, rows[layout.time].dataType)
+                schema = schema.add(name, rows[layout.progress_time].dataType)
         buckets = layout.buckets if parted else None
-        return cls(layout.key, layout.time, buckets, to_arrow_schema(schema, timezone="UTC")), schema
+        return cls(layout.key, layout.progress_time, buckets, to_arrow_schema(schema, timezone="UTC")), schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """A task's rows as frames."""

@@ -92,6 +92,10 @@ class HeldRows(Protocol):
         """Those that may have the keys of some rows, given with their deciding columns."""
         ...
 
+    def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
+        """All columns of some of the rivals, by their positions among these, in that order."""
+        ...
+
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
         """Take out the rivals that lost, and put in so many fresh rows."""
         ...

@@ -14,8 +14,10 @@ from ..conf.options import quoted
 from ..conf.session import make_known
 from ..frames.at_source import at_source
 from ..frames.system import SYSTEM
+from .deleting import DELETED, with_deletions
 from .framing import ROWS_OPTION, Framing
 from .framing import observed as framed_metrics
+from .keeping import keeps_all
 from .placing import key_option, to_buckets
 from .summary import CommitSummary, last_summary
 
@@ -62,6 +64,7 @@ def write_latest(
     partitions: int | None = None,
     target: str | None = None,
     metricsLocation: str | os.PathLike[str] | None = None,  # noqa: N803 as the option
+    deleteWhen: str | Column | None = None,  # noqa: N803 as the option
     **options: Any,
 ) -> DataStreamWriter:
     """Write a stream into a Delta table that holds the newest row of each key.
@@ -94,6 +97,8 @@ def write_latest(
         commit's summary.
     metricsLocation
         Where a Delta table with a row of figures for each commit is kept.
+    deleteWhen
+        A column of booleans, an SQL condition or a column expression: a row in which it is true deletes its key, from its time on. The table does not have the column.
     **options
         More options of the sink, such as ``checkpointLocation`` or ``**{"storage.region": …}``. Without a checkpoint location
         it is a folder named after the table below Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
@@ -129,20 +134,27 @@ def write_latest(
             key, time = updates.key, time or updates.time
         elif [key] != list(updates.key) and list(key) != list(updates.key):
             placed = None
+    reports = () if isinstance(updates, DataFrame) else updates.reports
     if not df.isStreaming:
         raise OptionError(
             "the DataFrame does not stream",
             expected="a DataFrame made by readStream",
             hint="read it with spark.readStream",
         )
-    if key is None:
+    if key is None and not keeps_all(options):
         raise OptionError(
             "the DataFrame comes without an update key",
             expected="the name of one of its columns, or several",
             hint='add key="…", or write an UpdateStream, which knows its key',
         )
     buckets = buckets or placed or 16
-    given = {"path": os.fspath(path), "key": key_option(key), "buckets": str(buckets)}
+    given = {"path": os.fspath(path), "buckets": str(buckets)}
+    if key is not None:
+        given["key"] = key_option(key)
+    if deleteWhen is not None:
+        df, given["deleteWhen"] = with_deletions(df, deleteWhen)
+        if given["deleteWhen"] == DELETED:  # from here on Spark holds the rows
+            updates = df
     if time is not None:
         given["time"] = time
     if target is not None:
@@ -153,12 +165,12 @@ def write_latest(
     if not any(name.lower() == "checkpointlocation" for name in given):
         given |= _default_checkpoint(df.sparkSession, given["path"])
     make_known(df.sparkSession)
-    if not isinstance(updates, DataFrame):
-        _check_reports(updates.reports, given)
+    _check_reports(reports, given)
     layout = check_sink(given, df.schema)
-    parted = placed != buckets or partitions is not None
+    parted = bool(layout.key) and (placed != buckets or partitions is not None)
     frames = _in_frames(updates, layout, df.schema, parted=parted)
-    observed = _observed(df, layout.time) if frames is None else frames.observe(METRICS, *framed_metrics(layout.time))
+    stamped = layout.progress_time
+    observed = _observed(df, stamped) if frames is None else frames.observe(METRICS, *framed_metrics(stamped))
     if frames is not None:
         given[ROWS_OPTION] = df.schema.json()
     if parted:

@@ -17,13 +17,16 @@ from ..conf.errors import SchemaError, TableError
 from ..frames.latest_table import (
     BUCKET,
     BUCKETS_PROPERTY,
+    KEEP_PROPERTY,
     KEY_PROPERTY,
     LAYOUT_PROPERTY,
     SEQ,
     TIME_PROPERTY,
 )
 from ..frames.system import SYSTEM
+from .keeping import Keep
 from .options import SinkOptions
+from .schema_changes import widens
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,17 +56,26 @@ class Layout:
     key : tuple of str
         The update key's columns, as they are spelled in the schema.
     time : str or None
-        The event time's column.
+        The event time's column, if it decides which of two rows is newer; else arrival does, or nothing is compared.
     buckets : int
         How many partitions.
     fields : tuple of (str, str)
         Name and type (JSON) of each of the user's columns.
+    progress_time : str or None
+        The event time's column, in whose terms punctuation says how far feeds are complete, whether it decides or not.
+    keep : Keep
+        What of each key is kept.
+    delete_when : str or None
+        The query's column that marks deletions; the table does not have it.
     """
 
     key: tuple[str, ...]
     time: str | None
     buckets: int
     fields: tuple[tuple[str, str], ...]
+    progress_time: str | None = None
+    keep: Keep = Keep()  # noqa: RUF009 it is frozen
+    delete_when: str | None = None
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Layout:
@@ -78,9 +90,17 @@ class Layout:
         fields = {
             field["name"]: _delta_type(field["type"], field["name"]) for field in described if field["name"] != SYSTEM
         }
-        _check_names(list(fields), len(described) - any(field["name"] == SYSTEM for field in described))
+        count = len(described) - any(field["name"] == SYSTEM for field in described)
+        deletes = None if options.delete_when is None else _mark(options.delete_when, fields)
+        _check_names([name for name in fields if name != deletes], count - (deletes is not None))
         key = tuple(_resolve(name, fields, "key") for name in options.key)
         time = None if options.time is None else _resolve(options.time, fields, "time")
+        if deletes is not None and deletes in (*key, time):
+            raise SchemaError(
+                f"deleteWhen names the column {deletes!r}, which is of the key or the time",
+                expected="a column that says nothing but whether a row deletes its key: the table does not have it",
+                hint="make one before writing",
+            )
         for name in key:
             _check_key_type(name, fields[name])
         if time is not None and fields[time] not in _TIMES:
@@ -89,7 +109,17 @@ class Layout:
                 expected="a timestamp, a date or a number",
                 hint="cast it before writing, for example with to_timestamp",
             )
-        return cls(key, time, options.buckets, tuple((name, json.dumps(kind)) for name, kind in fields.items()))
+        decides = options.guard != "arrival" and options.keep.count is not None
+        kept = tuple((name, json.dumps(kind)) for name, kind in fields.items() if name != deletes)
+        return cls(
+            key,
+            time if decides else None,
+            options.buckets if key else 1,
+            kept,
+            progress_time=time,
+            keep=options.keep,
+            delete_when=deletes,
+        )
 
     def delta_schema(self) -> str:
         """The table's schema in the JSON that Spark and Delta share."""
@@ -118,12 +148,22 @@ class Layout:
         """The table properties that record the layout."""
         recorded = {LAYOUT_PROPERTY: VERSION, KEY_PROPERTY: json.dumps(list(self.key), ensure_ascii=False)}
         recorded[BUCKETS_PROPERTY] = str(self.buckets)
-        if self.time is not None:
-            recorded[TIME_PROPERTY] = self.time
+        # Where arrival decides, nobody is to take the time for what tells the newer row.
+        if (time := self.time or (self.progress_time if self.keep.count is None else None)) is not None:
+            recorded[TIME_PROPERTY] = time
+        if not self.keep.latest:
+            recorded[KEEP_PROPERTY] = str(self.keep)
         return recorded
 
-    def check(self, table: DeltaTable, location: str) -> None:
+    def check(self, table: DeltaTable, location: str, *, merging: bool = False) -> None:
         """Refuse a table that was laid out otherwise.
+
+        Parameters
+        ----------
+        table, location
+            The table, and where it lies.
+        merging
+            Whether it may lack columns, and have narrower types.
 
         Raises
         ------
@@ -142,14 +182,15 @@ class Layout:
             )
         self._check_properties(recorded, location)
         self._check_features(table, location)
-        self._check_columns(table.schema().to_json(), location)
+        self._check_columns(table, location, merging=merging)
 
     def _check_properties(self, recorded: dict[str, str], location: str) -> None:
         wanted = self.properties()
         hints = {
             LAYOUT_PROPERTY: "use the version of this package that wrote it, or give another path",
             KEY_PROPERTY: "set the option key to the table's, or give another path",
-            TIME_PROPERTY: "set the option time to the table's, or give another path",
+            TIME_PROPERTY: "set the options time and guard to the table's, or give another path",
+            KEEP_PROPERTY: "set the option keep to the table's, or give another path: it is fixed when a table is made",
             BUCKETS_PROPERTY: "set the option buckets to the table's, or give another path: it is fixed when a table is made",
         }
         for name, hint in hints.items():
@@ -168,25 +209,40 @@ class Layout:
                 hint="write to another path",
             )
 
-    def _check_columns(self, schema_json: str, location: str) -> None:
-        present = {
-            field["name"]: _delta_type(field["type"], field["name"]) for field in json.loads(schema_json)["fields"]
-        }
+    @staticmethod
+    def columns_of(table: DeltaTable) -> dict[str, Json]:
+        """The names and types of a table's columns, as :meth:`delta_schema` has them."""
+        described: list[dict[str, Json]] = json.loads(table.schema().to_json())["fields"]
+        return {field["name"]: _delta_type(field["type"], field["name"]) for field in described}
+
+    def _check_columns(self, table: DeltaTable, location: str, *, merging: bool) -> None:
+        present = self.columns_of(table)
         wanted: dict[str, Json] = {name: json.loads(kind) for name, kind in self.fields} | {
             SEQ: "long",
             BUCKET: "integer",
         }
         problems = [f"{name} is missing from the query" for name in present if name not in wanted]
-        problems += [f"{name} is not in the table" for name in wanted if name not in present]
+        if merging:
+            _check_names([name for name, _ in self.fields], len(self.fields))
+        else:
+            problems += [f"{name} is not in the table" for name in wanted if name not in present]
         problems += [
             f"{name} is {_shown(present[name])} in the table and {_shown(kind)} in the query"
             for name, kind in wanted.items()
-            if name in present and present[name] != kind
+            if name in present
+            and present[name] != kind
+            # A key of another type has another hash, and lies in another bucket.
+            and not (merging and name not in self.key and widens(present[name], kind))
         ]
         if problems:
             raise SchemaError(
                 f"the columns do not fit the table at {location}: {'; '.join(problems)}",
-                hint="select and cast the query's columns to the table's, or give another path",
+                hint="select and cast the query's columns to the table's, or give another path"
+                + (
+                    ""
+                    if merging
+                    else "; mergeSchema=true takes new columns, wider types, and nulls for those that are missing"
+                ),
             )
 
 
@@ -209,12 +265,31 @@ def _resolve(name: str, fields: dict[str, Json], role: str) -> str:
     if name in fields:
         return name
     near = [field for field in fields if field.lower() == name.lower()]
+    outer, _, inner = name.partition(".")
+    if not near and inner and any(field.lower() == outer.lower() for field in fields):
+        raise SchemaError(
+            f"the {role} column {name!r} is a field of the column {outer!r}",
+            expected="a column: rows are found by the columns of the table, and by their statistics",
+            hint=f'make one before writing, for example .withColumn("{name.replace(".", "_")}", F.col("{name}")), or name all of {outer!r}',
+        )
     if not near:
         raise SchemaError(
             f"the {role} column {name!r} is not among the columns {', '.join(fields)}",
             hint=f"name an existing column in the option {role}, or keep it in the select before writing",
         )
     return near[0]
+
+
+def _mark(name: str, fields: dict[str, Json]) -> str:
+    """The column that marks deletions."""
+    found = _resolve(name, fields, "deleteWhen")
+    if fields[found] != "boolean":
+        raise SchemaError(
+            f"deleteWhen names the column {found!r}, which is of type {_shown(fields[found])}",
+            expected="a column of booleans, or, through upstream.write_latest and upstream.write_batch, a condition",
+            hint="make one before writing, for example .withColumn('gone', F.col('op') == 'D')",
+        )
+    return found
 
 
 def _check_key_type(name: str, kind: Json) -> None:

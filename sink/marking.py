@@ -59,6 +59,18 @@ class MarkedRows:
         none = np.empty(0, dtype=np.int64)
         return Rivals(pa.concat_tables(parts), np.concatenate([none, *files]), np.concatenate([none, *positions]))
 
+    def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
+        """Read from their row groups, file by file."""
+        files, positions = rivals.files[chosen], rivals.positions[chosen]
+        order = np.lexsort((positions, files))
+        parts = [
+            self._files.rows_at(self._held.rows[at], np.sort(positions[files == at]))
+            for at in np.unique(files).tolist()
+        ]
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return pa.concat_tables([self._files.schema.empty_table(), *parts]).take(pa.array(back))
+
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
         """Mark the rivals that lost; put small files together with the fresh rows."""
         files, positions = rivals.files[lost], rivals.positions[lost]

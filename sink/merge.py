@@ -7,8 +7,8 @@ column the later arrival stays. Payload columns are never looked at: they are mo
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,22 +16,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import MalformedRowError
+from ..frames.conflicts import ties_within
 from ..frames.latest_table import SEQ
 from ..frames.newest import NewestPerKey, key_codes
 from ..frames.order import ordered
 from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
+from .conflicts import lost_within
 from .files import conform
+from .keeping import newest_of_each
 from .layout import Layout
+
+if TYPE_CHECKING:
+    from .outputs import Aside
 
 __all__ = [
     "UNKNOWN",
     "Contest",
     "Incoming",
     "Pending",
+    "as_pending",
     "bound_values",
     "concat_pending",
     "contest",
     "later_bound",
+    "seq_in_order",
 ]
 
 Int64s = npt.NDArray[np.int64]
@@ -44,6 +52,19 @@ _NO_SEQ = int(np.iinfo(np.int64).min)
 # Rows, and their size, taken before they are coalesced. Bounds a task's memory by this much beyond one row per key.
 _COALESCE_AT = 2_000_000
 _COALESCE_BYTES = 256 << 20
+
+
+def _nowhere(rows: Pending) -> None:
+    del rows
+
+
+class _Arrived(NamedTuple):
+    """Keys and times in the order of arrival; `order` has the rows' positions, None where they lie so."""
+
+    codes: Int64s
+    size: int
+    time: Int64s | None
+    order: Int64s | None
 
 
 @dataclasses.dataclass
@@ -97,19 +118,29 @@ class Pending:
             None if self.deleted is None else self.deleted[start:end],
         )
 
-    def newest(self, layout: Layout) -> Pending:
-        """The newest row of each key, standing for all of the key's rows."""
-        if self.rows.num_rows == 0:
+    def newest(self, layout: Layout, lost: Callable[[Pending], None] = _nowhere) -> Pending:
+        """The newest row of each key, standing for all of the key's rows; or what else the table keeps of them.
+
+        Parameters
+        ----------
+        layout
+            Of the table.
+        lost
+            Is given the rows that lost in a conflict.
+        """
+        if self.rows.num_rows == 0 or layout.keep.count is None:
             return self
-        codes, size = key_codes([self.rows.column(name) for name in layout.key])
-        time = None if layout.time is None else ordered(self.rows.column(layout.time))
+        arrived = self._arrived(layout)
+        if arrived.time is not None and layout.keep.count > 1:
+            return self._newest_of_each(arrived, layout, lost)
+        codes, size, time, order = arrived
         first, covered = self.first_arrival_us, self.covered
-        order = self._arrival_order(layout)
         if order is not None:
-            codes, covered = codes[order], covered[order]
-            time = None if time is None else time[order]
+            covered = covered[order]
             first = None if first is None else first[order]
         best = NewestPerKey(codes, size, time, 0 if first is None else first, covered)
+        if time is not None and len(best.rows) < len(codes):
+            self._tell(ties_within(codes, size, time, best.rows), arrived, layout, lost)
         rows, first_arrival, covered = best.rows, best.first_arrival_us, best.covered
         if order is not None:
             rows = order[rows]
@@ -122,6 +153,35 @@ class Pending:
             chosen[rows] = True
             kept = self.chosen(chosen)
         return dataclasses.replace(kept, first_arrival_us=None if first is None else first_arrival, covered=covered)
+
+    def _newest_of_each(self, arrived: _Arrived, layout: Layout, lost: Callable[[Pending], None]) -> Pending:
+        """Several rows of a key: each stands for itself, since each is to be seen."""
+        codes, _, time, order = arrived
+        deleted = np.zeros(len(codes), dtype=np.bool_) if self.deleted is None else self.deleted
+        deleted = deleted if order is None else deleted[order]
+        assert time is not None
+        kept = newest_of_each(codes, time, np.arange(len(codes)), deleted, layout.keep.count or 1)
+        self._tell(kept.ties, arrived, layout, lost)
+        chosen = kept.stays
+        if order is not None:
+            chosen = np.empty_like(kept.stays)
+            chosen[order] = kept.stays
+        return self.chosen(chosen)
+
+    def _tell(self, ties: Int64s, arrived: _Arrived, layout: Layout, lost: Callable[[Pending], None]) -> None:
+        """Of pairs in the order of arrival, give away the rows that lost in a conflict."""
+        conflicting = lost_within(self, ties if arrived.order is None else arrived.order[ties], layout)
+        if conflicting is not None:
+            lost(conflicting)
+
+    def _arrived(self, layout: Layout) -> _Arrived:
+        codes, size = key_codes([self.rows.column(name) for name in layout.key])
+        time = None if layout.time is None else ordered(self.rows.column(layout.time))
+        order = self._arrival_order(layout)
+        if order is not None:
+            codes = codes[order]
+            time = None if time is None else time[order]
+        return _Arrived(codes, size, time, order)
 
     def _arrival_order(self, layout: Layout) -> Int64s | None:
         """Positions in the order of arrival; None where the rows lie in it."""
@@ -140,9 +200,13 @@ class Incoming:
     ----------
     layout, schema
         The table's layout and the schema of its data files.
+    aside
+        Takes copies of late rows and the rows that lose in a conflict; None if nobody asks for them.
 
     Attributes
     ----------
+    lost : callable
+        Is to be given rows that lose in a conflict.
     rows, updates : int
         Rows taken so far, and how many updates they stand for.
     bounds : dict of str to int, float, str or None
@@ -151,8 +215,10 @@ class Incoming:
         Rows, and their bytes, that were left when it last coalesced what it holds.
     """
 
-    def __init__(self, layout: Layout, schema: pa.Schema) -> None:
+    def __init__(self, layout: Layout, schema: pa.Schema, aside: Aside | None = None) -> None:
         self._layout = layout
+        self._aside = aside
+        self.lost = _nowhere if aside is None else aside.lost
         self._schema = schema
         self._parts: list[Pending] = []
         self._held = self._bytes = 0
@@ -167,7 +233,7 @@ class Incoming:
         Raises
         ------
         MalformedRowError
-            A row's key or time is null, or its time is not a number.
+            A row's key or time is null, or its time is not a number; or it deletes a key where all rows are kept.
         """
         table = pa.Table.from_batches([batch])
         system = table.column(SYSTEM) if SYSTEM in table.column_names else None
@@ -180,7 +246,9 @@ class Incoming:
         if table.num_rows == 0:
             return
         part = self._part(table, system)
-        _check_rows(part.rows, self._layout)
+        _check_rows(part, self._layout)
+        if system is not None and self._aside is not None:
+            self._aside.look(part.rows, system, part.deleted)
         self.rows += table.num_rows
         self.updates += int(part.covered.sum())
         self._parts.append(part)
@@ -198,7 +266,7 @@ class Incoming:
     def _newest(self) -> Pending:
         if not self._parts:
             return Pending(self._schema.empty_table(), None, None, np.empty(0, dtype=np.int64))
-        return concat_pending(self._parts).newest(self._layout)
+        return concat_pending(self._parts).newest(self._layout, self.lost)
 
     def _hold(self, parts: list[Pending]) -> None:
         self._parts = parts
@@ -208,35 +276,46 @@ class Incoming:
 
     def _part(self, table: pa.Table, system: pa.ChunkedArray | None) -> Pending:
         if system is None:
-            with_seq = table.append_column(SEQ, pa.nulls(table.num_rows, pa.int64()))
-            ones = np.ones(table.num_rows, dtype=np.int64)
-            return Pending(conform(with_seq, self._schema), None, None, ones)
+            return dataclasses.replace(as_pending(conform(table, self._schema)), deleted=self._deleted(table))
         with_seq = table.append_column(SEQ, pc.struct_field(system, ["seq"]))
         first = _int64s(
             pc.coalesce(pc.struct_field(system, ["first_arrival"]), pc.struct_field(system, ["arrival"])), UNKNOWN
         )
         arrival = _int64s(pc.struct_field(system, ["arrival"]), UNKNOWN)
-        marks = deleted_mask(table)
         return Pending(
             conform(with_seq, self._schema),
             arrival,
             first,
             _int64s(pc.struct_field(system, ["covered"]), 1),
-            marks.to_numpy() if pc.any(marks).as_py() else None,
+            self._deleted(table),
         )
 
+    def _deleted(self, table: pa.Table) -> Mask | None:
+        """Which rows are tombstones, by the system column or the column that the user named; None if none is."""
+        marks: list[pa.ChunkedArray | pa.Array] = [deleted_mask(table)] if SYSTEM in table.column_names else []
+        if self._layout.delete_when is not None:
+            marks.append(pc.fill_null(table.column(self._layout.delete_when), False))
+        if not any(pc.any(mark).as_py() for mark in marks):
+            return None
+        return np.logical_or.reduce([mark.to_numpy(zero_copy_only=False) for mark in marks])
+
     def _punctuate(self, table: pa.Table) -> None:
-        if self._layout.time is None:
+        if self._layout.progress_time is None:
             return
         # With its key set, punctuation speaks for that key alone.
         whole = np.ones(table.num_rows, dtype=np.bool_)
         for name in self._layout.key:
             whole &= table.column(name).is_null().to_numpy()
         table = table.filter(pa.array(whole))
-        times = table.column(self._layout.time)
+        times = table.column(self._layout.progress_time)
         sources = pc.fill_null(pc.struct_field(table.column(SYSTEM), ["source"]), "").to_pylist()
         for source, bound in zip(sources, bound_values(times), strict=True):
             self.bounds[source] = later_bound(self.bounds.get(source, bound), bound)
+
+
+def as_pending(rows: pa.Table) -> Pending:
+    """Rows of which only the columns are known."""
+    return Pending(rows, None, None, np.ones(rows.num_rows, dtype=np.int64))
 
 
 def concat_pending(parts: Sequence[Pending]) -> Pending:
@@ -266,10 +345,13 @@ class Contest:
         Position of the held row with the same key; -1 where there is none.
     won : bool array of length new rows
         Which are newer than their rival, or have none.
+    tied : bool array of length new rows
+        Which have a rival of the same time.
     """
 
     rival: Int64s
     won: Mask
+    tied: Mask
 
     def stays(self, count: int, won: Mask | None = None) -> Mask:
         """Which of the `count` held rows have no rival that won (by this contest, unless told)."""
@@ -287,9 +369,9 @@ def contest(held: pa.Table, new: pa.Table, layout: Layout) -> Contest:
         The key, time and `_upstream_seq` columns of both, each with at most one row for each key.
     """
     count = held.num_rows
-    won = np.ones(new.num_rows, dtype=np.bool_)
+    won, tied = np.ones(new.num_rows, dtype=np.bool_), np.zeros(new.num_rows, dtype=np.bool_)
     if count == 0:
-        return Contest(np.full(new.num_rows, -1, dtype=np.int64), won)
+        return Contest(np.full(new.num_rows, -1, dtype=np.int64), won, tied)
     codes, size = key_codes([_stacked(held.column(name), new.column(name)) for name in layout.key])
     position = np.full(size, -1, dtype=np.int64)
     position[codes[:count]] = np.arange(count)
@@ -300,13 +382,21 @@ def contest(held: pa.Table, new: pa.Table, layout: Layout) -> Contest:
         new_time = ordered(new.column(layout.time))[met]
         old_seq, new_seq = seq_of(held)[rival[met]], seq_of(new)[met]
         # A batch without the system column does not know the order of arrival: it came after what is held.
-        won[met] = (new_time > old_time) | ((new_time == old_time) & ((new_seq == _NO_SEQ) | (new_seq >= old_seq)))
-    return Contest(rival, won)
+        tied[met] = new_time == old_time
+        won[met] = (new_time > old_time) | (tied[met] & ((new_seq == _NO_SEQ) | (new_seq >= old_seq)))
+    return Contest(rival, won, tied)
 
 
 def seq_of(table: pa.Table) -> Int64s:
     """The arrival order of rows; the least number where it is not known."""
     return _int64s(table.column(SEQ), _NO_SEQ)
+
+
+def seq_in_order(table: pa.Table, held: int) -> Int64s:
+    """As :func:`seq_of`, of rows of which the first are held: one that comes without a number came after what is held."""
+    seq = seq_of(table).copy()
+    seq[held:][seq[held:] == _NO_SEQ] = UNKNOWN
+    return seq
 
 
 def bound_values(times: pa.ChunkedArray) -> list[Any]:
@@ -340,7 +430,14 @@ def _int64s(column: pa.ChunkedArray, missing: int) -> Int64s:
     return (pc.fill_null(numbers, missing) if numbers.null_count else numbers).to_numpy()
 
 
-def _check_rows(rows: pa.Table, layout: Layout) -> None:
+def _check_rows(part: Pending, layout: Layout) -> None:
+    rows = part.rows
+    if part.deleted is not None and layout.keep.count is None:
+        raise MalformedRowError(
+            f"{int(part.deleted.sum())} of {rows.num_rows} rows delete their keys, and the table keeps all rows",
+            expected="no deletions with keep=all: nothing ever leaves the table",
+            hint="filter such rows out before writing, or write a table with keep=latest",
+        )
     for name in layout.key:
         if _nulls(rows.column(name)):
             raise MalformedRowError(

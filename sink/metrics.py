@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from .commit import writer_id
 from .files import DataFiles
 from .options import SinkTarget
 from .queue_figures import QueueFigures
+from .side_table import SideTable
 from .stats import file_stats
 from .summary import CommitSummary, summaries_after
 from .table import load_table
@@ -36,7 +38,19 @@ _TRIES = 20
 _COMPACT_EVERY = 100
 
 _FIGURES = ("mean", "p50", "p99", "max")
-_COUNTS = ("rows", "updates", "delivered", "superseded", "older", "deleted", "absent", "keys", "pending")
+_COUNTS = (
+    "rows",
+    "updates",
+    "delivered",
+    "superseded",
+    "older",
+    "deleted",
+    "absent",
+    "conflicts",
+    "late",
+    "keys",
+    "pending",
+)
 _OF_SOURCES = ("received", "late", "late_idle", "suspects")
 _OF_QUEUE = ("arrived", "delivered", "superseded", "older", "conflicts", "shed")
 
@@ -90,17 +104,19 @@ def write_metrics(target: SinkTarget) -> int:
     if target.metrics is None:
         return 0
     place = _place(target)
+    side = _side(place)
     table = load_table(target)
     if table is None:
         return 0
     query_id = writer_id(target)
     for _ in range(_TRIES):
-        metrics = _load(place) or _create(place)
+        metrics = side.ready()
         recorded = metrics.transaction_version(_APP_PREFIX + query_id)
         missing = summaries_after(table, query_id, -1 if recorded is None else recorded)
         if not missing:
             return 0
-        if _append(place, metrics, metrics_rows(missing, target.location), query_id, missing[-1].batch_id):
+        transaction = (_APP_PREFIX + query_id, missing[-1].batch_id)
+        if _append(place, side, metrics, metrics_rows(missing, target.location), transaction):
             if (metrics.version() + 1) % _COMPACT_EVERY == 0:
                 _compact(place)
             return len(missing)
@@ -115,7 +131,7 @@ def check_metrics(target: SinkTarget) -> None:
     TableError
         Naming the columns that do not fit.
     """
-    table = None if target.metrics is None else _load(_place(target))
+    table = None if target.metrics is None else _side(_place(target)).load()
     if table is None:
         return
     held = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
@@ -139,13 +155,8 @@ def _place(target: SinkTarget) -> SinkTarget:
     return dataclasses.replace(target, location=target.metrics)
 
 
-def _load(place: SinkTarget) -> DeltaTable | None:
-    from deltalake.exceptions import DeltaError
-
-    try:
-        return load_table(place)
-    except (DeltaError, OSError) as error:
-        raise _unusable(place, error) from error
+def _side(place: SinkTarget) -> SideTable:
+    return SideTable(place, METRICS_SCHEMA, functools.partial(_unusable, place))
 
 
 def _unusable(place: SinkTarget, why: object) -> TableError:
@@ -156,57 +167,21 @@ def _unusable(place: SinkTarget, why: object) -> TableError:
     )
 
 
-def _create(place: SinkTarget) -> DeltaTable:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
+def _append(
+    place: SinkTarget, side: SideTable, metrics: DeltaTable, rows: pa.Table, transaction: tuple[str, int]
+) -> bool:
+    """Whether the rows were appended; False if somebody else has taken the version."""
+    files, path, appended = DataFiles(place, METRICS_SCHEMA), "", False
     try:
-        DeltaTable.create(place.location, METRICS_SCHEMA, storage_options=dict(place.storage) or None)
-    except (DeltaError, OSError) as error:
-        if _load(place) is None:  # else somebody else has just made it
-            raise _unusable(place, error) from error
-    made = _load(place)
-    assert made is not None
-    return made
-
-
-def _append(place: SinkTarget, metrics: DeltaTable, rows: pa.Table, query_id: str, upto: int) -> bool:
-    """Whether the rows were appended; False if somebody else has taken the version.
-
-    By the same means as the main table's commits: a writer that starts a query engine for one row takes three times as long.
-    """
-    from deltalake import CommitProperties, Schema, Transaction
-    from deltalake.exceptions import DeltaError
-    from deltalake.transaction import AddAction
-
-    files, path, before = DataFiles(place, METRICS_SCHEMA), "", metrics.version()
-    held = {field.name for field in metrics.schema().fields}
-    try:
-        if new := [field for field in Schema.from_arrow(METRICS_SCHEMA).fields if field.name not in held]:
-            metrics.alter.add_columns(new)  # the table was made by an earlier version
-            return False
         path, size = files.write_rows(rows)
         written_ms = int(rows.column("committed_at")[-1].value // 1000)
-        metrics.create_write_transaction(
-            [AddAction(path, size, {}, written_ms, True, file_stats(rows))],
-            "append",
-            metrics.schema(),
-            [],
-            commit_properties=CommitProperties(
-                # Retrying by itself, it would not look again at what is recorded by then.
-                max_commit_retries=0,
-                app_transactions=[Transaction(_APP_PREFIX + query_id, upto)],
-            ),
-        )
-    except (DeltaError, OSError) as error:
-        after = _load(place)
-        if after is not None and path and any(uri.endswith(path) for uri in after.file_uris()):
-            return True  # it took place although it seemed to fail
-        files.remove([path] if path else [])
-        if after is not None and after.version() > before:
-            return False
+        appended = side.append(metrics, {path: (size, file_stats(rows))}, written_ms, transaction)
+    except OSError as error:
         raise _unusable(place, error) from error
-    return True
+    finally:
+        if not appended:
+            files.remove([path] if path else [])
+    return appended
 
 
 def _compact(place: SinkTarget) -> None:

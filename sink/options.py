@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import bytes_, columns, one_of, option, parse_options, parsed, positive_int, text
+from ..conf.options import boolean, bytes_, columns, one_of, option, parse_options, parsed, positive_int, text
 from ..conf.staleness_target import StalenessTarget
 from ..conf.units import parse_duration_us
 from ..frames.table_folder import TableFolder
+from .keeping import Keep
 
 __all__ = ["SPARKS_OWN", "STORAGE_PREFIX", "Retention", "SinkOptions", "SinkTarget", "parse_sink_options"]
 
@@ -51,6 +52,45 @@ class SinkOptions:
         text(),
         None,
         "The column that says which of two rows of a key is newer; without it the row that arrives later is.",
+    )
+    guard: str | None = option(
+        "guard",
+        one_of("time", "arrival"),
+        None,
+        "What says which of two rows of a key is newer: `time`, the default where a time column is given, or `arrival`, the default where none is. With `arrival` a "
+        "time column says only how far the feeds are complete: for times that are not to be trusted, or absent from some rows.",
+    )
+    keep: Keep = option(  # noqa: RUF009 it is frozen
+        "keep",
+        parsed("latest, 'latest N' or all", Keep.parse),
+        Keep(),
+        "What the table keeps: `latest`, the newest row of each key; `latest N`, its N newest, one for each time; `all`, every row, nothing compared, with a key or without. "
+        "Fixed when the table is made.",
+    )
+    delete_when: str | None = option(
+        "deleteWhen",
+        text(),
+        None,
+        "A column of booleans: a row in which it is true deletes its key, from its time on. The table does not have this column. `write_latest` takes an SQL condition or a "
+        "column expression, too.",
+    )
+    late_output: str | None = option(
+        "lateOutput",
+        text(),
+        None,
+        "Where a Delta table of late rows is kept: those with a time below the low-watermark that the query had committed for their feed. They take part as any others.",
+    )
+    conflict_output: str | None = option(
+        "conflictOutput",
+        text(),
+        None,
+        "Where a Delta table of conflicting rows is kept: those that lost to another row of the same key and time with another content. They are counted in any case.",
+    )
+    merge_schema: bool = option(
+        "mergeSchema",
+        boolean(),
+        False,
+        "Whether the table gets columns that the query has and it has not, wider types where the query's are wider, and nulls in columns that the query lacks.",
     )
     buckets: int = option(
         "buckets",
@@ -123,6 +163,8 @@ class SinkTarget:
         Who writes a batch; None is the query, by the id in its checkpoint.
     repeatable : bool
         Whether the table is to remember which of the writer's batches it has.
+    late, conflicts : str or None
+        The same of the tables of late and of conflicting rows.
     """
 
     options: SinkOptions
@@ -132,6 +174,8 @@ class SinkTarget:
     metrics: str | None = None
     application: str | None = None
     repeatable: bool = True
+    late: str | None = None
+    conflicts: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -166,7 +210,8 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
     (options,) = parse_options(given, [SinkOptions], ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
     lowered = {name.lower(): value for name, value in given.items()}
     checkpoint = lowered.get("checkpointlocation", "").strip()
-    absent = [name for name, value in (("path", options.path), ("key", options.key)) if not value]
+    wanted = {"path": options.path, "key": options.key or options.keep.count is None}
+    absent = [name for name, value in wanted.items() if not value]
     if absent:
         raise OptionError(
             f"the sink is not told its {' and '.join(absent)}",
@@ -181,11 +226,41 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
         )
     storage = {name[len(STORAGE_PREFIX) :]: value for name, value in lowered.items() if name.startswith(STORAGE_PREFIX)}
     location = absolute_location(options.path)
-    metrics = None if options.metrics is None else absolute_location(options.metrics)
-    if metrics == location:
+    _check_together(options)
+    others = {"metricsLocation": options.metrics, "lateOutput": options.late_output}
+    others["conflictOutput"] = options.conflict_output
+    places = {name: None if place is None else absolute_location(place) for name, place in others.items()}
+    _check_apart({"path": location, **places})
+    metrics, late, conflicts = places.values()
+    where = absolute_location(checkpoint) if checkpoint else ""
+    return SinkTarget(options, location, storage, where, metrics, late=late, conflicts=conflicts)
+
+
+def _check_apart(places: Mapping[str, str | None]) -> None:
+    taken: dict[str, str] = {}
+    for name, place in places.items():
+        if place is not None and taken.setdefault(place, name) != name:
+            raise OptionError(
+                f"{taken[place]} and {name} are both {place}",
+                expected="a folder of its own for each table",
+                hint=f'give .option("{name}", "{place}_{name.removesuffix("Location").removesuffix("Output").lower()}")',
+            )
+
+
+def _check_together(options: SinkOptions) -> None:
+    """Refuse what an option needs, or cannot be together with."""
+    timed = options.time is not None and options.guard != "arrival" and options.keep.count is not None
+    kept = f"keep={options.keep}"
+    problems = [
+        ("guard=time", options.guard == "time" and options.time is None, "a time column"),
+        (kept, not timed and (options.keep.count or 1) > 1, "a time column, and no guard=arrival"),
+        ("conflictOutput", not timed and options.conflict_output is not None, "a time column that decides: rows conflict that have one time"),
+        ("lateOutput", options.time is None and options.late_output is not None, "a time column: rows are late by their time"),
+        ("deleteWhen", options.keep.count is None and options.delete_when is not None, "another keep than all, under which nothing leaves the table"),
+    ]  # fmt: skip
+    wrong = [(what, needs) for what, holds, needs in problems if holds]
+    if wrong:
         raise OptionError(
-            f"path and metricsLocation are both {location}",
-            expected="a folder of its own for the table of metrics",
-            hint=f'give .option("metricsLocation", "{location}_metrics")',
+            "; ".join(f"{what} needs {needs}" for what, needs in wrong),
+            hint="leave out " + " and ".join(what for what, _ in wrong) + ", or give what it needs",
         )
-    return SinkTarget(options, location, storage, absolute_location(checkpoint) if checkpoint else "", metrics)

@@ -13,6 +13,7 @@ from .table import Held
 
 __all__ = ["BesideRows", "RewrittenRows"]
 
+Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -34,6 +35,7 @@ class RewrittenRows:
         self._held = held
         self._reader = reader
         self._base: pa.Table | None = None
+        self._whole: pa.Table | None = None
 
     def rivals(self, rows: pa.Table) -> Rivals:
         """All rows of the bucket."""
@@ -43,11 +45,18 @@ class RewrittenRows:
         count = self._base.num_rows
         return Rivals(self._base, np.zeros(count, dtype=np.int64), np.arange(count))
 
+    def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
+        """Read with all other rows of the bucket, which is written anew if one of them wins."""
+        del rivals
+        if self._whole is None:
+            self._whole = self._reader.read(self._reader.schema.names)
+        return self._whole.take(pa.array(chosen))
+
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
         """Write the others and the fresh rows into one file."""
         del fresh
         names = self._reader.schema.names
-        kept = rivals.rows
+        kept = rivals.rows if self._whole is None else self._whole
         # What decides has been read before.
         payload = [name for name in names if name not in kept.column_names]
         for name, column in zip(payload, self._reader.read(payload).columns if payload else [], strict=True):
@@ -74,6 +83,11 @@ class BesideRows:
         del rows
         none = np.empty(0, dtype=np.int64)
         return Rivals(self._deciding, none, none)
+
+    def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
+        """None."""
+        del rivals, chosen
+        return self._none
 
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
         """Write the fresh rows into a file of their own."""

@@ -22,6 +22,7 @@ from .merge import Incoming, Pending, concat_pending
 
 if TYPE_CHECKING:
     from .layout import Layout
+    from .outputs import Aside
 
 __all__ = ["Gathering"]
 
@@ -40,7 +41,7 @@ class Gathering:
 
     Parameters
     ----------
-    layout, schema
+    layout, schema, aside
         As of :class:`~upstream.sink.merge.Incoming`.
 
     Attributes
@@ -49,8 +50,8 @@ class Gathering:
         Takes the rows; its counts and bounds are those of the whole task.
     """
 
-    def __init__(self, layout: Layout, schema: pa.Schema) -> None:
-        self.incoming = Incoming(layout, schema)
+    def __init__(self, layout: Layout, schema: pa.Schema, aside: Aside | None = None) -> None:
+        self.incoming = Incoming(layout, schema, aside)
         self._layout = layout
         self._runs: list[_Run] = []
         self._folder: str | None = None
@@ -90,7 +91,7 @@ class Gathering:
         self._spill()
         for bucket in sorted({bucket for run in self._runs for bucket in run.batches}):
             parts = [run.read(bucket) for run in self._runs if bucket in run.batches]
-            yield bucket, concat_pending(parts).newest(self._layout)
+            yield bucket, concat_pending(parts).newest(self._layout, self.incoming.lost)
 
     def _spill(self) -> None:
         rows = self.incoming.drain()
@@ -135,6 +136,9 @@ class _Run:
 
 def _by_bucket(newest: Pending, layout: Layout) -> Iterator[tuple[int, Pending]]:
     if newest.rows.num_rows == 0:
+        return
+    if not layout.key:
+        yield 0, newest
         return
     buckets = bucket_of([newest.rows.column(name) for name in layout.key], layout.buckets)
     order = np.argsort(buckets, kind="stable")

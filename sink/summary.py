@@ -22,7 +22,7 @@ from .queue_figures import QueueFigures
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["CommitSummary", "last_summary", "read_summaries", "summaries_after"]
+__all__ = ["CommitSummary", "last_commit", "last_summary", "read_summaries", "summaries_after"]
 
 _LOG_ENTRY = re.compile(r"(\d{20})\.json")
 _LOOK_BACK = (1, 16, 256)
@@ -83,6 +83,10 @@ class CommitSummary:
         Where it did not: how many rows a second the query would have to process; None if that is not known, or none would do.
     needed_budget : int or None
         The same in rows a batch, for batches that follow each other as this one did.
+    conflicts : int
+        Pairs of rows with one key and one time, but different content, that met in this batch or with what the table held: the later arrival stays.
+    late : int or None
+        Rows with a time below the low-watermark that the query had committed for their feed; None unless there is an output for them.
     sources : SourceCounts or None
         What the query's sources have counted from the beginning of its checkpoint up to this batch; None if they do not look at all rows.
     """
@@ -111,6 +115,8 @@ class CommitSummary:
     target_met: bool | None = None
     needed_rows_per_s: float | None = None
     needed_budget: int | None = None
+    conflicts: int = 0
+    late: int | None = None
     sources: SourceCounts | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -144,12 +150,20 @@ _MAY_BE_ABSENT = frozenset(
 
 def last_summary(table: DeltaTable, query_id: str, batch_id: int | None = None) -> CommitSummary | None:
     """The most recent summary of a query, or that of one of its batches, among the last 256 commits."""
+    found = last_commit(table, query_id, batch_id)
+    return None if found is None else found[0]
+
+
+def last_commit(
+    table: DeltaTable, query_id: str, batch_id: int | None = None
+) -> tuple[CommitSummary, Mapping[str, Any]] | None:
+    """As :func:`last_summary`, with all of the commit's metadata."""
     for limit in _LOOK_BACK:
         history = table.history(limit)
         for entry in history:
             summary = _summary_of(entry)
             if summary is not None and summary.query_id == query_id and batch_id in (None, summary.batch_id):
-                return summary
+                return summary, entry
         if len(history) < limit:
             break
     return None

@@ -14,11 +14,13 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from .bucket import BucketMerge, BucketMerger
 from .layout import Layout
+from .outputs import Aside, PutAside
 from .spilling import Gathering
 from .staleness import Arrivals
 
 if TYPE_CHECKING:
     from .files import StagedFile
+    from .outputs import Outputs
     from .table import Snapshot
 
 __all__ = ["TaskResult", "run_task"]
@@ -38,6 +40,8 @@ class TaskResult(WriterCommitMessage):
         First arrivals of the delivered rows.
     bounds : mapping
         Per feed what its punctuation said.
+    aside : PutAside
+        Late and conflicting rows.
     """
 
     merges: tuple[BucketMerge, ...]
@@ -46,6 +50,7 @@ class TaskResult(WriterCommitMessage):
     older: int
     arrivals: Arrivals
     bounds: Mapping[str, Any]
+    aside: PutAside = PutAside()  # noqa: RUF009 it is frozen
 
     @property
     def staged(self) -> list[StagedFile]:
@@ -54,7 +59,12 @@ class TaskResult(WriterCommitMessage):
 
 
 def run_task(
-    batches: Iterable[pa.RecordBatch], layout: Layout, schema: pa.Schema, merger: BucketMerger, seen: Snapshot
+    batches: Iterable[pa.RecordBatch],
+    layout: Layout,
+    schema: pa.Schema,
+    merger: BucketMerger,
+    seen: Snapshot,
+    outputs: Outputs,
 ) -> TaskResult:
     """Merge a task's rows with the buckets that they fall in. On an error nothing staged is left behind.
 
@@ -68,6 +78,8 @@ def run_task(
         Of the table.
     seen
         The table as it was when the batch began.
+    outputs
+        Where late and conflicting rows are copied to.
 
     Raises
     ------
@@ -81,10 +93,11 @@ def run_task(
     merges: list[BucketMerge] = []
     firsts: list[npt.NDArray[np.int64]] = []
     won = keys = 0
-    with contextlib.closing(Gathering(layout, schema)) as gathering:
-        for batch in batches:
-            gathering.add(batch)
+    aside = Aside(outputs)
+    with contextlib.closing(Gathering(layout, schema, aside)) as gathering:
         try:
+            for batch in batches:
+                gathering.add(batch)
             for bucket, rows in gathering.by_bucket():
                 turn = seen.has_turn(bucket, layout.buckets)
                 verdict, merge = merger.merge(bucket, seen.of_bucket(bucket), rows, turn=turn)
@@ -93,10 +106,14 @@ def run_task(
                 won += int(verdict.won.sum())
                 if rows.first_arrival_us is not None:
                     firsts.append(rows.first_arrival_us[verdict.delivered])
+                for lost in verdict.lost:
+                    aside.lost(lost)
+            put = aside.staged()
         except BaseException:
             merger.remove(merges)
+            aside.discard()
             raise
     merger.done(seen)
     arrivals = Arrivals.of(np.concatenate(firsts) if firsts else None)
     incoming = gathering.incoming
-    return TaskResult(tuple(merges), incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds)
+    return TaskResult(tuple(merges), incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds, put)

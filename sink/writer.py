@@ -20,9 +20,12 @@ from .commit import BatchCommit, writer_id
 from .engine import Engine
 from .files import DataFiles
 from .framing import rows_told, unframed
+from .keepers import merger_of
 from .layout import Layout
 from .metrics import check_metrics, write_metrics
 from .options import SinkTarget, parse_sink_options
+from .outputs import Outputs, write_outputs
+from .schema_changes import change_schema, with_table_columns
 from .summary import last_summary
 from .table import Snapshot, load_table, take_snapshot
 from .task import TaskResult, run_task
@@ -82,13 +85,16 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         As :func:`stream_writer`.
     """
     layout, table = _open(target, schema)
+    if table is not None and change_schema(target, layout, table):
+        table = load_table(target)
     columns = layout.arrow_schema()
     files = DataFiles(target, columns)
     snapshot = Snapshot.empty() if table is None else take_snapshot(table, files, target)
     forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
-    engine = Engine(target, layout, files)
-    merger = BucketMerger(layout, files, tombstone_files(target, layout, columns), forget, engine)
-    return LatestStreamWriter(target, layout, files, merger, snapshot, framed=framed)
+    merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, Engine(target, layout, files))
+    last = last_summary(table, writer_id(target)) if table is not None and target.late else None
+    outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
+    return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed)
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
@@ -113,8 +119,11 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
     check_retention(target.options.tombstone_retention, layout)
     table = load_table(target)
     if table is not None:
-        layout.check(table, target.location)
+        merging = target.options.merge_schema
+        layout = with_table_columns(layout, table) if merging else layout
+        layout.check(table, target.location, merging=merging)
     check_metrics(target)
+    Outputs(target, layout, layout.arrow_schema()).check()
     return layout, table
 
 
@@ -137,6 +146,8 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         The table as it is when the batch begins; the commit is refused if others have changed the touched buckets since.
     clock_us
         Says when a commit is made.
+    outputs
+        Where late and conflicting rows are copied to.
     framed
         Whether what comes are frames of rows.
     """
@@ -150,8 +161,10 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         seen: Snapshot,
         clock_us: Callable[[], int] = now_us,
         *,
+        outputs: Outputs,
         framed: bool = False,
     ) -> None:
+        self._outputs = outputs
         self._framed = framed
         self._target = target
         self._layout = layout
@@ -163,12 +176,14 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Merge a task's rows and stage the files (in a task)."""
         rows = unframed(iterator) if self._framed else iterator
-        return run_task(rows, self._layout, self._schema, self._merger, self._seen)
+        return run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Commit the batch (beside the driver)."""
-        self._commit.commit(_results(messages), batchId)
+        summary = self._commit.commit(_results(messages), batchId)
         # Whether it was a repeat or not: the process may have died between the two.
+        if summary is None or summary.late or summary.conflicts:  # else it has named no files
+            write_outputs(self._outputs, load_table(self._target), writer_id(self._target))
         write_metrics(self._target)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 
 from ...frames.buckets import spark_hash
 from ...frames.newest import key_codes
-from .results import pairs
 
-__all__ = ["Found", "HashedKeys", "KeyIndex", "NumberedKeys", "key_numbers", "numbers_tell", "ties_within"]
+__all__ = ["Found", "HashedKeys", "KeyIndex", "NumberedKeys", "key_numbers", "numbers_tell"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -202,14 +201,3 @@ def _compact(codes: Int64s, size: int, others: Int64s) -> tuple[Int64s, Int64s]:
     present = np.flatnonzero(table == 0)
     table[present] = np.arange(len(present))
     return table[codes], table[others]
-
-
-def ties_within(codes: Int64s, keys: int, time: Int64s | None, newest: Int64s) -> Int64s:
-    """Pairs of a batch's rows with one key and one time: its newest, and another that goes."""
-    if time is None:
-        return pairs()
-    winner = np.zeros(keys, dtype=np.int64)
-    winner[codes[newest]] = newest
-    mine = winner[codes]
-    tied = np.flatnonzero((time == time[mine]) & (mine != np.arange(len(codes))))
-    return np.stack([mine[tied], tied], axis=1)

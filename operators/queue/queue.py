@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...conf.errors import CheckpointError, OptionError
+from ...frames.conflicts import ties_within
 from ...frames.newest import NewestPerKey
 from .cells import PENDING, RESTING, SHED, Cells, Updates
-from .keys import Found, KeyIndex, ties_within
+from .keys import Found, KeyIndex
 from .monitor import StatisticsMonitor
 from .pages import OnDemandPages
 from .results import Dequeued, Enqueued, pairs

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...frames import conflicts
 from ...frames.system import SYSTEM, TIMESTAMP, system_field
 
 __all__ = ["INTERVAL", "WEIGHT", "by_arrival", "differing", "micros"]
@@ -41,17 +42,5 @@ def micros(rows: pa.Table, name: str, default: Int64s | None = None) -> Int64s:
 
 def differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s) -> npt.NDArray[np.bool_]:
     """Which pairs of rows differ in anything but the system column: one key, one time, two payloads."""
-    differ = np.zeros(len(at), dtype=np.bool_)
-    if len(at) == 0:
-        return differ
     names = [name for name in left.column_names if name not in (SYSTEM, WEIGHT, INTERVAL)]
-    one, two = left.select(names).take(pa.array(at)), right.select(names).take(pa.array(other))
-    for name in names:
-        a, b = one.column(name).combine_chunks(), two.column(name).combine_chunks()
-        try:
-            unequal = pc.fill_null(pc.not_equal(a, b), False)
-            nulls = pc.xor(pc.is_null(a), pc.is_null(b))
-            differ |= np.asarray(pc.or_(unequal, nulls).to_numpy(zero_copy_only=False), dtype=np.bool_)
-        except pa.ArrowNotImplementedError:  # nested types have no vectorised comparison
-            differ |= np.array([x != y for x, y in zip(a.to_pylist(), b.to_pylist(), strict=True)], dtype=np.bool_)
-    return differ
+    return conflicts.differing(left, at, right, other, names)

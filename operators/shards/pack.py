@@ -12,13 +12,13 @@ from pyspark import TaskContext
 from ...conf.clock import now_us
 from ...conf.errors import SchemaError
 from ...frames.buckets import bucket_of
+from ...frames.conflicts import ties_within
 from ...frames.ipc import from_frame, to_frame
 from ...frames.newest import NewestPerKey, key_codes
 from ...frames.order import ordered
 from ...frames.parting import apart, by_bucket, frames_column, some_at_once
 from ...frames.reports import Served, write_served
 from ...frames.system import SYSTEM, standing_for, system_field
-from ..queue.keys import ties_within
 from .arrivals import by_arrival, differing, micros
 
 __all__ = [

@@ -15,10 +15,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.sink.bucket import BucketMerger
 from upstream.sink.commit import BatchCommit
 from upstream.sink.engine import Engine
 from upstream.sink.files import DataFiles
+from upstream.sink.keepers import merger_of
 from upstream.sink.layout import Layout
 from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import CommitSummary
@@ -80,7 +80,7 @@ class Sink:
     def punctuation(self, bound: Any, feed: str = "feed", key: Any = None) -> pa.RecordBatch:
         layout = self._layout()
         names = [name for name, _ in layout.fields]
-        row = [bound if name == layout.time else key if name in layout.key else None for name in names]
+        row = [bound if name == layout.progress_time else key if name in layout.key else None for name in names]
         return self.rows([tuple(row)], feed=feed, punctuation=True)
 
     def tasks(self, *tasks: Sequence[pa.RecordBatch]) -> list[TaskResult]:
@@ -94,7 +94,7 @@ class Sink:
         layout = self._layout()
         files = DataFiles(target, layout.arrow_schema())
         engine = Engine(target, layout, files)
-        merger = BucketMerger(layout, files, tombstone_files(target, layout, files.schema), None, engine)
+        merger = merger_of(layout, files, tombstone_files(target, layout, files.schema), None, engine)
         return BatchCommit(target, layout, files, merger, lambda: NOW_US).commit(results, batch_id)
 
     def batch(self, batch_id: int, *tasks: Sequence[pa.RecordBatch]) -> CommitSummary | None:

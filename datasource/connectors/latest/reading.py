@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ....conf.errors import SchemaError
 from ....frames.deletion_vectors import DeletionVector, read_vector
 from ....frames.table_folder import TableFolder
 from ..contract import Chunk, Range
-from .log import TableLog
+from .log import NEW_CHECKPOINT, TableLog
 
 __all__ = ["read_range"]
 
@@ -91,5 +92,17 @@ def _without(tables: Iterator[pa.Table], dead: npt.NDArray[np.bool_]) -> Iterato
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
-    """A deletion has the key and the time alone."""
-    return table.column(field.name) if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+    """A deletion has the key and the time alone, a file from before a column was added lacks it, and one from before it was widened has it narrower."""
+    if field.name not in table.column_names:
+        return pa.nulls(table.num_rows, field.type)
+    column = table.column(field.name)
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise SchemaError(
+            f"the column {field.name!r} of the table has values that {field.type} cannot hold: {error}",
+            expected="the types that the table had when this checkpoint began; it has been given wider ones (mergeSchema)",
+            hint=NEW_CHECKPOINT,
+        ) from error

@@ -1,0 +1,129 @@
+"""Which rows a table keeps: the newest of each key, its n newest, or all; and which of the rows that are there and those that come stay.
+
+Order is (time, arrival), as everywhere: of rows with one key and one time the later arrival stays, and a deletion takes what is older than it,
+whenever it comes. So what stays does not depend on the order in which rows come, nor on how they are divided into batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Keep", "Kept", "keeps_all", "newest_of_each"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_LATEST = re.compile(r"latest(?:\s+(\d+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Keep:
+    """How many rows of each key a table keeps.
+
+    Attributes
+    ----------
+    count : int or None
+        So many of the newest; None keeps all.
+    """
+
+    count: int | None = 1
+
+    @classmethod
+    def parse(cls, value: str) -> Keep:
+        """Read ``latest``, ``latest 5`` or ``all``.
+
+        Raises
+        ------
+        ValueError
+            It is something else.
+        """
+        lowered = value.strip().lower()
+        if lowered == "all":
+            return cls(None)
+        found = _LATEST.fullmatch(lowered)
+        if found is None or int(found.group(1) or 1) < 1:
+            raise ValueError
+        return cls(int(found.group(1) or 1))
+
+    @property
+    def latest(self) -> bool:
+        """Whether it is one row of each key."""
+        return self.count == 1
+
+    def __str__(self) -> str:
+        if self.count is None:
+            return "all"
+        return "latest" if self.count == 1 else f"latest {self.count}"
+
+
+def keeps_all(options: Mapping[str, Any]) -> bool:
+    """Whether a user's options, names in any case, say that all rows are kept: then no key is needed."""
+    return any(name.lower() == "keep" and str(value).strip().lower() == "all" for name, value in options.items())
+
+
+class Kept(NamedTuple):
+    """What stays of some rows and deletions.
+
+    Attributes
+    ----------
+    stays : bool array
+        Per row or deletion.
+    ties : int64 array of two columns
+        Pairs of one key and one time: the one that is newest of them, and another.
+    """
+
+    stays: Mask
+    ties: Int64s
+
+
+def newest_of_each(codes: Int64s, time: Int64s, arrival: Int64s, deleted: Mask, count: int) -> Kept:
+    """Of each key the newest rows, one for each time, that are newer than the key's newest deletion; and that deletion.
+
+    Parameters
+    ----------
+    codes
+        Equal for two rows iff their keys are.
+    time
+        Event times as numbers.
+    arrival
+        Which of two rows of one key and one time came later; of equal ones the later position did.
+    deleted
+        Which are deletions.
+    count
+        How many rows of a key stay.
+    """
+    if len(codes) == 0:
+        return Kept(np.zeros(0, dtype=np.bool_), np.empty((0, 2), dtype=np.int64))
+    place = np.arange(len(codes))
+    order = np.lexsort((place, arrival, time, codes))
+    codes, time, deleted = codes[order], time[order], deleted[order]
+    key = _numbered(np.diff(codes) != 0)
+    group = _numbered((np.diff(codes) != 0) | (np.diff(time) != 0))
+    last_deletion, last_row = _last_of(key, deleted)[key], _last_of(group, ~deleted)[group]
+    row = (place == last_row) & (place > last_deletion)
+    upto = np.cumsum(row)
+    newer = upto[_last_of(key, np.ones_like(row))[key]] - upto
+    stays = np.zeros_like(row)
+    stays[order] = (row & (newer < count)) | (deleted & (place == last_deletion))
+    last = _last_of(group, np.ones_like(row))[group]
+    tied = np.flatnonzero(place != last)
+    return Kept(stays, np.stack([order[last[tied]], order[tied]], axis=1))
+
+
+def _numbered(begins: Mask) -> Int64s:
+    """The runs that neighbours form, numbered; `begins` tells of each row but the first whether a run begins with it."""
+    return np.cumsum(np.concatenate([[False], begins]))
+
+
+def _last_of(run: Int64s, chosen: Mask) -> Int64s:
+    """Of each run the last place that is chosen, -1 if there is none."""
+    last = np.full(int(run[-1]) + 1, -1, dtype=np.int64)
+    places = np.flatnonzero(chosen)
+    last[run[places]] = places  # the last of equal indices is the one that stays
+    return last

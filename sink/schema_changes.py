@@ -1,0 +1,98 @@
+"""``mergeSchema``: the table gets the query's new columns and wider types, and the query the columns that it lacks, as nulls.
+
+Only the log says so; no file is written anew. Files from before hold narrower values, or lack the column: every reader that was tried widens and fills them
+(docs/decisions/0022), and the sink itself does when it next writes their bucket. All else is refused by name, before anything is changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from ..conf.errors import TableError
+from ..frames.latest_table import BUCKET, SEQ
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from .layout import Layout
+    from .options import SinkTarget
+
+__all__ = ["change_schema", "with_table_columns"]
+
+Json = Any
+
+_WHOLE = ("byte", "short", "integer", "long")
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+
+
+def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
+    """The layout with the columns that the table will have: its own in their order, then the query's new ones; of two types the wider one.
+
+    Where neither type widens to the other, the query's stays, and is found by :meth:`~upstream.sink.layout.Layout.check`.
+    """
+    held = {name: kind for name, kind in layout.columns_of(table).items() if name not in (SEQ, BUCKET)}
+    wanted = {name: json.loads(kind) for name, kind in layout.fields}
+    merged = {**held, **wanted}
+    for name in set(held) & set(wanted) - set(layout.key):
+        if widens(wanted[name], held[name]):
+            merged[name] = held[name]
+    return dataclasses.replace(layout, fields=tuple((name, json.dumps(kind)) for name, kind in merged.items()))
+
+
+def widens(narrow: Json, wide: Json) -> bool:
+    """Whether every value of one type is one of the other, in a way that readers of Parquet know of."""
+    if narrow in _WHOLE and wide in _WHOLE:
+        return _WHOLE.index(narrow) < _WHOLE.index(wide)
+    if (narrow, wide) == ("float", "double"):
+        return True
+    one, other = (_DECIMAL.fullmatch(kind) if isinstance(kind, str) else None for kind in (narrow, wide))
+    if one is None or other is None:
+        return False
+    (digits, scale), (more, more_scale) = (tuple(map(int, found.groups())) for found in (one, other))
+    return scale == more_scale and more > digits  # with another scale Polars refuses the files from before
+
+
+def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool:
+    """Give the table the layout's columns, if it has others; whether it was changed.
+
+    Raises
+    ------
+    TableError
+        Somebody else has changed the table at the same moment, or it cannot be written.
+    """
+    from deltalake import CommitProperties, Schema
+    from deltalake.exceptions import DeltaError
+
+    held = layout.columns_of(table)
+    wanted = {name: json.loads(kind) for name, kind in layout.fields}
+    if all(held.get(name) == kind for name, kind in wanted.items()):
+        return False
+    described = json.loads(table.schema().to_json())
+    for field in described["fields"]:
+        if held[field["name"]] != wanted.get(field["name"], held[field["name"]]):
+            field["type"] = wanted[field["name"]]
+    described["fields"] += [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}}
+        for name, kind in wanted.items()
+        if name not in held
+    ]
+    try:
+        # An overwrite of no bucket: of deltalake's ways to commit the one that takes a schema.
+        table.create_write_transaction(
+            [],
+            "overwrite",
+            Schema.from_json(json.dumps(described)),
+            [BUCKET],
+            [(BUCKET, "in", ["-1"])],
+            commit_properties=CommitProperties(max_commit_retries=0),
+        )
+    except DeltaError as error:
+        raise TableError(
+            f"the columns of the table at {target.location} cannot be changed: {target.masked(error)}",
+            expected="one query writing to the table at a time, in a folder that may be written to",
+            hint="restart the query; it looks at the table again",
+        ) from error
+    return True

@@ -1,0 +1,118 @@
+"""A Delta table beside the main one, to which its commits append: figures, or rows put aside. Several queries may share one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..conf.errors import TableError
+from .options import SinkTarget
+from .table import load_table
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["SideTable"]
+
+
+class SideTable:
+    """Appends to one table by the same means as the main table's commits: a writer that starts a query engine takes three times as long.
+
+    Parameters
+    ----------
+    place
+        The main table's target, with this table's location.
+    schema
+        Of the rows.
+    unusable
+        Makes the error that says what is wrong.
+    """
+
+    def __init__(self, place: SinkTarget, schema: pa.Schema, unusable: Callable[[object], TableError]) -> None:
+        self._place = place
+        self._schema = schema
+        self._unusable = unusable
+
+    def load(self) -> DeltaTable | None:
+        """The table as it is now; None if there is none."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return load_table(self._place)
+        except (DeltaError, OSError) as error:
+            raise self._unusable(error) from error
+
+    def ready(self) -> DeltaTable:
+        """The table with all columns: made if there is none, columns added that it does not have."""
+        from deltalake import DeltaTable, Schema
+        from deltalake.exceptions import DeltaError
+
+        found = self.load()
+        if found is None:
+            try:
+                DeltaTable.create(self._place.location, self._schema, storage_options=dict(self._place.storage) or None)
+            except (DeltaError, OSError) as error:
+                if self.load() is None:  # else somebody else has just made it
+                    raise self._unusable(error) from error
+            found = self.load()
+            assert found is not None
+        held = {field.name for field in found.schema().fields}
+        new = [field for field in Schema.from_arrow(self._schema).fields if field.name not in held]
+        if not new:
+            return found
+        try:
+            found.alter.add_columns(new)
+        except DeltaError as error:
+            raise self._unusable(error) from error
+        return self.ready()
+
+    def append(
+        self, table: DeltaTable, files: Mapping[str, tuple[int, str]], written_ms: int, transaction: tuple[str, int]
+    ) -> bool:
+        """Whether files were appended; False if somebody else has taken the version.
+
+        Parameters
+        ----------
+        table
+            As it was when it was found that the files are not in it.
+        files
+            By path, with their sizes and statistics.
+        written_ms
+            When, in milliseconds since the epoch.
+        transaction
+            The application and the number that go with them.
+
+        Raises
+        ------
+        TableError
+            The table cannot be written.
+        """
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import DeltaError
+        from deltalake.transaction import AddAction
+
+        before = table.version()
+        adds: list[Any] = [AddAction(path, size, {}, written_ms, True, stats) for path, (size, stats) in files.items()]
+        try:
+            table.create_write_transaction(
+                adds,
+                "append",
+                table.schema(),
+                [],
+                commit_properties=CommitProperties(
+                    # Retrying by itself, it would not look again at what is recorded by then.
+                    max_commit_retries=0,
+                    app_transactions=[Transaction(*transaction)],
+                ),
+            )
+        except (DeltaError, OSError) as error:
+            after = self.load()
+            recorded = None if after is None else after.transaction_version(transaction[0])
+            if recorded is not None and recorded >= transaction[1]:
+                return True  # it took place although it seemed to fail
+            if after is not None and after.version() > before:
+                return False
+            raise self._unusable(error) from error
+        return True

@@ -1,0 +1,102 @@
+"""What a query can be told of updates, from end to end: deletions by a condition, what is kept, rows put aside, columns that come later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import functions as F
+
+from upstream.frames.system import SYSTEM
+from upstream.operators.stream import UpdateStream
+from upstream.sink.batch import write_batch
+from upstream.sink.latest import write_latest
+from upstream.sink.summary import read_summaries
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+DDL = "k STRING, t BIGINT, op STRING, n INT"
+
+
+@pytest.fixture
+def feed(spark: SparkSession, tmp_path: Path) -> Any:
+    folder = tmp_path / "feed"
+    folder.mkdir()
+
+    def put(*rows: tuple[str, int, str, int], name: str) -> DataFrame:
+        columns = zip(*rows, strict=True)
+        types = [pa.string(), pa.int64(), pa.string(), pa.int32()]
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+        pq.write_table(pa.table(arrays, ["k", "t", "op", "n"]), folder / f"{name}.parquet")
+        return spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(folder))
+
+    return put
+
+
+def run(df: Any, folder: Path, name: str, **more: Any) -> None:
+    options = {"key": "k", "time": "t", "buckets": 2, "checkpointLocation": str(folder / f"{name}_checkpoint"), **more}
+    query = write_latest(df, str(folder / name), **options).trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
+def rows(spark: SparkSession, place: Path, *columns: str) -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, spark.read.format("delta").load(str(place)).select(*columns).collect()))
+
+
+def test_deletions_by_a_condition_and_columns_that_come_later(spark: SparkSession, feed: Any, tmp_path: Path) -> None:
+    df = feed(("a", 1, "I", 1), ("b", 1, "I", 2), ("c", 1, "I", 3), name="0")
+    run(df, tmp_path, "table", deleteWhen="op = 'D'")
+    df = feed(("a", 5, "D", 0), ("b", 0, "D", 0), ("c", 2, "U", 4), name="1")
+    run(df, tmp_path, "table", deleteWhen=F.col("op") == "D")
+    df = feed(("a", 4, "U", 9), ("c", 1, "U", 0), name="2")
+    wider = df.withColumn("n", F.col("n").cast("long") + 2**40).withColumn("word", F.lit("new"))
+    run(wider, tmp_path, "table", deleteWhen="op = 'D'", mergeSchema=True)
+    assert rows(spark, tmp_path / "table", "k", "t", "op", "n") == [("b", 1, "I", 2), ("c", 2, "U", 4)]
+    assert [(each.deleted, each.older) for _, each in read_summaries(str(tmp_path / "table"))] == [
+        (0, 0),
+        (1, 1),
+        (0, 2),
+    ]
+    # In a batch, by a column, which the table does not get; the columns that it lacks are null.
+    last = spark.createDataFrame([("b", 9, True), ("d", 9, False)], "k STRING, t BIGINT, gone BOOLEAN")
+    write_batch(last, str(tmp_path / "table"), deleteWhen="gone", mergeSchema=True)
+    assert rows(spark, tmp_path / "table", "k", "n", "word") == [("c", 4, None), ("d", None, None)]
+    assert spark.read.format("delta").load(str(tmp_path / "table")).schema["n"].dataType.simpleString() == "bigint"
+
+
+def test_late_and_conflicting_rows_of_a_fluent_stream(spark: SparkSession, feed: Any, tmp_path: Path) -> None:
+    df = feed(("a", 10, "U", 1), ("a", 10, "U", 2), ("b", 30, "U", 3), name="0")
+    feed(("a", 12, "U", 4), ("c", 29, "U", 5), ("b", 30, "U", 3), ("b", 30, "D", 6), name="1")
+    stream = UpdateStream.from_dataframe(
+        df,
+        key="k",
+        time="t",
+        progress="ordered",
+        time_format="epoch_s",
+        checkpoint_location=tmp_path / "table_checkpoint",
+    )
+    outputs = {"lateOutput": str(tmp_path / "late"), "conflictOutput": str(tmp_path / "conflicts")}
+    run(stream, tmp_path, "table", key=None, time=None, deleteWhen="op = 'D'", **outputs)
+    assert rows(spark, tmp_path / "table", "k", "t", "n") == [("a", 12, 4), ("c", 29, 5)]
+    told = [each for _, each in read_summaries(str(tmp_path / "table")) if each.rows]
+    assert [(each.conflicts, each.late) for each in told] == [(1, 0), (2, 2)]
+    assert rows(spark, tmp_path / "late", "k", "t", "_upstream_source") == [("a", 12, "rows"), ("c", 29, "rows")]
+    lost = rows(spark, tmp_path / "conflicts", "k", "n", "_upstream_deleted")
+    assert lost == [("a", 1, False), ("b", 3, False), ("b", 3, False)]
+
+
+def test_a_small_history_and_all_rows(spark: SparkSession, feed: Any, tmp_path: Path) -> None:
+    df = feed(*[("a", time, "U", time) for time in (3, 1, 2)], ("b", 1, "U", 1), name="0")
+    feed(("a", 2, "U", 2), ("a", 9, "U", 9), name="1")
+    run(df, tmp_path, "history", keep="latest 2")
+    assert rows(spark, tmp_path / "history", "k", "t") == [("a", 3), ("a", 9), ("b", 1)]
+    run(df, tmp_path, "all", keep="all", key=None, time=None)
+    assert [row[1] for row in rows(spark, tmp_path / "all", "k", "t")] == [1, 2, 2, 3, 9, 1]
+    assert SYSTEM not in DeltaTable(str(tmp_path / "all")).schema().to_arrow().names
