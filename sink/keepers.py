@@ -60,7 +60,7 @@ class NewestFew(BucketMerger):
         both = concat_pending([self._as_tombstones(buried), as_pending(base), new])
         dead, old = buried.num_rows, buried.num_rows + base.num_rows
         codes, time, kept = self._kept_of(both, old)
-        lost = self._lost(both, kept, old)
+        lost = self._lost_ties(both, kept, old)
         stays, won = kept.stays[:old], kept.stays[old:]
         deleted = np.zeros(len(won), dtype=np.bool_) if new.deleted is None else new.deleted
         gone = dead + np.flatnonzero(~stays[dead:])
@@ -94,7 +94,7 @@ class NewestFew(BucketMerger):
         count = self._layout.keep.count or 1
         return codes, time, newest_of_each(codes, time, seq_in_order(both.rows, old), deleted, count)
 
-    def _lost(self, both: Pending, kept: Kept, old: int) -> tuple[Pending, ...]:
+    def _lost_ties(self, both: Pending, kept: Kept, old: int) -> tuple[Pending, ...]:
         pairs = kept.ties[(kept.ties >= old).any(axis=1)]  # those before have met
         conflicting = lost_pairs(both, pairs[:, 0], both, pairs[:, 1], self._layout)
         return (both.take(pairs[conflicting, 1]),) if conflicting.any() else ()

@@ -40,17 +40,16 @@ class RewrittenRows:
     def rivals(self, rows: pa.Table) -> Rivals:
         """All rows of the bucket."""
         del rows
-        if self._base is None:
-            self._base = self._reader.read(self._layout.deciding)
-        count = self._base.num_rows
-        return Rivals(self._base, np.zeros(count, dtype=np.int64), np.arange(count))
+        base = self._reader.read(self._layout.deciding) if self._base is None else self._base
+        self._base, count = base, base.num_rows
+        return Rivals(base, np.zeros(count, dtype=np.int64), np.arange(count))
 
     def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
         """Read with all other rows of the bucket, which is written anew if one of them wins."""
         del rivals
-        if self._whole is None:
-            self._whole = self._reader.read(self._reader.schema.names)
-        return self._whole.take(pa.array(chosen))
+        whole = self._reader.read(self._reader.schema.names) if self._whole is None else self._whole
+        self._whole = whole
+        return whole.take(pa.array(chosen))
 
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
         """Write the others and the fresh rows into one file."""

@@ -55,7 +55,12 @@ def test_any_key_is_one_row(make_sink: Any, data: st.DataObject) -> None:
         held = list(zip(*(found.column(name).to_pylist() for name in (*names, "v")), strict=True))
         assert {repr(row[:-1]): row[-1] for row in held} == model
         assert len(held) == len(model)
-        assert found.column(BUCKET).to_pylist() == bucket_of([found.column(name) for name in names], 4).tolist()
+        assert (
+            found.column(BUCKET).to_pylist()
+            == bucket_of(
+                [found.column(name).cast(kind) for name, (kind, _) in zip(names, chosen, strict=True)], 4
+            ).tolist()
+        )
 
 
 @pytest.mark.parametrize(("row", "name"), [((None, {"x": 1}), "'k'"), ((1, None), "'s'"), ((1, {"x": None}), "'s'")])
