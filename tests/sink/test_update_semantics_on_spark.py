@@ -80,6 +80,7 @@ def test_late_and_conflicting_rows_of_a_fluent_stream(spark: SparkSession, feed:
         time="t",
         progress="ordered",
         time_format="epoch_s",
+        confirmations=1,  # so few rows would not confirm the first of them
         checkpoint_location=tmp_path / "table_checkpoint",
     )
     outputs = {"lateOutput": str(tmp_path / "late"), "conflictOutput": str(tmp_path / "conflicts")}
