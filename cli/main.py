@@ -137,7 +137,6 @@ def show(
     """
     from .show import show as print_table
 
-    storage = {name.removeprefix("storage."): value for name, value in _pairs(option, "--option").items()}
     print_table(
         table,
         limit=limit,
@@ -146,8 +145,49 @@ def show(
         order_by=order_by,
         everything=everything,
         output=output.value,
-        storage=storage,
+        storage=_storage(option),
     )
+
+
+@app.command()
+def check(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    source: Annotated[str | None, typer.Option(metavar="PATH", help="Input that the table was made from, Parquet or a Delta table: is anything in it newer than in the table?")] = None,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
+) -> None:  # fmt: skip
+    """Check that a table is right: one row per key, in its bucket; files, deletions, log and counts as recorded. The exit code is 1 if it is not.
+
+    Reads all of it, a bucket at a time, without Java, also while it is being written.
+
+    [bold]upstream check ./latest --source 'archive/'[/bold]
+    """
+    from .check import print_check
+
+    if not print_check(table, source, _storage(option)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def repair(
+    table: Annotated[str, typer.Argument(help="The table's folder or address. No query may be writing to it.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    orphans: Annotated[bool, typer.Option("--orphans", help="Remove files that no version within the retention needs.")] = False,
+    retention: Annotated[str, typer.Option(metavar="DURATION", help="How old such files have to be.")] = "7 days",
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
+) -> None:  # fmt: skip
+    """Mend what [bold]upstream check[/bold] finds, in one commit, and say what was done.
+
+    Of keys that are there twice the newest row stays; rows go to their bucket; files that are gone or damaged are taken out of the table.
+
+    [bold]upstream repair ./latest --dry-run[/bold]
+    """
+    from .check import print_repair
+    from .plan import duration
+
+    if not print_repair(
+        table, _storage(option), dry_run=dry_run, orphans=orphans, retention_us=duration(retention, "--retention")
+    ):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -229,6 +269,10 @@ def _pairs(given: list[str] | None, name: str) -> dict[str, str]:
             raise Failure(f"{name} {each!r} is not NAME=VALUE.", 2)
         pairs[left.strip()] = right
     return pairs
+
+
+def _storage(option: list[str] | None) -> dict[str, str]:
+    return {name.removeprefix("storage."): value for name, value in _pairs(option, "--option").items()}
 
 
 def _key(given: list[str]) -> list[str]:

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["TableFolder"]
+__all__ = ["Listed", "TableFolder"]
 
 _MASK = "***"
+
+
+class Listed(NamedTuple):
+    """What a folder holds under one name.
+
+    Attributes
+    ----------
+    name : str
+        Without the folder's.
+    is_folder : bool
+    size : int
+        In bytes; 0 for a folder.
+    modified_us : int
+        Microseconds since the epoch; 0 for a folder.
+    """
+
+    name: str
+    is_folder: bool
+    size: int
+    modified_us: int
 
 
 @dataclasses.dataclass
@@ -87,13 +108,21 @@ class TableFolder:
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder; none if it is not there."""
-        where, filesystem = self.place(folder)
-        if filesystem is None:
-            return os.listdir(where) if os.path.isdir(where) else []
-        import pyarrow.fs as pa_fs
+        return [each.name for each in self.listing(folder) if not each.is_folder]
 
-        found = filesystem.get_file_info(pa_fs.FileSelector(where, allow_not_found=True))
-        return [each.base_name for each in found if each.type == pa_fs.FileType.File]
+    def listing(self, path: str = "") -> list[Listed]:
+        """What lies directly in a folder below the table, in no order; nothing if there is no such folder."""
+        where, filesystem = self.place(path)
+        if filesystem is not None:
+            return _listing_of(filesystem, where.rstrip("/"))
+        found: list[Listed] = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(where) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                    told = entry.stat()
+                    listed = (True, 0, 0) if entry.is_dir() else (False, told.st_size, told.st_mtime_ns // 1000)
+                    found.append(Listed(entry.name, *listed))
+        return found
 
     def masked(self, message: object) -> str:
         """A message without the values of the storage options."""
@@ -106,3 +135,15 @@ class TableFolder:
     def __getstate__(self) -> dict[str, Any]:
         # It goes to tasks; an open connection does not.
         return {**self.__dict__, "_remote": None}
+
+
+def _listing_of(filesystem: Any, where: str) -> list[Listed]:
+    import pyarrow.fs as pa_fs
+
+    found: list[Listed] = []
+    for info in filesystem.get_file_info(pa_fs.FileSelector(where, allow_not_found=True)):
+        if info.type == pa_fs.FileType.Directory:
+            found.append(Listed(info.base_name, True, 0, 0))
+        elif info.type == pa_fs.FileType.File:
+            found.append(Listed(info.base_name, False, info.size, (info.mtime_ns or 0) // 1000))
+    return found

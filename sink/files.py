@@ -104,7 +104,7 @@ class DataFiles:
         try:
             # Dictionaries cost more time than all else here, and zstd finds most of what they would save.
             pq.write_table(rows, where, filesystem=filesystem, compression="zstd", use_dictionary=False)
-            size = os.path.getsize(where) if filesystem is None else filesystem.get_file_info(where).size
+            size = self.size(path)
         except BaseException:
             self.remove([path])
             raise
@@ -164,6 +164,22 @@ class DataFiles:
 
         where, filesystem = self._table.place(path)
         return int(pq.read_metadata(where, filesystem=filesystem).num_rows)
+
+    def size(self, path: str) -> int:
+        """How large a file is, in bytes.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is gone.
+        """
+        where, filesystem = self._table.place(path)
+        if filesystem is None:
+            return os.path.getsize(where)
+        found = filesystem.get_file_info(where)
+        if found.size is None:
+            raise FileNotFoundError(path)
+        return int(found.size)
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file of another kind."""

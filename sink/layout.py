@@ -121,6 +121,28 @@ class Layout:
             delete_when=deletes,
         )
 
+    @classmethod
+    def recorded(cls, table: DeltaTable, location: str) -> Layout:
+        """The layout that a table says it has.
+
+        Raises
+        ------
+        TableError
+            It was not made by this sink.
+        """
+        properties = table.metadata().configuration
+        if LAYOUT_PROPERTY not in properties:
+            raise _foreign(location)
+        described: list[dict[str, Json]] = json.loads(table.schema().to_json())["fields"]
+        return cls(
+            tuple(json.loads(properties[KEY_PROPERTY])),
+            properties.get(TIME_PROPERTY),
+            int(properties[BUCKETS_PROPERTY]),
+            tuple(
+                (field["name"], json.dumps(field["type"])) for field in described if field["name"] not in (SEQ, BUCKET)
+            ),
+        )
+
     def delta_schema(self) -> str:
         """The table's schema in the JSON that Spark and Delta share."""
         fields = [(name, json.loads(kind)) for name, kind in self.fields]
@@ -175,11 +197,7 @@ class Layout:
         meta = table.metadata()
         recorded = {name: value for name, value in meta.configuration.items() if name.startswith("upstream.")}
         if LAYOUT_PROPERTY not in recorded or list(meta.partition_columns) != [BUCKET]:
-            raise TableError(
-                f"the Delta table at {location} was not made by this sink",
-                expected=f"a table partitioned by {BUCKET} with the property {LAYOUT_PROPERTY}, or nothing at all",
-                hint="give another path; to take over its rows, read it as a batch and write them through the sink once",
-            )
+            raise _foreign(location)
         self._check_properties(recorded, location)
         self._check_features(table, location)
         self._check_columns(table, location, merging=merging)
@@ -244,6 +262,15 @@ class Layout:
                     else "; mergeSchema=true takes new columns, wider types, and nulls for those that are missing"
                 ),
             )
+
+
+def _foreign(location: str) -> TableError:
+    return TableError(
+        f"the Delta table at {location} was not made by this sink",
+        expected=f"a table partitioned by {BUCKET} with the property {LAYOUT_PROPERTY}, or nothing at all",
+        hint="give another path; to take over its rows, read it as a batch and write them by upstream.write_batch once; "
+        "to update it as it is, write with engine=merge",
+    )
 
 
 def _check_names(names: Sequence[str], count: int) -> None:

@@ -85,7 +85,14 @@ class TombstoneList:
 
     def replaced(self, staged: Iterable[StagedFile], files: DataFiles) -> TombstoneList:
         """A list, written, in which these files take the place of their buckets' earlier ones; this one if there are none."""
-        paths = dict(self.paths) | {file.bucket: file.path for file in staged}
+        return self._with(dict(self.paths) | {file.bucket: file.path for file in staged}, files)
+
+    def without(self, buckets: Iterable[int], files: DataFiles) -> TombstoneList:
+        """A list, written, in which some buckets have no tombstones any more; this one if they have none."""
+        gone = set(buckets)
+        return self._with({bucket: path for bucket, path in self.paths.items() if bucket not in gone}, files)
+
+    def _with(self, paths: Mapping[int, str], files: DataFiles) -> TombstoneList:
         if paths == self.paths:
             return self
         # By a number of its own, so that two attempts never write one place; a transaction's version has 63 bits.

@@ -1,0 +1,218 @@
+"""``upstream repair``: mends what ``upstream check`` finds, and says what it did. Memory: one bucket at a time.
+
+Buckets that are not right are written anew from what can be read of them, the newest row per key, with what lies in other buckets and belongs to them; all
+of them are replaced in one commit. A process that dies before it leaves the table as it was, and files that ``--orphans`` removes later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..conf.clock import now_us
+from ..conf.errors import TableError
+from ..frames.buckets import bucket_of
+from ..frames.latest_table import BUCKET
+from .bucket_state import BucketState, look_at, newer
+from .contents import Contents, Unreadable
+from .log_state import look_at_log
+from .merge import Pending
+from .orphans import orphans_of
+from .repairs import REPAIR_KEY, rows_recorded
+from .tombstones import APP_ID
+
+if TYPE_CHECKING:
+    from .files import StagedFile
+
+__all__ = ["Repairs", "repair_table"]
+
+_WEEK_US = 7 * 86_400_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Repairs:
+    """What was done, or would be.
+
+    Attributes
+    ----------
+    location : str
+    version : int
+        Of the table afterwards.
+    done : tuple of str
+        A sentence each; empty if there was nothing to mend.
+    left : tuple of str
+        What is wrong and cannot be mended.
+    """
+
+    location: str
+    version: int
+    done: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+def repair_table(
+    path: str,
+    *,
+    storage: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    orphans: bool = False,
+    retention_us: int = _WEEK_US,
+) -> Repairs:
+    """Mend a table. No query may be writing to it.
+
+    Parameters
+    ----------
+    path, storage
+        The table.
+    dry_run
+        Say what would be done, and do nothing.
+    orphans
+        Remove files that no version within the retention needs.
+    retention_us
+        How old these have to be, in microseconds.
+
+    Raises
+    ------
+    TableError
+        There is no table, it is not one of ours, it cannot be opened, or somebody has written to it meanwhile.
+    """
+    contents = Contents.of(path, storage or {})
+    log = look_at_log(contents)
+    states = [look_at(contents, bucket, whole=True)[0] for bucket in contents.buckets]
+    wrong = {state.bucket for state in states if not state.is_right}
+    touched = sorted(wrong.union(*(state.misplaced for state in states)))
+    unburied = [state for state in states if state.unburied is not None]
+    done = [*_plan(states), *(_forgotten(state) for state in unburied)]
+    recorded = rows_recorded(contents.table)
+    if not done and recorded is not None and recorded.rows != sum(state.rows for state in states):
+        done.append(
+            f"a count of {sum(state.rows for state in states):,} rows is recorded in place of {recorded.rows:,}"
+        )
+    if done and not dry_run:
+        _commit(contents, states, touched, [state.bucket for state in unburied], done)
+    if any(mends for _, mends in log.problems):
+        done.append("a checkpoint of the log is written")
+        if not dry_run:
+            contents.table.update_incremental()
+            contents.table.create_checkpoint()
+    if orphans:
+        found = orphans_of(contents, now_us() - retention_us)
+        done += [f"the file {each} is removed: no version within the retention needs it" for each in found]
+        if not dry_run:
+            contents.files.remove(found)
+    left = tuple(text for text, mends in log.problems if not mends)
+    return Repairs(contents.target.location, contents.table.version(), tuple(done), left)
+
+
+def _plan(states: Sequence[BucketState]) -> list[str]:
+    done: list[str] = []
+    for state in states:
+        where = f"bucket {state.bucket}"
+        done += [
+            f"{where}: the data file {file.path} is taken out of the table: {file.reason}" for file in state.unreadable
+        ]
+        if state.unreadable:
+            lost = "an unknown number of" if state.lost is None else f"{state.lost:,}"
+            done.append(
+                f"{where}: {lost} rows are lost with it; write them again, for example with upstream.write_batch"
+            )
+        if state.duplicates:
+            done.append(f"{where}: of keys that are there twice the newest row stays; {state.duplicates:,} rows go")
+        if state.misplaced:
+            done.append(f"{where}: {sum(state.misplaced.values()):,} rows are moved to their buckets")
+        if state.overruled:
+            done.append(f"{where}: {state.overruled:,} rows that are older than a deletion of their key go")
+    return done
+
+
+def _forgotten(state: BucketState) -> str:
+    assert state.unburied is not None
+    return (
+        f"bucket {state.bucket}: the deletions in {state.unburied.path} are forgotten ({state.unburied.reason}): "
+        "older rows that come late bring deleted keys back"
+    )
+
+
+def _commit(
+    contents: Contents,
+    states: Sequence[BucketState],
+    touched: Sequence[int],
+    unburied: Sequence[int],
+    done: Sequence[str],
+) -> None:
+    from deltalake import CommitProperties, Transaction
+    from deltalake.exceptions import DeltaError
+    from deltalake.transaction import AddAction
+
+    staged: list[StagedFile] = []
+    listed: set[str] = set()
+    committed = False
+    try:
+        for bucket in touched:
+            file = _written_anew(contents, bucket, states)
+            staged += [] if file is None else [file]
+        deletions = contents.snapshot.tombstones.without(unburied, contents.files)
+        listed = {deletions.place} - contents.snapshot.tombstones.held()
+        stays = sum(state.rows for state in states if state.bucket not in touched)
+        told = {"done": list(done), "keys": stays + sum(file.rows for file in staged)}
+        made_ms = now_us() // 1000
+        adds: list[Any] = [
+            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, made_ms, True, file.stats) for file in staged
+        ]
+        contents.table.create_write_transaction(
+            adds,
+            "overwrite" if touched else "append",
+            contents.table.schema(),
+            [BUCKET],
+            [(BUCKET, "in", [str(bucket) for bucket in touched])] if touched else None,
+            commit_properties=CommitProperties(
+                custom_metadata={REPAIR_KEY: told},
+                max_commit_retries=0,
+                app_transactions=[Transaction(APP_ID, deletions.number)],
+            ),
+        )
+        committed = True
+    except DeltaError as error:
+        raise TableError(
+            f"the repair cannot be committed to the table at {contents.target.location}: {contents.target.masked(error)}",
+            expected="nobody else writing to the table",
+            hint="stop the queries that write to it, and repair it again; it is as it was",
+        ) from error
+    finally:
+        if not committed:
+            contents.files.remove([*(file.path for file in staged), *listed])
+
+
+def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]) -> StagedFile | None:
+    """One file with the newest row of each key that belongs to the bucket, wherever it lies; None if there is none."""
+    layout = contents.layout
+    parts = [_belonging(contents, other.bucket, bucket) for other in states if _has_rows_of(other, bucket)]
+    rows = pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
+    newest = Pending(rows, None, None, np.ones(rows.num_rows, dtype=np.int64)).newest(layout).rows
+    try:
+        buried = contents.buried(bucket)
+    except Unreadable:
+        buried = newest.slice(0, 0).select(layout.deciding)
+    newest = newest.filter(pa.array(newer(buried, newest.select(layout.deciding), layout, or_equal=True)))
+    return None if newest.num_rows == 0 else contents.files.stage(newest, bucket, 0)
+
+
+def _has_rows_of(state: BucketState, bucket: int) -> bool:
+    return state.bucket == bucket or bucket in state.misplaced
+
+
+def _belonging(contents: Contents, source: int, bucket: int) -> pa.Table:
+    """What lies in one bucket, can be read, and belongs to another, or to itself."""
+    parts: list[pa.Table] = []
+    for path in contents.snapshot.of_bucket(source).rows:
+        try:
+            rows = contents.rows(path)
+        except Unreadable:  # said and counted before
+            continue
+        mine = bucket_of([rows.column(name) for name in contents.layout.key], contents.layout.buckets) == bucket
+        parts.append(rows.filter(pa.array(mine)))
+    return pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
