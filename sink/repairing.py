@@ -92,13 +92,15 @@ def repair_table(
         done.append(
             f"a count of {sum(state.rows for state in states):,} rows is recorded in place of {recorded.rows:,}"
         )
+    checkpoint = any(mends for _, mends in log.problems)
+    if checkpoint:
+        done.append("a checkpoint of the log is written")
     if done and not dry_run:
         _commit(contents, states, touched, [state.bucket for state in unburied], done)
-    if any(mends for _, mends in log.problems):
-        done.append("a checkpoint of the log is written")
-        if not dry_run:
-            contents.table.update_incremental()
-            contents.table.create_checkpoint()
+    if checkpoint and not dry_run:
+        # Of a version of its own: where there is a checkpoint, none is written anew.
+        contents.table.update_incremental()
+        contents.table.create_checkpoint()
     if orphans:
         found = orphans_of(contents, now_us() - retention_us)
         done += [f"the file {each} is removed: no version within the retention needs it" for each in found]
