@@ -24,6 +24,7 @@ from .deleting import with_deletions
 from .keeping import keeps_all
 from .options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
 from .placing import key_option, to_buckets
+from .spark_batch import batch_of
 from .table import load_table
 from .writer import LatestStreamWriter, check_sink, writer_for
 
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["BatchOptions", "LatestBatchWriter", "batch_writer", "write_batch"]
-
-# What Spark tells the thread that runs a foreachBatch.
-_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +143,9 @@ def write_batch(
         )
     given = {"path": os.fspath(path)} | {name: str(value) for name, value in options.items()}
     given |= _name_of_batch(df.sparkSession, given)
+    if str(options.get("engine", "")).lower() == "merge":
+        _merge(df, given, key, time, {"buckets": buckets, "partitions": partitions})
+        return
     chosen = {"key": None if key is None else key_option(key), "time": time, "buckets": buckets}
     given |= {name: str(value) for name, value in (_of_table(given) | _those(chosen)).items()}
     if deleteWhen is not None:
@@ -189,9 +190,39 @@ class LatestBatchWriter(DataSourceArrowWriter):
         self._writer.abort(messages, self._number)
 
 
+def _merge(
+    df: DataFrame, given: Mapping[str, str], key: str | Sequence[str] | None, time: str | None, parts: Mapping[str, Any]
+) -> None:
+    from .delta_merge import check_merge
+
+    if key is None:
+        raise OptionError("the DataFrame comes without an update key", hint='add key="…"')
+    names = {doc.name.lower() for doc in documented(BatchOptions)}
+    own = {name: value for name, value in given.items() if name.lower() in names}
+    app_id, number = _name(parse_options(own, [BatchOptions])[0])
+    others = {name: value for name, value in _others(given).items() if name not in ("path", "engine")}
+    merge = check_merge(df, given["path"], [key] if isinstance(key, str) else key, time, others | _those(parts))
+    merge.merge(df, app_id, number)
+
+
 def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
     groups: list[type[Any]] = [BatchOptions, SinkOptions]
     named: BatchOptions = parse_options(given, groups, ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))[0]
+    app_id, number = _name(named)
+    target = parse_sink_options(_others(given), started=False)
+    if target.checkpoint:
+        raise OptionError(
+            "checkpointLocation is set on a batch",
+            expected="txnAppId and txnVersion, if the write is to be recognised when it is repeated",
+            hint="leave checkpointLocation out: it belongs to a stream",
+        )
+    if app_id is None or number is None:
+        return dataclasses.replace(target, application=f"batch-{uuid.uuid4()}", repeatable=False), 0
+    return dataclasses.replace(target, application=app_id), number
+
+
+def _name(named: BatchOptions) -> tuple[str | None, int | None]:
+    """The name of the write, if it is given one."""
     if named.txn_version is not None and named.batch_id is not None and named.txn_version != named.batch_id:
         raise OptionError(
             f"txnVersion is {named.txn_version}, batchId is {named.batch_id}",
@@ -206,16 +237,7 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
             if named.txn_app_id is None
             else 'give .option("txnVersion", …), a number that grows from write to write',
         )
-    target = parse_sink_options(_others(given), started=False)
-    if target.checkpoint:
-        raise OptionError(
-            "checkpointLocation is set on a batch",
-            expected="txnAppId and txnVersion, if the write is to be recognised when it is repeated",
-            hint="leave checkpointLocation out: it belongs to a stream",
-        )
-    if named.txn_app_id is None or named.number is None:
-        return dataclasses.replace(target, application=f"batch-{uuid.uuid4()}", repeatable=False), 0
-    return dataclasses.replace(target, application=named.txn_app_id), named.number
+    return named.txn_app_id, named.number
 
 
 def _others(given: Mapping[str, str]) -> dict[str, str]:
@@ -227,16 +249,11 @@ def _others(given: Mapping[str, str]) -> dict[str, str]:
 def _name_of_batch(session: SparkSession, given: Mapping[str, str]) -> dict[str, str]:
     """Inside a ``foreachBatch`` its query and its number; elsewhere, or where the write has a name, nothing."""
     lowered = {name.lower() for name in given}
-    context = getattr(session, "_sc", None)
-    if context is None or "txnappid" in lowered:
+    batch = None if "txnappid" in lowered else batch_of(session)
+    if batch is None:
         return {}
-    query = context.getLocalProperty(_QUERY_ID)
-    if query is None:
-        return {}
-    number = context.getLocalProperty(_BATCH_ID)
-    if lowered & {"txnversion", "batchid"}:
-        return {"txnAppId": query}
-    return {} if number is None else {"txnAppId": query, "txnVersion": number}
+    named = {"txnAppId": batch[0], "txnVersion": str(batch[1])}
+    return {"txnAppId": batch[0]} if lowered & {"txnversion", "batchid"} else named
 
 
 def _of_table(given: Mapping[str, str]) -> dict[str, Any]:

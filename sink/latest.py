@@ -100,7 +100,7 @@ def write_latest(
     deleteWhen
         A column of booleans, an SQL condition or a column expression: a row in which it is true deletes its key, from its time on. The table does not have the column.
     **options
-        More options of the sink, such as ``checkpointLocation`` or ``**{"storage.region": …}``. Without a checkpoint location
+        More options of the sink, such as ``checkpointLocation``, ``engine="merge"`` for a table that somebody else has made, or ``**{"storage.region": …}``. Without a checkpoint location
         it is a folder named after the table below Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
 
     Returns
@@ -147,6 +147,9 @@ def write_latest(
             expected="the name of one of its columns, or several",
             hint='add key="…", or write an UpdateStream, which knows its key',
         )
+    if str(options.get("engine", "")).lower() == "merge":
+        given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
+        return _merged(df, os.fspath(path), key, time, {**options, **given})
     buckets = buckets or placed or 16
     given = {"path": os.fspath(path), "buckets": str(buckets)}
     if key is not None:
@@ -176,6 +179,19 @@ def write_latest(
     if parted:
         observed = to_buckets(observed, layout.key, buckets, partitions, None if frames is None else frames["bucket"])
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
+
+
+def _merged(
+    df: DataFrame, path: str, key: str | Sequence[str], time: str | None, given: Mapping[str, Any]
+) -> DataStreamWriter:
+    from .delta_merge import check_merge
+
+    named = {name: str(value) for name, value in given.items() if value is not None and name != "engine"}
+    place = {name: value for name, value in named.items() if name.lower() == "checkpointlocation"}
+    others = {name: value for name, value in named.items() if name not in place}
+    merge = check_merge(df, path, [key] if isinstance(key, str) else key, time, others)
+    place = place or _default_checkpoint(df.sparkSession, path)
+    return _observed(df, time).writeStream.foreachBatch(merge).options(**place)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,220 @@
+"""``engine=merge``: an ordinary Delta table, laid out by somebody else, kept at the newest row per key through Delta's own MERGE.
+
+Slower than the sink's own tables, since each batch joins the table; for tables that others made, partition as they like, or write to as well.
+Guarantee: exactly once; each MERGE carries the query's id and the batch's number (Delta's ``txnAppId`` and ``txnVersion``), by which Delta passes over a repeat.
+Not kept: what was deleted. There is no place for tombstones in a table of somebody else, so a row that is older than a deletion, and comes in a later batch, brings
+its key back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..conf.errors import EnvironmentMissingError, OptionError, SchemaError, TableError
+from ..conf.locations import absolute_location
+from ..conf.options import quoted
+from ..frames.latest_table import LAYOUT_PROPERTY
+from ..frames.system import SYSTEM
+from .spark_batch import batch_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["DeltaMerge", "check_merge"]
+
+_TXN = {"txnAppId": "spark.databricks.delta.write.txnAppId", "txnVersion": "spark.databricks.delta.write.txnVersion"}
+_APP_PREFIX = "upstream-"
+_ROW, _DELETED = "_upstream_row", "_upstream_deleted"
+
+
+@dataclasses.dataclass(frozen=True)
+class DeltaMerge:
+    """Merges batches into a table; a function for ``foreachBatch``.
+
+    Attributes
+    ----------
+    path : str
+        The table's folder or address.
+    key : tuple of str
+        The columns that name what is updated.
+    time : str or None
+        The column that says which of two rows is newer; without it the row that arrives later is.
+    """
+
+    path: str
+    key: tuple[str, ...]
+    time: str | None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Merge one batch of a query."""
+        running = batch_of(batch.sparkSession)
+        if running is None:
+            raise OptionError(
+                "the batch does not say which query it is of",
+                expected="to be called by foreachBatch",
+                hint="give the batch to upstream.write_batch, with txnAppId and txnVersion",
+            )
+        self.merge(batch, running[0], batch_id)
+
+    def merge(self, batch: DataFrame, app_id: str | None = None, number: int | None = None) -> None:
+        """Merge some rows; once, if the write has a name.
+
+        Parameters
+        ----------
+        batch
+            With or without the system column.
+        app_id, number
+            The name of the write.
+        """
+        from delta.tables import DeltaTable
+
+        spark = batch.sparkSession
+        columns = [name for name in batch.columns if name != SYSTEM]
+        newest = self._newest(batch, columns)
+        alike = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.key)
+        newer = "true"
+        if self.time is not None:
+            time = quoted(self.time)
+            newer = f"(t.{time} IS NULL OR s.{time} >= t.{time})"  # of equal times the later arrival, as in the sink's own tables
+        values: dict[str, str | Column] = {quoted(name): f"s.{quoted(name)}" for name in columns}
+        merge = (
+            DeltaTable.forPath(spark, self.path)
+            .alias("t")
+            .merge(newest.alias("s"), alike)
+            .whenMatchedDelete(f"s.{_DELETED} AND {newer}")
+            .whenMatchedUpdate(f"NOT s.{_DELETED} AND {newer}", values)
+            .whenNotMatchedInsert(f"NOT s.{_DELETED}", values)
+        )
+        with _named(spark, app_id, number):
+            merge.execute()
+
+    def _newest(self, batch: DataFrame, columns: Sequence[str]) -> DataFrame:
+        """One row for each key: the newest by time, and of equal times the one that arrived last."""
+        from pyspark.sql import functions as F
+
+        order: list[Column] = []
+        deleted: Column = F.lit(False)
+        if SYSTEM in batch.columns:
+            batch = batch.where(~F.coalesce(F.col(f"{SYSTEM}.punctuation"), F.lit(False)))
+            deleted = F.coalesce(F.col(f"{SYSTEM}.deleted"), F.lit(False))
+            arrival = [] if self.time is not None else [F.col(f"{SYSTEM}.arrival")]
+            order = [*arrival, F.col(f"{SYSTEM}.seq")]
+        else:
+            order = [F.monotonically_increasing_id()]
+        if self.time is not None:
+            order = [self._usable(batch, self.time, "time"), *order]
+        rows = batch.select(
+            *[self._usable(batch, name, "key").alias(name) for name in self.key],
+            F.struct(*order).alias("order"),
+            F.struct(*[F.col(quoted(name)) for name in columns], deleted.alias(_DELETED)).alias(_ROW),
+        )
+        best = rows.groupBy(*[F.col(quoted(name)) for name in self.key]).agg(F.max_by(_ROW, "order").alias(_ROW))
+        return best.select(f"{_ROW}.*")
+
+    @staticmethod
+    def _usable(batch: DataFrame, name: str, role: str) -> Column:
+        """The column; a null in it fails the batch, as it does in the sink's own tables."""
+        from pyspark.sql import functions as F
+
+        column, kind = F.col(quoted(name)), batch.schema[name].dataType
+        text = f"upstream.conf.errors.MalformedRowError: a row has no {role} in the column {name!r}. What to do: filter such rows out before writing."
+        unusable = column.isNull()
+        if role == "time" and kind.typeName() in ("float", "double"):
+            unusable = unusable | F.isnan(column)
+        return F.when(unusable, F.raise_error(F.lit(text)).cast(kind)).otherwise(column)
+
+
+@contextlib.contextmanager
+def _named(spark: SparkSession, app_id: str | None, number: int | None) -> Generator[None, None, None]:
+    """Delta's name for the writes of this session: never left behind, where it would make later writes of the session repeats of this one."""
+    if app_id is None or number is None:
+        yield
+        return
+    try:
+        spark.conf.set(_TXN["txnAppId"], _APP_PREFIX + app_id)
+        spark.conf.set(_TXN["txnVersion"], str(number))
+        yield
+    finally:
+        for name in _TXN.values():
+            spark.conf.unset(name)
+
+
+def check_merge(
+    df: DataFrame, path: str, key: Sequence[str], time: str | None, others: Mapping[str, Any]
+) -> DeltaMerge:
+    """Refuse at once what the first batch would be refused for.
+
+    Parameters
+    ----------
+    df
+        What is to be written.
+    path, key, time
+        As :class:`DeltaMerge` has them.
+    others
+        Further options, which this engine does not have.
+
+    Raises
+    ------
+    OptionError
+        There are further options.
+    TableError
+        There is no Delta table, or one of the sink's own.
+    SchemaError
+        It lacks a column.
+    EnvironmentMissingError
+        The session has no Delta.
+    """
+    if others:
+        raise OptionError(
+            f"engine=merge does not know {', '.join(sorted(others))}",
+            expected="path, key, time and checkpointLocation: the table is as its owner has made it",
+            hint="leave it out, or write to a table of the sink's own",
+        )
+    place = absolute_location(path)
+    fields = _fields(df.sparkSession, place)
+    lowered = {name.lower() for name in fields}
+    columns = [name for name in df.columns if name != SYSTEM]
+    for name, role in [*((name, "key") for name in key), *([(time, "time")] if time is not None else [])]:
+        if name not in columns:
+            raise SchemaError(
+                f"the {role} column {name!r} is not among the columns {', '.join(columns)}",
+                hint=f"name an existing column in the option {role}, or keep it in the select before writing",
+            )
+    absent = [name for name in columns if name.lower() not in lowered]
+    if absent:
+        raise SchemaError(
+            f"the table at {place} has no column {', '.join(absent)}",
+            expected=f"columns of the table: {', '.join(fields)}",
+            hint="drop them before writing, or add them to the table with ALTER TABLE … ADD COLUMNS",
+        )
+    return DeltaMerge(place, tuple(key), time)
+
+
+def _fields(spark: SparkSession, place: str) -> list[str]:
+    try:
+        from delta.tables import DeltaTable
+
+        if not DeltaTable.isDeltaTable(spark, place):
+            raise TableError(
+                f"there is no Delta table at {place}",
+                expected="with engine=merge a table that exists",
+                hint="make it first, with its columns, for example with CREATE TABLE … USING delta; or leave engine out: then the sink makes one",
+            )
+        table = DeltaTable.forPath(spark, place)
+    except (ImportError, TypeError) as error:
+        raise EnvironmentMissingError(
+            f"this Spark session has no Delta: {error}",
+            expected="Delta's jars, which engine=merge runs on",
+            hint="make the session with upstream.session()",
+        ) from error
+    properties = table.detail().select("properties").first()
+    if properties is not None and LAYOUT_PROPERTY in (properties[0] or {}):
+        raise TableError(
+            f"the table at {place} is one of the sink's own",
+            expected="with engine=merge a table that somebody else has laid out",
+            hint="leave engine out: the sink writes this table many times faster",
+        )
+    return table.toDF().columns
