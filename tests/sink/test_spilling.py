@@ -64,6 +64,18 @@ def test_nothing_of_it_stays_on_the_disk(small: Path) -> None:
     assert list(small.iterdir()) == []
 
 
+def test_what_is_held_does_not_grow_with_the_keys(small: Path) -> None:
+    del small
+    rows = [(f"key {n}", n, False) for n in range(300)]
+    held: list[int] = []
+    with contextlib.closing(Gathering(TIMED, TIMED.arrow_schema())) as gathering:
+        for start in range(0, 300, 3):
+            gathering.add(_part(rows, range(start, start + 3), True))
+            held.append(sum(part.rows.num_rows for part in gathering.incoming._parts))
+        assert sum(1 for _ in gathering.by_bucket()) == TIMED.buckets
+    assert max(held) < 5 + 3
+
+
 def test_a_disk_that_does_not_take_them_is_named(small: Path) -> None:
     part = [_part([(f"key {n}", n, False) for n in range(20)], range(start, start + 5), True) for start in (0, 5, 10)]
     with contextlib.closing(Gathering(TIMED, TIMED.arrow_schema())) as gathering:
