@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from .operators.shards.most_stale import most_stale as most_stale
     from .operators.stream import UpdateStream as UpdateStream
     from .sink.batch import write_batch as write_batch
+    from .sink.checking import check_table as check_table
     from .sink.latest import batch_metrics as batch_metrics
     from .sink.latest import write_latest as write_latest
+    from .sink.repairing import repair_table as repair_table
     from .sink.run import run_staleness as run_staleness
     from .sink.summary import CommitSummary as CommitSummary
     from .sink.summary import read_summaries as read_summaries
@@ -36,9 +38,11 @@ _HOMES = {
     "UpstreamError": ".conf.errors",
     "batch_metrics": ".sink.latest",
     "check_session": ".conf.session",
+    "check_table": ".sink.checking",
     "latest": ".datasource.latest",
     "most_stale": ".operators.shards.most_stale",
     "read_summaries": ".sink.summary",
+    "repair_table": ".sink.repairing",
     "run_staleness": ".sink.run",
     "session": ".conf.session",
     "with_system_ddl": ".frames.system",
@@ -56,9 +60,11 @@ __all__ = [
     "aggregates",
     "batch_metrics",
     "check_session",
+    "check_table",
     "latest",
     "most_stale",
     "read_summaries",
+    "repair_table",
     "run_staleness",
     "session",
     "with_system_ddl",

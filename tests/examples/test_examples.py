@@ -53,6 +53,14 @@ def test_with_sql(tmp_path: Path) -> None:
     assert set(got["route"].drop_nulls()) <= {"Metro", "Duval", "First", "Manor", "Govalle", "North Lamar", "Burnet"}
 
 
+def test_foreach_batch(tmp_path: Path) -> None:
+    run("foreach_batch.py", "--to", "routes", cwd=tmp_path)
+    rows = pl.read_csv(BUSES).filter(pl.col("route_id").is_not_null())
+    expected = rows.group_by("route_id").agg(pl.len().alias("positions"), pl.col("speed").max().alias("fastest"))
+    got = pl.read_delta(str(tmp_path / "routes")).select("route_id", "positions", "fastest").sort("route_id")
+    assert_frame_equal(got, expected.sort("route_id"), check_dtypes=False)
+
+
 def test_windows(tmp_path: Path) -> None:
     said = run("windows.py", "--to", "speeds", cwd=tmp_path)
     assert "window_end" in said
