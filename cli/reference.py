@@ -29,7 +29,7 @@ _CONNECTORS = {
 
 def options_reference() -> str:
     """All options of the source, its connectors and the sink, as Markdown."""
-    from ..sink.batch import BatchOptions
+    from ..sink.batch_name import BatchOptions
     from ..sink.options import SinkOptions
 
     sections = [

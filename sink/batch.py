@@ -17,48 +17,23 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..conf.errors import OptionError
-from ..conf.options import documented, option, parse_options, text, whole
+from ..conf.options import parse_options
 from ..conf.session import make_known
 from ..frames.latest_table import BUCKETS_PROPERTY, KEEP_PROPERTY, KEY_PROPERTY, TIME_PROPERTY
+from .batch_name import BatchOptions, name_in, running_batch
 from .deleting import with_deletions
+from .delta_merge import check_merge
 from .keeping import keeps_all
 from .options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
 from .placing import key_option, to_buckets
-from .spark_batch import batch_of
 from .table import load_table
 from .writer import LatestStreamWriter, check_sink, writer_for
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchOptions", "LatestBatchWriter", "batch_writer", "write_batch"]
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchOptions:
-    """What names a write, so that it is recognised when it is repeated. By the names that Delta has for them."""
-
-    txn_app_id: str | None = option(
-        "txnAppId",
-        text(),
-        None,
-        "Who writes, such as the name of a job: with `txnVersion` it names a write. Of each writer the table remembers the last number.",
-    )
-    txn_version: int | None = option(
-        "txnVersion",
-        whole(),
-        None,
-        "The number of the write: one that is not above the last of this `txnAppId` is taken for a repeat, and changes nothing.",
-    )
-    batch_id: int | None = option(
-        "batchId", whole(), None, "The same as `txnVersion`, by the name that `foreachBatch` has for it."
-    )
-
-    @property
-    def number(self) -> int | None:
-        """By either name."""
-        return self.txn_version if self.batch_id is None else self.batch_id
+__all__ = ["LatestBatchWriter", "batch_writer", "write_batch"]
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestBatchWriter:
@@ -67,7 +42,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     Parameters
     ----------
     options
-        Those of :class:`~upstream.sink.options.SinkOptions` and of :class:`BatchOptions`.
+        Those of :class:`~upstream.sink.options.SinkOptions` and of :class:`~upstream.sink.batch_name.BatchOptions`.
     schema
         Of the DataFrame, with or without the system column.
     overwrite
@@ -122,7 +97,7 @@ def write_batch(
         As for :func:`~upstream.sink.latest.write_latest`.
     **options
         More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it is repeated; inside
-        ``foreachBatch`` they are the query's id and the batch's number unless given. ``batchId`` is another name for `txnVersion`.
+        ``foreachBatch`` they are the query's id and the batch's number unless given. ``queryId`` and ``batchId`` are other names for them.
 
     Raises
     ------
@@ -141,11 +116,14 @@ def write_batch(
         raise OptionError(
             "the DataFrame streams", expected="a batch DataFrame", hint="write a stream with upstream.write_latest"
         )
-    given = {"path": os.fspath(path)} | {name: str(value) for name, value in options.items()}
-    given |= _name_of_batch(df.sparkSession, given)
-    if str(options.get("engine", "")).lower() == "merge":
-        _merge(df, given, key, time, {"buckets": buckets, "partitions": partitions})
+    name, given = name_in({name: str(value) for name, value in options.items()}, running_batch(df.sparkSession))
+    if given.get("engine", "").lower() == "merge":
+        merge = check_merge(
+            df, os.fspath(path), key, time, given | _those({"buckets": buckets, "partitions": partitions})
+        )
+        merge.merge(df, name)
         return
+    given["path"] = os.fspath(path)
     chosen = {"key": None if key is None else key_option(key), "time": time, "buckets": buckets}
     given |= {name: str(value) for name, value in (_of_table(given) | _those(chosen)).items()}
     if deleteWhen is not None:
@@ -157,8 +135,9 @@ def write_batch(
             hint='add key="…"',
         )
     make_known(df.sparkSession)
-    layout = check_sink(_others(given), df.schema)
+    layout = check_sink(given, df.schema)
     rows = to_buckets(df, layout.key, layout.buckets, partitions) if layout.key else df
+    given |= {} if name is None else name.options()
     rows.write.format("upstream").mode("append").options(**given).save()
 
 
@@ -190,76 +169,27 @@ class LatestBatchWriter(DataSourceArrowWriter):
         self._writer.abort(messages, self._number)
 
 
-def _merge(
-    df: DataFrame, given: Mapping[str, str], key: str | Sequence[str] | None, time: str | None, parts: Mapping[str, Any]
-) -> None:
-    from .delta_merge import check_merge
-
-    if key is None:
-        raise OptionError("the DataFrame comes without an update key", hint='add key="…"')
-    names = {doc.name.lower() for doc in documented(BatchOptions)}
-    own = {name: value for name, value in given.items() if name.lower() in names}
-    app_id, number = _name(parse_options(own, [BatchOptions])[0])
-    others = {name: value for name, value in _others(given).items() if name not in ("path", "engine")}
-    merge = check_merge(df, given["path"], [key] if isinstance(key, str) else key, time, others | _those(parts))
-    merge.merge(df, app_id, number)
-
-
 def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
+    # All of them at once, so that a misspelt name is told from which it is.
     groups: list[type[Any]] = [BatchOptions, SinkOptions]
-    named: BatchOptions = parse_options(given, groups, ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))[0]
-    app_id, number = _name(named)
-    target = parse_sink_options(_others(given), started=False)
+    parse_options(given, groups, ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
+    name, others = name_in(given)
+    target = parse_sink_options(others, started=False)
     if target.checkpoint:
         raise OptionError(
             "checkpointLocation is set on a batch",
             expected="txnAppId and txnVersion, if the write is to be recognised when it is repeated",
             hint="leave checkpointLocation out: it belongs to a stream",
         )
-    if app_id is None or number is None:
+    if name is None:
         return dataclasses.replace(target, application=f"batch-{uuid.uuid4()}", repeatable=False), 0
-    return dataclasses.replace(target, application=app_id), number
-
-
-def _name(named: BatchOptions) -> tuple[str | None, int | None]:
-    """The name of the write, if it is given one."""
-    if named.txn_version is not None and named.batch_id is not None and named.txn_version != named.batch_id:
-        raise OptionError(
-            f"txnVersion is {named.txn_version}, batchId is {named.batch_id}",
-            expected="one of them: they are two names of one thing",
-            hint="leave one out",
-        )
-    if (named.txn_app_id is None) != (named.number is None):
-        raise OptionError(
-            f"the write is given {'a number' if named.txn_app_id is None else 'an application id'} alone",
-            expected="both txnAppId and txnVersion (or batchId), which together name a write; or neither",
-            hint="give .option(\"txnAppId\", …), such as the job's name; a stream's own id is query.id"
-            if named.txn_app_id is None
-            else 'give .option("txnVersion", …), a number that grows from write to write',
-        )
-    return named.txn_app_id, named.number
-
-
-def _others(given: Mapping[str, str]) -> dict[str, str]:
-    """The options that do not name the write."""
-    names = {doc.name.lower() for doc in documented(BatchOptions)}
-    return {name: value for name, value in given.items() if name.lower() not in names}
-
-
-def _name_of_batch(session: SparkSession, given: Mapping[str, str]) -> dict[str, str]:
-    """Inside a ``foreachBatch`` its query and its number; elsewhere, or where the write has a name, nothing."""
-    lowered = {name.lower() for name in given}
-    batch = None if "txnappid" in lowered else batch_of(session)
-    if batch is None:
-        return {}
-    named = {"txnAppId": batch[0], "txnVersion": str(batch[1])}
-    return {"txnAppId": batch[0]} if lowered & {"txnversion", "batchid"} else named
+    return dataclasses.replace(target, application=name.application), name.number
 
 
 def _of_table(given: Mapping[str, str]) -> dict[str, Any]:
     """The key, the time and the buckets of the table, if it is there and one of ours."""
     # Any key will do to parse the place and the storage options.
-    table = load_table(parse_sink_options({**_others(given), "key": "k"}, started=False))
+    table = load_table(parse_sink_options({**given, "key": "k"}, started=False))
     found = {} if table is None else table.metadata().configuration
     if KEY_PROPERTY not in found:
         return {}

@@ -18,14 +18,14 @@ from ..conf.locations import absolute_location
 from ..conf.options import quoted
 from ..frames.latest_table import LAYOUT_PROPERTY
 from ..frames.system import SYSTEM
-from .spark_batch import batch_of
+from .batch_name import BatchName, running_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["DeltaMerge", "check_merge"]
 
-_TXN = {"txnAppId": "spark.databricks.delta.write.txnAppId", "txnVersion": "spark.databricks.delta.write.txnVersion"}
+_TXN_APP_ID, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _APP_PREFIX = "upstream-"
 _ROW, _DELETED = "_upstream_row", "_upstream_deleted"
 
@@ -50,24 +50,24 @@ class DeltaMerge:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Merge one batch of a query."""
-        running = batch_of(batch.sparkSession)
+        running = running_batch(batch.sparkSession)
         if running is None:
             raise OptionError(
                 "the batch does not say which query it is of",
                 expected="to be called by foreachBatch",
                 hint="give the batch to upstream.write_batch, with txnAppId and txnVersion",
             )
-        self.merge(batch, running[0], batch_id)
+        self.merge(batch, BatchName(running.application, batch_id))
 
-    def merge(self, batch: DataFrame, app_id: str | None = None, number: int | None = None) -> None:
+    def merge(self, batch: DataFrame, name: BatchName | None) -> None:
         """Merge some rows; once, if the write has a name.
 
         Parameters
         ----------
         batch
             With or without the system column.
-        app_id, number
-            The name of the write.
+        name
+            Of the write.
         """
         from delta.tables import DeltaTable
 
@@ -88,7 +88,7 @@ class DeltaMerge:
             .whenMatchedUpdate(f"NOT s.{_DELETED} AND {newer}", values)
             .whenNotMatchedInsert(f"NOT s.{_DELETED}", values)
         )
-        with _named(spark, app_id, number):
+        with _named(spark, name):
             merge.execute()
 
     def _newest(self, batch: DataFrame, columns: Sequence[str]) -> DataFrame:
@@ -128,22 +128,22 @@ class DeltaMerge:
 
 
 @contextlib.contextmanager
-def _named(spark: SparkSession, app_id: str | None, number: int | None) -> Generator[None, None, None]:
+def _named(spark: SparkSession, name: BatchName | None) -> Generator[None, None, None]:
     """Delta's name for the writes of this session: never left behind, where it would make later writes of the session repeats of this one."""
-    if app_id is None or number is None:
+    if name is None:
         yield
         return
     try:
-        spark.conf.set(_TXN["txnAppId"], _APP_PREFIX + app_id)
-        spark.conf.set(_TXN["txnVersion"], str(number))
+        spark.conf.set(_TXN_APP_ID, _APP_PREFIX + name.application)
+        spark.conf.set(_TXN_VERSION, str(name.number))
         yield
     finally:
-        for name in _TXN.values():
-            spark.conf.unset(name)
+        spark.conf.unset(_TXN_APP_ID)
+        spark.conf.unset(_TXN_VERSION)
 
 
 def check_merge(
-    df: DataFrame, path: str, key: Sequence[str], time: str | None, others: Mapping[str, Any]
+    df: DataFrame, path: str, key: str | Sequence[str] | None, time: str | None, given: Mapping[str, Any]
 ) -> DeltaMerge:
     """Refuse at once what the first batch would be refused for.
 
@@ -153,13 +153,13 @@ def check_merge(
         What is to be written.
     path, key, time
         As :class:`DeltaMerge` has them.
-    others
-        Further options, which this engine does not have.
+    given
+        Further options, none of which this engine has.
 
     Raises
     ------
     OptionError
-        There are further options.
+        There are further options, or no key.
     TableError
         There is no Delta table, or one of the sink's own.
     SchemaError
@@ -167,17 +167,25 @@ def check_merge(
     EnvironmentMissingError
         The session has no Delta.
     """
+    others = [name for name in given if name.lower() != "engine"]
     if others:
         raise OptionError(
             f"engine=merge does not know {', '.join(sorted(others))}",
             expected="path, key, time and checkpointLocation: the table is as its owner has made it",
             hint="leave it out, or write to a table of the sink's own",
         )
+    if not key:
+        raise OptionError(
+            "the DataFrame comes without an update key",
+            expected="the name of one of its columns, or several",
+            hint='add key="…"',
+        )
+    keys = (key,) if isinstance(key, str) else tuple(key)
     place = absolute_location(path)
     fields = _fields(df.sparkSession, place)
     lowered = {name.lower() for name in fields}
     columns = [name for name in df.columns if name != SYSTEM]
-    for name, role in [*((name, "key") for name in key), *([(time, "time")] if time is not None else [])]:
+    for name, role in [*((name, "key") for name in keys), *([(time, "time")] if time is not None else [])]:
         if name not in columns:
             raise SchemaError(
                 f"the {role} column {name!r} is not among the columns {', '.join(columns)}",
@@ -190,7 +198,7 @@ def check_merge(
             expected=f"columns of the table: {', '.join(fields)}",
             hint="drop them before writing, or add them to the table with ALTER TABLE … ADD COLUMNS",
         )
-    return DeltaMerge(place, tuple(key), time)
+    return DeltaMerge(place, keys, time)
 
 
 def _fields(spark: SparkSession, place: str) -> list[str]:

@@ -184,12 +184,12 @@ def write_latest(
 def _merged(
     df: DataFrame, path: str, key: str | Sequence[str], time: str | None, given: Mapping[str, Any]
 ) -> DataStreamWriter:
+    """The writer for a table that others have laid out."""
     from .delta_merge import check_merge
 
-    named = {name: str(value) for name, value in given.items() if value is not None and name != "engine"}
+    named = {name: str(value) for name, value in given.items() if value is not None}
     place = {name: value for name, value in named.items() if name.lower() == "checkpointlocation"}
-    others = {name: value for name, value in named.items() if name not in place}
-    merge = check_merge(df, path, [key] if isinstance(key, str) else key, time, others)
+    merge = check_merge(df, path, key, time, {name: value for name, value in named.items() if name not in place})
     place = place or _default_checkpoint(df.sparkSession, path)
     return _observed(df, time).writeStream.foreachBatch(merge).options(**place)
 

@@ -60,10 +60,10 @@ def test_a_named_write_is_applied_once(plain: Any) -> None:
     version = DeltaTable(str(plain.path)).version()
     # By its name, whatever it brings; and by the other name of the number.
     write(plain, [plain.rows([(1, 99, "other rows")])], **named)
-    write(plain, [plain.rows([(1, 99, "other rows")])], txnAppId="nightly", batchId="6")
+    write(plain, [plain.rows([(1, 99, "other rows")])], queryId="nightly", batchId="6")
     assert DeltaTable(str(plain.path)).version() == version
     assert plain.files() == plain.live_files()  # what the repeats staged is gone
-    write(plain, [plain.rows([(1, 11, "b")])], txnAppId="nightly", batchId="8")
+    write(plain, [plain.rows([(1, 11, "b")])], queryId="nightly", batchId="8")
     write(plain, [plain.rows([(1, 12, "c")])], txnAppId="weekly", txnVersion="0")
     assert plain.latest() == {1: (12, "c")}
 
@@ -100,6 +100,7 @@ def test_rows_that_met_a_bucket_changed_meanwhile_are_refused(plain: Any) -> Non
         ({"txnAppId": "me"}, "given an application id alone.*txnVersion"),
         ({"batchId": "3"}, "given a number alone.*query.id"),
         ({"txnAppId": "me", "txnVersion": "3", "batchId": "4"}, "txnVersion is 3, batchId is 4"),
+        ({"txnAppId": "me", "queryId": "you", "batchId": "4"}, "txnAppId is me, queryId is you"),
         ({"txnAppId": "me", "txnVersion": "x"}, "txnVersion='x' is not a whole number"),
         ({"checkpointLocation": "/c"}, "checkpointLocation is set on a batch"),
         ({"txnVerson": "3"}, "unknown option 'txnVerson', did you mean 'txnVersion'"),

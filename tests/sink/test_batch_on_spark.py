@@ -59,10 +59,18 @@ def test_update_mode_aggregates_exactly_once(spark: SparkSession, tmp_path: Path
 
     dies = {"after": -1}
     seen: list[int] = []
+    queries: list[str] = []
 
     def upsert(batch: DataFrame, batch_id: int) -> None:
         seen.append(batch_id)
-        write_batch(batch, path, key="k", buckets=4)
+        # By its number, by itself, or by Spark's plain writer: the same name.
+        if batch_id == 0:
+            write_batch(batch, path, key="k", buckets=4, batchId=batch_id)
+        elif batch_id == 1:
+            write_batch(batch, path)
+        else:
+            writer = batch.write.format("upstream").options(queryId=queries[0], batchId=batch_id, key="k", buckets=4)
+            writer.mode("append").save(str(path))
         if batch_id == dies["after"]:
             raise RuntimeError("dies between the table's commit and Spark's")
 
@@ -71,7 +79,9 @@ def test_update_mode_aggregates_exactly_once(spark: SparkSession, tmp_path: Path
         counts = rows.groupBy("k").agg({"t": "max", "n": "sum"}).toDF("k", "t", "n")
         writer = counts.writeStream.outputMode("update").foreachBatch(upsert)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        query = writer.trigger(availableNow=True).start()
+        queries.append(str(query.id))
+        query.awaitTermination()
 
     add(0, "aab")
     run()
@@ -89,7 +99,5 @@ def test_update_mode_aggregates_exactly_once(spark: SparkSession, tmp_path: Path
     add(2, "a")
     run()
     assert latest(path) == {"a": (2, 3), "b": (1, 3), "c": (1, 1)}
-    # The query's own id names the writes, also where Spark's plain writer is used.
-    ids = {summary.query_id for _, summary in read_summaries(str(path))}
-    assert len(ids) == 1
+    assert {summary.query_id for _, summary in read_summaries(str(path))} == set(queries)
     assert [summary.batch_id for _, summary in read_summaries(str(path))] == [0, 1, 2]
