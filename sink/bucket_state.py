@@ -92,7 +92,7 @@ def look_at(contents: Contents, bucket: int, *, whole: bool) -> tuple[BucketStat
         buried = contents.buried(bucket)
     except Unreadable as found:
         buried, unburied = empty, found
-    counts = [contents.snapshot.rows[found.path] for found in unreadable]
+    counts = [contents.snapshot.live_rows(found.path) for found in unreadable]
     state = BucketState(
         bucket,
         rows.num_rows,

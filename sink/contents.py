@@ -90,7 +90,7 @@ class Contents:
             )
         layout = Layout.recorded(table, target.location)
         files = DataFiles(target, layout.arrow_schema())
-        snapshot = take_snapshot(table, files)
+        snapshot = take_snapshot(table, files, target)
         actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
         sizes = dict(zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True))
         return cls(target, table, layout, snapshot, files, tombstone_files(target, layout, files.schema), sizes)
@@ -135,7 +135,7 @@ class Contents:
 
     def _read(self, files: DataFiles, path: str, columns: list[str], *, whole: bool = False) -> pa.Table:
         try:
-            reader = files.open([path])
+            reader = files.open([path], [self.snapshot.vectors.get(path)])
             try:
                 size, counted = self.sizes.get(path), self.snapshot.rows.get(path)
                 if counted is not None and reader.rows != counted:
@@ -150,6 +150,6 @@ class Contents:
                 raise Unreadable(path, False, f"it has {found} bytes, and the log says {size}")
         except FileNotFoundError:
             raise Unreadable(path, True, "it is not there") from None
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, TableError) as error:
             raise Unreadable(path, False, str(error).partition("\n")[0]) from error
         return kept

@@ -23,7 +23,7 @@ def orphans_of(contents: Contents, before_us: int) -> list[str]:
 
     hours = max(-(-(now_us() - before_us) // _HOUR_US), 0)
     found = contents.table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
-    held = contents.snapshot.tombstones.held()
+    held = contents.snapshot.named()
     return sorted({*found, *_of_deletions(contents, FOLDER, before_us)} - held)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,10 @@ import pyarrow as pa
 from ..conf.clock import now_us
 from ..conf.errors import TableError
 from ..frames.buckets import bucket_of
-from ..frames.latest_table import BUCKET
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents, Unreadable
+from .entry_commit import EntryCommit
+from .held_rows import Replacement
 from .log_state import look_at_log
 from .merge import Pending
 from .orphans import orphans_of
@@ -146,47 +147,30 @@ def _commit(
     unburied: Sequence[int],
     done: Sequence[str],
 ) -> None:
-    from deltalake import CommitProperties, Transaction
-    from deltalake.exceptions import DeltaError
-    from deltalake.transaction import AddAction
-
-    staged: list[StagedFile] = []
-    listed: set[str] = set()
+    made: list[str] = []
     committed = False
     try:
+        replacements: list[Replacement] = []
         for bucket in touched:
             file = _written_anew(contents, bucket, states)
-            staged += [] if file is None else [file]
+            made += [] if file is None else [file.path]
+            replacements.append(Replacement(file, contents.snapshot.of_bucket(bucket).rows))
         deletions = contents.snapshot.tombstones.without(unburied, contents.files)
-        listed = {deletions.place} - contents.snapshot.tombstones.held()
-        stays = sum(state.rows for state in states if state.bucket not in touched)
-        told = {"done": list(done), "keys": stays + sum(file.rows for file in staged)}
-        made_ms = now_us() // 1000
-        adds: list[Any] = [
-            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, made_ms, True, file.stats) for file in staged
-        ]
-        contents.table.create_write_transaction(
-            adds,
-            "overwrite" if touched else "append",
-            contents.table.schema(),
-            [BUCKET],
-            [(BUCKET, "in", [str(bucket) for bucket in touched])] if touched else None,
-            commit_properties=CommitProperties(
-                custom_metadata={REPAIR_KEY: told},
-                max_commit_retries=0,
-                app_transactions=[Transaction(APP_ID, deletions.number)],
-            ),
-        )
-        committed = True
-    except DeltaError as error:
-        raise TableError(
-            f"the repair cannot be committed to the table at {contents.target.location}: {contents.target.masked(error)}",
-            expected="nobody else writing to the table",
-            hint="stop the queries that write to it, and repair it again; it is as it was",
-        ) from error
+        made += {deletions.place} - contents.snapshot.tombstones.held() if deletions.number else ()
+        kept = sum(state.rows for state in states if state.bucket not in touched)
+        anew = sum(0 if each.rows is None else each.rows.rows for each in replacements)
+        told = {REPAIR_KEY: {"done": list(done), "keys": kept + anew}}
+        entry = EntryCommit(contents.target, contents.files, now_us() // 1000)
+        committed = entry.commit(contents.table, replacements, {APP_ID: deletions.number}, told, made)
     finally:
         if not committed:
-            contents.files.remove([*(file.path for file in staged), *listed])
+            contents.files.remove(made)
+    if not committed:
+        raise TableError(
+            f"somebody else has written to the table at {contents.target.location} during the repair",
+            expected="nobody else writing to the table",
+            hint="stop the queries that write to it, and repair it again; it is as it was",
+        )
 
 
 def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]) -> StagedFile | None:
