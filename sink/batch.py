@@ -118,9 +118,8 @@ def write_batch(
         )
     name, given = name_in({name: str(value) for name, value in options.items()}, running_batch(df.sparkSession))
     if given.get("engine", "").lower() == "merge":
-        merge = check_merge(
-            df, os.fspath(path), key, time, given | _those({"buckets": buckets, "partitions": partitions})
-        )
+        others = given | _those({"buckets": buckets, "partitions": partitions})
+        df, merge = check_merge(df, os.fspath(path), key, time, others, deleteWhen)
         merge.merge(df, name)
         return
     given["path"] = os.fspath(path)

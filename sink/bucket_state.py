@@ -35,7 +35,7 @@ class BucketState:
     lost : int or None
         Rows that the log says were in those; None where it does not say.
     duplicates : int
-        Rows beyond one for each key.
+        Rows beyond those that the table keeps of each key.
     misplaced : mapping of int to int
         How many rows belong to which other bucket.
     overruled : int
@@ -125,14 +125,14 @@ def _with_seq(rows: pa.Table, seq: int) -> pa.Table:
 
 
 def _duplicates(rows: pa.Table, layout: Layout) -> int:
-    if rows.num_rows == 0:
+    if rows.num_rows == 0 or layout.keep.count is None:
         return 0
     codes, size = key_codes([rows.column(name) for name in layout.key])
-    return rows.num_rows - int(np.count_nonzero(np.bincount(codes, minlength=size)))
+    return int(np.maximum(np.bincount(codes, minlength=size) - layout.keep.count, 0).sum())
 
 
 def _misplaced(rows: pa.Table, bucket: int, layout: Layout) -> dict[int, int]:
-    if rows.num_rows == 0:
+    if rows.num_rows == 0 or not layout.key:
         return {}
     belongs, counts = np.unique(
         bucket_of([rows.column(name) for name in layout.key], layout.buckets), return_counts=True

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents
+from .keeping import Keep
 from .log_state import LogState, look_at_log
+from .merge import as_pending
 from .repairs import rows_recorded
 from .source_rows import SourceRows
 
@@ -136,7 +138,7 @@ def _findings(state: BucketState) -> Iterator[Finding]:
     for file in state.unreadable:
         yield Finding(f"{where}: the data file {file.path} cannot be read: {file.reason}", True)
     if state.duplicates:
-        yield Finding(f"{where}: {state.duplicates:,} rows more than keys: some keys are there twice", True)
+        yield Finding(f"{where}: {state.duplicates:,} rows more than the table keeps of their keys", True)
     if state.misplaced:
         others = ", ".join(str(other) for other in sorted(state.misplaced)[:_EXAMPLES])
         yield Finding(
@@ -154,6 +156,8 @@ def _findings(state: BucketState) -> Iterator[Finding]:
 def _lost(contents: Contents, bucket: int, given: pa.Table, held: pa.Table, buried: pa.Table) -> list[Finding]:
     layout = contents.layout
     given = given.select(layout.deciding)
+    if layout.keep.count is not None and held.num_rows:  # the newest answers for its key
+        held = as_pending(held).newest(dataclasses.replace(layout, keep=Keep())).rows
     missing = newer(held, given, layout) & newer(buried, given, layout)
     if not missing.any():
         return []

@@ -19,6 +19,7 @@ from ..conf.options import quoted
 from ..frames.latest_table import LAYOUT_PROPERTY
 from ..frames.system import SYSTEM
 from .batch_name import BatchName, running_batch
+from .deleting import with_deletions
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -42,11 +43,14 @@ class DeltaMerge:
         The columns that name what is updated.
     time : str or None
         The column that says which of two rows is newer; without it the row that arrives later is.
+    delete_when : str or None
+        The column that marks deletions; the table does not have it.
     """
 
     path: str
     key: tuple[str, ...]
     time: str | None
+    delete_when: str | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Merge one batch of a query."""
@@ -72,7 +76,7 @@ class DeltaMerge:
         from delta.tables import DeltaTable
 
         spark = batch.sparkSession
-        columns = [name for name in batch.columns if name != SYSTEM]
+        columns = [name for name in batch.columns if name not in (SYSTEM, self.delete_when)]
         newest = self._newest(batch, columns)
         alike = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.key)
         newer = "true"
@@ -104,6 +108,8 @@ class DeltaMerge:
             order = [*arrival, F.col(f"{SYSTEM}.seq")]
         else:
             order = [F.monotonically_increasing_id()]
+        if self.delete_when is not None:
+            deleted = deleted | F.coalesce(F.col(quoted(self.delete_when)), F.lit(False))
         if self.time is not None:
             order = [self._usable(batch, self.time, "time"), *order]
         rows = batch.select(
@@ -143,8 +149,13 @@ def _named(spark: SparkSession, name: BatchName | None) -> Generator[None, None,
 
 
 def check_merge(
-    df: DataFrame, path: str, key: str | Sequence[str] | None, time: str | None, given: Mapping[str, Any]
-) -> DeltaMerge:
+    df: DataFrame,
+    path: str,
+    key: str | Sequence[str] | None,
+    time: str | None,
+    given: Mapping[str, Any],
+    deletes: str | Column | None = None,
+) -> tuple[DataFrame, DeltaMerge]:
     """Refuse at once what the first batch would be refused for.
 
     Parameters
@@ -155,6 +166,14 @@ def check_merge(
         As :class:`DeltaMerge` has them.
     given
         Further options, none of which this engine has.
+    deletes
+        As :func:`~upstream.sink.deleting.with_deletions` takes it.
+
+    Returns
+    -------
+    DataFrame
+        With a column that marks deletions, if they are marked.
+    DeltaMerge
 
     Raises
     ------
@@ -184,7 +203,10 @@ def check_merge(
     place = absolute_location(path)
     fields = _fields(df.sparkSession, place)
     lowered = {name.lower() for name in fields}
-    columns = [name for name in df.columns if name != SYSTEM]
+    marks: str | None = None
+    if deletes is not None:
+        df, marks = with_deletions(df, deletes)
+    columns = [name for name in df.columns if name not in (SYSTEM, marks)]
     for name, role in [*((name, "key") for name in keys), *([(time, "time")] if time is not None else [])]:
         if name not in columns:
             raise SchemaError(
@@ -198,7 +220,7 @@ def check_merge(
             expected=f"columns of the table: {', '.join(fields)}",
             hint="drop them before writing, or add them to the table with ALTER TABLE … ADD COLUMNS",
         )
-    return DeltaMerge(place, keys, time)
+    return df, DeltaMerge(place, keys, time, marks)
 
 
 def _fields(spark: SparkSession, place: str) -> list[str]:

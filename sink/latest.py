@@ -149,7 +149,7 @@ def write_latest(
         )
     if str(options.get("engine", "")).lower() == "merge":
         given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
-        return _merged(df, os.fspath(path), key, time, {**options, **given})
+        return _merged(df, os.fspath(path), key, time, {**options, **given}, deleteWhen)
     buckets = buckets or placed or 16
     given = {"path": os.fspath(path), "buckets": str(buckets)}
     if key is not None:
@@ -182,14 +182,20 @@ def write_latest(
 
 
 def _merged(
-    df: DataFrame, path: str, key: str | Sequence[str], time: str | None, given: Mapping[str, Any]
+    df: DataFrame,
+    path: str,
+    key: str | Sequence[str] | None,
+    time: str | None,
+    given: Mapping[str, Any],
+    deletes: str | Column | None,
 ) -> DataStreamWriter:
     """The writer for a table that others have laid out."""
     from .delta_merge import check_merge
 
     named = {name: str(value) for name, value in given.items() if value is not None}
     place = {name: value for name, value in named.items() if name.lower() == "checkpointlocation"}
-    merge = check_merge(df, path, key, time, {name: value for name, value in named.items() if name not in place})
+    others = {name: value for name, value in named.items() if name not in place}
+    df, merge = check_merge(df, path, key, time, others, deletes)
     place = place or _default_checkpoint(df.sparkSession, path)
     return _observed(df, time).writeStream.foreachBatch(merge).options(**place)
 

@@ -134,13 +134,16 @@ class Layout:
         if LAYOUT_PROPERTY not in properties:
             raise _foreign(location)
         described: list[dict[str, Json]] = json.loads(table.schema().to_json())["fields"]
+        keep, time = Keep.parse(properties.get(KEEP_PROPERTY, "latest")), properties.get(TIME_PROPERTY)
         return cls(
             tuple(json.loads(properties[KEY_PROPERTY])),
-            properties.get(TIME_PROPERTY),
+            None if keep.count is None else time,
             int(properties[BUCKETS_PROPERTY]),
             tuple(
                 (field["name"], json.dumps(field["type"])) for field in described if field["name"] not in (SEQ, BUCKET)
             ),
+            time,
+            keep,
         )
 
     def delta_schema(self) -> str:

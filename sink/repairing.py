@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from ..conf.clock import now_us
@@ -21,7 +20,7 @@ from .contents import Contents, Unreadable
 from .entry_commit import EntryCommit
 from .held_rows import Replacement
 from .log_state import look_at_log
-from .merge import Pending
+from .merge import as_pending
 from .orphans import orphans_of
 from .repairs import REPAIR_KEY, rows_recorded
 from .tombstones import APP_ID
@@ -124,7 +123,9 @@ def _plan(states: Sequence[BucketState]) -> list[str]:
                 f"{where}: {lost} rows are lost with it; write them again, for example with upstream.write_batch"
             )
         if state.duplicates:
-            done.append(f"{where}: of keys that are there twice the newest row stays; {state.duplicates:,} rows go")
+            done.append(
+                f"{where}: of keys with more rows than the table keeps the newest stay; {state.duplicates:,} rows go"
+            )
         if state.misplaced:
             done.append(f"{where}: {sum(state.misplaced.values()):,} rows are moved to their buckets")
         if state.overruled:
@@ -178,7 +179,7 @@ def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]
     layout = contents.layout
     parts = [_belonging(contents, other.bucket, bucket) for other in states if _has_rows_of(other, bucket)]
     rows = pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
-    newest = Pending(rows, None, None, np.ones(rows.num_rows, dtype=np.int64)).newest(layout).rows
+    newest = as_pending(rows).newest(layout).rows
     try:
         buried = contents.buried(bucket)
     except Unreadable:
@@ -198,6 +199,9 @@ def _belonging(contents: Contents, source: int, bucket: int) -> pa.Table:
         try:
             rows = contents.rows(path)
         except Unreadable:  # said and counted before
+            continue
+        if not contents.layout.key:
+            parts.append(rows)
             continue
         mine = bucket_of([rows.column(name) for name in contents.layout.key], contents.layout.buckets) == bucket
         parts.append(rows.filter(pa.array(mine)))

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ..conf.errors import SchemaError, TableError
+from ..conf.errors import OptionError, SchemaError, TableError
 from ..conf.locations import absolute_location
 from ..frames.latest_table import SEQ
 from ..frames.system import SYSTEM, SYSTEM_TYPE
+from .keeping import Keep
 from .spilling import Gathering
 
 if TYPE_CHECKING:
@@ -37,11 +38,17 @@ class SourceRows:
 
     def __init__(self, contents: Contents, source: str | None) -> None:
         layout = contents.layout
+        if source is not None and not layout.key:
+            raise OptionError(
+                f"the table at {contents.target.location} has no key",
+                expected="without a source: rows are looked for by their keys",
+                hint="leave the source out",
+            )
         self._place = contents.target.location
         self._source = source
         self._storage = dict(contents.target.storage)
         fields = tuple(field for field in layout.fields if field[0] in layout.deciding)
-        self._layout = dataclasses.replace(layout, fields=fields)
+        self._layout = dataclasses.replace(layout, fields=fields, keep=Keep())
         self._gathering = Gathering(self._layout, self._layout.arrow_schema())
 
     def __enter__(self) -> SourceRows:  # noqa: PYI034 it is not to be inherited from

@@ -15,7 +15,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
-from upstream.conf.errors import SchemaError, TableError
+from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.frames.latest_table import BUCKET
 from upstream.sink import spilling
 from upstream.sink.checking import Report, check_table
@@ -93,7 +93,7 @@ def test_keys_that_are_there_twice(full: Any) -> None:
     newer = held.slice(0, 1).set_column(1, "t", pa.array([12], pa.int64()))
     add_file(full, 2, pa.concat_tables([older, newer]))
     found = texts(check_table(str(full.path)))
-    assert f"bucket 2: {held.num_rows + 1} rows more than keys: some keys are there twice" in found
+    assert f"bucket 2: {held.num_rows + 1} rows more than the table keeps of their keys" in found
     assert "counts 38 rows" in found[-1]
     (done,) = mended(full)
     assert f"{held.num_rows + 1} rows go" in done
@@ -241,6 +241,31 @@ def test_nothing_newer_is_lost(full: Any, tmp_path: Path, monkeypatch: pytest.Mo
         check_table(str(full.path), source=str(tmp_path / "b.parquet"))
     with pytest.raises(TableError, match="cannot be read"):
         check_table(str(full.path), source=str(tmp_path / "none"))
+
+
+def test_a_table_of_several_rows_per_key(make_sink: Any, tmp_path: Path) -> None:
+    sink = make_sink(keep="latest 2")
+    sink.batch(0, [sink.rows([(key, time, "v") for key in range(9) for time in (1, 2, 3)])])
+    pq.write_table(pa.table({"k": range(9), "t": [3] * 9}), tmp_path / "a.parquet")
+    assert check_table(str(sink.path), source=str(tmp_path / "a.parquet")).healthy
+    bucket = int(min(sink.live_files()).split("/")[0].partition("=")[2])
+    held = pq.ParquetFile(sink.path / live(sink, bucket)).read()
+    keys = len(set(held.column("k").to_pylist()))
+    add_file(sink, bucket, held.set_column(1, "t", pa.array([9] * held.num_rows, pa.int64())))
+    assert f"bucket {bucket}: {2 * keys} rows more than the table keeps of their keys" in texts(
+        check_table(str(sink.path))
+    )
+    mended(sink)
+
+
+def test_a_table_of_all_rows(make_sink: Any) -> None:
+    sink = make_sink(keep="all", key="")
+    sink.batch(0, [sink.rows([(1, 1, "a"), (1, 1, "a")])])
+    assert check_table(str(sink.path)).healthy
+    with pytest.raises(OptionError, match="has no key"):
+        check_table(str(sink.path), source=str(sink.path))
+    os.remove(sink.path / min(sink.live_files()))
+    assert "rows are lost with it" in mended(sink)[1]
 
 
 def test_several_damages_at_once(full: Any) -> None:

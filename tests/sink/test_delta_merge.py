@@ -118,6 +118,14 @@ def test_a_query_exactly_once(spark: SparkSession, make_sink: Any, ordinary: str
     assert [spark.conf.get(name, None) for name in CONFS] == [None, None]
 
 
+def test_deletions_by_a_condition(spark: SparkSession, ordinary: str) -> None:
+    for number, rows in enumerate(([(1, 1, "a"), (2, 1, "b")], [(1, 2, "gone"), (2, 0, "gone")])):
+        df = spark.createDataFrame(rows, "k BIGINT, t BIGINT, v STRING")
+        name = {"txnAppId": "test", "txnVersion": number}
+        write_batch(df, ordinary, key="k", time="t", engine="merge", deleteWhen="v = 'gone'", **name)
+    assert latest(ordinary) == {2: (1, "b")}
+
+
 def test_what_is_refused(spark: SparkSession, make_sink: Any, ordinary: str, tmp_path: Path) -> None:
     df = spark.createDataFrame([(1, 1, "a")], "k BIGINT, t BIGINT, v STRING")
     with pytest.raises(TableError, match="there is no Delta table"):
