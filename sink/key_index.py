@@ -15,6 +15,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -39,6 +40,7 @@ Int64s = npt.NDArray[np.int64]
 _HASH, _POSITION = "hash", "position"
 _FORMAT = "1"
 _SEEDS = (42, 0x5BD1E995)
+_HOME = re.compile(r"[0-9a-f]{24}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BOOT = "/proc/sys/kernel/random/boot_id"
 # Mapped files that a process keeps; beyond them the one that was not needed for longest is let go.
 _MAPPED = 512
@@ -231,8 +233,8 @@ class KeyIndex:
             home = os.path.join(parent, f"{self._table}-{_boot()}")
             os.makedirs(home, mode=0o700, exist_ok=True)
             for entry in os.scandir(parent):
-                # Of an earlier boot: what the system had not yet put on the disk then is not in it.
-                if entry.name.startswith(f"{self._table}-") and entry.path != home:
+                # Of an earlier boot, of any table: what the system had not yet put on the disk then is not in it.
+                if _HOME.fullmatch(entry.name) and not entry.name.endswith(_boot()):
                     shutil.rmtree(entry.path, ignore_errors=True)
             self._home = home
         return self._home

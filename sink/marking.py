@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..frames.deletion_vectors import encode_vector
-from .files import DataFiles, StagedFile
+from .files import DataFiles, StagedFile, conform
 from .folding import files_to_fold
 from .held_rows import Mark, Replacement, Rivals, StageWith
 from .key_index import KeyIndex, key_hashes
@@ -45,9 +45,9 @@ class MarkedRows:
 
     def rivals(self, rows: pa.Table) -> Rivals:
         """Live rows whose key's hash is that of one of the rows."""
-        deciding = self._layout.deciding
         hashes = np.unique(key_hashes(rows, self._layout.key))
-        parts = [self._files.schema.empty_table().select(deciding)]
+        none = self._files.schema.empty_table().select(self._layout.deciding)
+        parts = [none]
         files: list[Int64s] = []
         positions: list[Int64s] = []
         for at in range(len(self._held.rows)):
@@ -55,9 +55,10 @@ class MarkedRows:
             live = ~self._dead_of(at)[matches.positions]
             positions.append(matches.positions[live])
             files.append(np.full(len(positions[-1]), at, dtype=np.int64))
-            parts.append(matches.rows.filter(pa.array(live)))
-        none = np.empty(0, dtype=np.int64)
-        return Rivals(pa.concat_tables(parts), np.concatenate([none, *files]), np.concatenate([none, *positions]))
+            # The index may be from before a column was made wider.
+            parts.append(conform(matches.rows.filter(pa.array(live)), none.schema))
+        nowhere = np.empty(0, dtype=np.int64)
+        return Rivals(pa.concat_tables(parts), np.concatenate([nowhere, *files]), np.concatenate([nowhere, *positions]))
 
     def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
         """Read from their row groups, file by file."""
