@@ -22,6 +22,7 @@ Action = dict[str, Any]
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _LOG = "_delta_log"
+_MAPS = ("partitionValues", "configuration", "tags", "options")
 
 
 def entry_place(version: int) -> str:
@@ -151,10 +152,10 @@ def _plain(action: Mapping[str, Any]) -> Action:
     """An action of a checkpoint as an entry has it: maps are lists of pairs in Parquet, and what is absent is null."""
     found: Action = {}
     for name, value in action.items():
+        if value is None or name.endswith("_parsed"):
+            continue
         if isinstance(value, dict):
             found[name] = _plain(value)
-        elif name in ("partitionValues", "configuration", "tags", "options"):
-            found[name] = dict(value or ())
-        elif value is not None and not name.endswith("_parsed"):
-            found[name] = value
+        else:
+            found[name] = dict(value) if name in _MAPS else value
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -48,7 +48,7 @@ class Engine:
             self._kind = "rewrite"
 
     @contextlib.contextmanager
-    def held_rows(self, held: Held, new: pa.Table, *, turn: bool) -> Iterator[HeldRows]:
+    def held_rows(self, held: Held, new: pa.Table, *, turn: bool) -> Generator[HeldRows]:
         """The rows of a bucket, for as long as its files are needed.
 
         Parameters

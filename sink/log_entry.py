@@ -121,7 +121,8 @@ def check_features(log: LogReplay, location: str) -> None:
 
 def vector_protocol(log: LogReplay) -> list[Action]:
     """What has to be said before the table's first deletion vector; nothing if it has been said."""
-    features, readers = _features(log), set(log.protocol.get("readerFeatures") or ())
+    features = _features(log)
+    readers: set[str] = set(log.protocol.get("readerFeatures") or ())
     configuration = log.metadata.get("configuration", {})
     said: list[Action] = []
     if _FEATURE not in features or _FEATURE not in readers:
@@ -213,7 +214,8 @@ def _put(target: SinkTarget, place: str, content: bytes) -> bool:
             expected="obstore, which writes an entry of the log only if there is none",
             hint="pip install obstore, or set the option engine to rewrite",
         ) from error
-    store = from_url(target.location, config=dict(target.storage))
+    config: Any = dict(target.storage)
+    store = from_url(target.location, config=config)
     try:
         obstore.put(store, place, content, mode="create")
     except AlreadyExistsError:
