@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..conf.errors import OptionError
 from .held_rows import HeldRows
 from .key_index import KeyIndex
-from .log_entry import can_put
 from .marking import MarkedRows
 from .rewriting import BesideRows, RewrittenRows
 
@@ -36,6 +36,11 @@ class Engine:
     ----------
     target, layout, files
         The table and its data files.
+
+    Raises
+    ------
+    OptionError
+        The table lies where the engine asked for cannot write.
     """
 
     def __init__(self, target: SinkTarget, layout: Layout, files: DataFiles) -> None:
@@ -43,9 +48,14 @@ class Engine:
         self._layout = layout
         self._files = files
         self._index = KeyIndex(target.location, layout.key, options.index_location, options.index_limit)
-        self._kind = options.engine
-        if self._kind == "auto" and not can_put(target):
-            self._kind = "rewrite"
+        # delta-rs knows how to write an entry of the log only if there is none in each kind of store; we do on disks alone.
+        self._kind = "rewrite" if options.engine == "auto" and not target.is_local else options.engine
+        if self._kind == "vectors" and not target.is_local:
+            raise OptionError(
+                f"engine=vectors, and the table lies in an object store ({target.location})",
+                expected="a table on a disk, local or mounted",
+                hint="leave the option engine out: there buckets are written anew",
+            )
 
     @contextlib.contextmanager
     def held_rows(self, held: Held, new: pa.Table, *, turn: bool) -> Generator[HeldRows]:

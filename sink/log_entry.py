@@ -6,6 +6,7 @@ the entry of that version.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -13,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..conf.errors import EnvironmentMissingError, TableError
+from ..conf.errors import TableError
 from ..frames.delta_log import LogReplay, entry_place
 from ..frames.latest_table import BUCKET
 from .files import StagedFile
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_action",
-    "can_put",
     "check_features",
     "marked_actions",
     "put_entry",
@@ -150,22 +150,13 @@ def _features(log: LogReplay) -> set[str]:
     return {name for least, names in _IMPLIED.items() if number >= least for name in names}
 
 
-def can_put(target: SinkTarget) -> bool:
-    """Whether entries can be written to where the table lies: on a disk, or in a store that the package ``obstore`` reaches."""
-    if target.is_local:
-        return True
-    from importlib.util import find_spec
-
-    return find_spec("obstore") is not None
-
-
 def put_entry(target: SinkTarget, version: int, info: Mapping[str, Any], actions: Iterable[Action]) -> bool:
     """Write the entry of a version; False if there is one.
 
     Parameters
     ----------
     target
-        The table.
+        The table; it lies on a disk.
     version
         The one after that upon which the actions were found to be right.
     info
@@ -177,47 +168,19 @@ def put_entry(target: SinkTarget, version: int, info: Mapping[str, Any], actions
     ------
     OSError
         It cannot be written.
-    EnvironmentMissingError
-        The table lies in an object store, and the package that writes there is not installed.
     """
     told = {"commitInfo": {"timestamp": int(time.time() * 1000), **info}}
     content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [told, *actions])
-    place = entry_place(version)
-    if target.is_local:
-        return _link(os.path.join(target.location, place), content.encode())
-    return _put(target, place, content.encode())
-
-
-def _link(place: str, content: bytes) -> bool:
+    place = os.path.join(target.location, entry_place(version))
     # A name that no reader of the log takes for an entry. A link is made whole or not at all, and never over another one.
     written = os.path.join(os.path.dirname(place), f".{uuid.uuid4()}.tmp")
     try:
         with open(written, "wb") as file:
-            file.write(content)
+            file.write(content.encode())
         os.link(written, place)
     except FileExistsError:
         return False
     finally:
-        if os.path.exists(written):
+        with contextlib.suppress(OSError):
             os.remove(written)
-    return True
-
-
-def _put(target: SinkTarget, place: str, content: bytes) -> bool:
-    try:
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-        from obstore.store import from_url
-    except ImportError as error:
-        raise EnvironmentMissingError(
-            f"the table at {target.location} lies in an object store, and the package obstore is not installed",
-            expected="obstore, which writes an entry of the log only if there is none",
-            hint="pip install obstore, or set the option engine to rewrite",
-        ) from error
-    config: Any = dict(target.storage)
-    store = from_url(target.location, config=config)
-    try:
-        obstore.put(store, place, content, mode="create")
-    except AlreadyExistsError:
-        return False
     return True

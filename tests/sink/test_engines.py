@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import tempfile
 from decimal import Decimal
@@ -17,10 +16,13 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from upstream.conf.errors import TableError
+from upstream.conf.errors import OptionError, TableError
 from upstream.sink import commit as commit_module
 from upstream.sink import engine as engine_module
 from upstream.sink import entry_commit, key_index, log_entry
+from upstream.sink.engine import Engine
+from upstream.sink.files import DataFiles
+from upstream.sink.layout import Layout
 from upstream.sink.options import parse_sink_options
 
 ENGINES = ("vectors",)
@@ -239,9 +241,10 @@ def test_a_checkpoint_is_made_now_and_then_and_read(make_sink: Any, monkeypatch:
     assert len(list((sink.path / "_delta_log").glob("*.checkpoint.parquet"))) == 2
 
 
-def test_a_store_that_cannot_be_written_to_is_named(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = {**make_sink().given, "path": "s3://bucket/table", "storage.secret": "hush!"}
+def test_in_an_object_store_buckets_are_written_anew(make_sink: Any) -> None:
+    given = {**make_sink(engine="vectors").given, "path": "s3://bucket/table"}
+    layout = Layout(("k",), "t", 4, ())
     target = parse_sink_options(given)
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert not log_entry.can_put(target)
-    assert log_entry.can_put(dataclasses.replace(target, location="/table", options=target.options))
+    with pytest.raises(OptionError, match="engine=vectors, and the table lies in an object store"):
+        Engine(target, layout, DataFiles(target, pa.schema([])))
+    Engine(parse_sink_options({**given, "engine": "auto"}), layout, DataFiles(target, pa.schema([])))
