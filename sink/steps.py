@@ -33,13 +33,15 @@ class Step(enum.IntEnum):
     """Buckets that came in several tasks are one file each. Leaves orphans."""
     LISTED = 9
     """The list of the tombstones' files is written. Leaves orphans, the list among them."""
-    COMMITTED = 10
+    MARKED = 10
+    """The deletion vectors are written, where rows are marked as dead (`engine=vectors`). Leaves orphans, theirs among them."""
+    COMMITTED = 11
     """Delta's commit is made: the batch is in the table, whole. Leaves what it replaced, and orphans of the attempt."""
-    CLEARED = 11
+    CLEARED = 12
     """What the commit does not name is removed. Leaves a checkpoint that does not know of the commit yet; the repeat tells it."""
-    REMEMBERED = 12
+    REMEMBERED = 13
     """The checkpoint knows which commit was its last. Leaves nothing but a batch that Spark has not noted, and repeats."""
-    MEASURED = 13
+    MEASURED = 14
     """The table of metrics is caught up. Leaves as before. Next Spark notes the batch in its own log of commits."""
 
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sink"))
 
 from written import COLUMNS, Sink
 
-from upstream.sink import bucket, steps
+from upstream.sink import engine, steps
 from upstream.sink.steps import Step
 
 BATCHES = 16
@@ -44,6 +44,11 @@ class Scenario:
     deletions: float = 0.0
     strays: bool = False
     grows: bool = False
+
+    @property
+    def steps(self) -> list[Step]:
+        """Those that its batches go through."""
+        return [step for step in Step if step != Step.MARKED or self.options.get("engine") == "vectors"]
 
     def rows(self, batch: int) -> list[Row]:
         """Rows of one batch, times out of order."""
@@ -104,6 +109,8 @@ SCENARIOS = {
     "deletions in several tasks": Scenario({"time": "t"}, deletions=0.3, strays=True),
     "without a time": Scenario({}, deletions=0.2, strays=True),
     "windows": Scenario({"time": "t"}, grows=True),
+    "vectors": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3),
+    "vectors in several tasks": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, strays=True),
     "with a table of metrics": Scenario({"time": "t", "metricsLocation": "it"}, strays=True),
 }
 
@@ -116,7 +123,7 @@ def noted(folder: Path) -> int:
 
 def run(folder: Path, scenario: Scenario, deaths: Sequence[Death]) -> None:
     """What Spark does with the sink, from the first batch that is not noted."""
-    bucket._WORTH_KEEPING = 40  # so that rows come to lie beside a bucket's files
+    engine._WORTH_KEEPING = 40  # so that rows come to lie beside a bucket's files
     sink = scenario.sink(folder)
     for batch in range(noted(folder), BATCHES):
         waiting = [[step, times] for at, step, times in deaths if at == batch]
