@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sink"))
 
 from written import COLUMNS, Sink
 
-from upstream.sink import engine, steps
+from upstream.sink import engine, folding, steps
 from upstream.sink.steps import Step
 
 BATCHES = 16
@@ -44,6 +44,7 @@ class Scenario:
     deletions: float = 0.0
     strays: bool = False
     grows: bool = False
+    count: int = 60
 
     @property
     def steps(self) -> list[Step]:
@@ -54,7 +55,7 @@ class Scenario:
         """Rows of one batch, times out of order."""
         chance = random.Random(batch)
         made: list[Row] = []
-        for at in range(60):
+        for at in range(self.count):
             key = (
                 batch * 60 + at
                 if self.grows and chance.random() < 0.9
@@ -76,7 +77,9 @@ class Scenario:
 
     def sink(self, folder: Path) -> Sink:
         """The table below a folder."""
-        more = {"metricsLocation": str(folder / "metrics")} if "metricsLocation" in self.options else {}
+        more = {"indexLocation": str(folder / "index")}
+        if "metricsLocation" in self.options:
+            more["metricsLocation"] = str(folder / "metrics")
         return Sink(folder, self.columns, {"key": "k", "buckets": "4", **self.options, **more})
 
     def tasks(self, sink: Sink, batch: int) -> list[list[pa.RecordBatch]]:
@@ -109,8 +112,8 @@ SCENARIOS = {
     "deletions in several tasks": Scenario({"time": "t"}, deletions=0.3, strays=True),
     "without a time": Scenario({}, deletions=0.2, strays=True),
     "windows": Scenario({"time": "t"}, grows=True),
-    "vectors": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3),
-    "vectors in several tasks": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, strays=True),
+    "vectors": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, count=12),
+    "vectors in several tasks": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, strays=True, count=12),
     "with a table of metrics": Scenario({"time": "t", "metricsLocation": "it"}, strays=True),
 }
 
@@ -124,6 +127,8 @@ def noted(folder: Path) -> int:
 def run(folder: Path, scenario: Scenario, deaths: Sequence[Death]) -> None:
     """What Spark does with the sink, from the first batch that is not noted."""
     engine._WORTH_KEEPING = 40  # so that rows come to lie beside a bucket's files
+    # Else so few rows would be put together with each batch, and none of them marked as dead.
+    folding._FREE_ROWS, folding._FREE_SHARE = 0, 2
     sink = scenario.sink(folder)
     for batch in range(noted(folder), BATCHES):
         waiting = [[step, times] for at, step, times in deaths if at == batch]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -31,7 +32,8 @@ def run(tmp_path: Path) -> Iterator[Runner]:
 
 
 def rows(table: DeltaTable) -> dict[int, tuple[Any, ...]]:
-    found = table.to_pyarrow_table(columns=["k", "t", "v"]).to_pylist()
+    # By delta-rs' own engine, which reads deletion vectors.
+    found = pa.RecordBatchReader.from_stream(table.scan()).read_all().to_pylist()
     assert len(found) == len({row["k"] for row in found}), "a key is in the table twice"
     return {row["k"]: (row["t"], row["v"]) for row in found}
 
@@ -75,7 +77,8 @@ def test_killed_at_each_step(tmp_path: Path, run: Runner, name: str) -> None:
 def test_the_first_batch_is_killed_at_each_step_in_turn(tmp_path: Path, run: Runner, name: str) -> None:
     """Nothing is there yet, not even the table; and each recovery is killed a step later than the one before."""
     last: Step | None = None
-    for step in SCENARIOS[name].steps:
+    # No row can be marked as dead before there is one.
+    for step in (step for step in Step if step != Step.MARKED):
         # Once the batch is in the table, a repeat is recognised as such, and goes by other steps.
         if last is None or last < Step.COMMITTED or step >= Step.REMEMBERED:
             assert run(tmp_path, name, [(0, step, TIMES.get(step, 1))]) == KILLED, step
