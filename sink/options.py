@@ -7,7 +7,18 @@ from collections.abc import Mapping
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import boolean, bytes_, columns, duration_us, one_of, option, parse_options, parsed, positive_int, text
+from ..conf.options import (
+    boolean,
+    bytes_,
+    columns,
+    duration_us,
+    one_of,
+    option,
+    parse_options,
+    parsed,
+    positive_int,
+    text,
+)
 from ..conf.staleness_target import StalenessTarget
 from ..conf.units import parse_duration_us
 from ..frames.table_folder import TableFolder

@@ -29,7 +29,9 @@ from written import COLUMNS, Sink
 from upstream.sink import engine, folding, steps
 from upstream.sink.steps import Step
 
-BATCHES = 16
+BATCHES = 17
+# Other tables that a query fills, below its folder.
+BESIDE = dict.fromkeys(("metricsLocation", "lateOutput", "conflictOutput"), "below the folder")
 Death = tuple[int, int, int]
 # (key, time or None for a table without, value or None for a deletion, seq)
 Row = tuple[int, int, "str | None", int]
@@ -78,8 +80,7 @@ class Scenario:
     def sink(self, folder: Path) -> Sink:
         """The table below a folder."""
         more = {"indexLocation": str(folder / "index")}
-        if "metricsLocation" in self.options:
-            more["metricsLocation"] = str(folder / "metrics")
+        more |= {name: str(folder / name) for name in self.options if name in BESIDE}
         return Sink(folder, self.columns, {"key": "k", "buckets": "4", **self.options, **more})
 
     def tasks(self, sink: Sink, batch: int) -> list[list[pa.RecordBatch]]:
@@ -87,8 +88,16 @@ class Scenario:
         parts: list[list[Row]] = [[], []]
         for row in self.rows(batch):
             parts[(row[3] if self.strays else bucket_number(row[0])) % 2].append(row)
-        bound = batch * 10 - 30
-        return [[_arrow(sink, part), sink.punctuation(bound, f"feed-{number}")] for number, part in enumerate(parts)]
+        bound = promised(batch)
+        return [
+            [_arrow(sink, part, f"feed-{number}"), sink.punctuation(bound, f"feed-{number}")]
+            for number, part in enumerate(parts)
+        ]
+
+
+def promised(batch: int) -> int:
+    """The time below which a batch says that its feeds are complete; some rows of the next ones are late."""
+    return batch * 10 - 10
 
 
 def bucket_number(key: int) -> int:
@@ -98,12 +107,14 @@ def bucket_number(key: int) -> int:
     return int(bucket_of([pa.chunked_array([pa.array([key], pa.int64())])], 4)[0])
 
 
-def _arrow(sink: Sink, rows: Sequence[Row]) -> pa.RecordBatch:
+def _arrow(sink: Sink, rows: Sequence[Row], feed: str) -> pa.RecordBatch:
     import numpy as np
 
     deleted = np.array([row[2] is None for row in rows], dtype=np.bool_)
     arrival = np.array([1_600_000_000_000_000 + row[3] for row in rows], dtype=np.int64)
-    return sink.rows([row[:3] for row in rows], seq=[row[3] for row in rows], arrival_us=arrival, deleted=deleted)
+    return sink.rows(
+        [row[:3] for row in rows], seq=[row[3] for row in rows], feed=feed, arrival_us=arrival, deleted=deleted
+    )
 
 
 SCENARIOS = {
@@ -114,7 +125,7 @@ SCENARIOS = {
     "windows": Scenario({"time": "t"}, grows=True),
     "vectors": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, count=12),
     "vectors in several tasks": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, strays=True, count=12),
-    "with a table of metrics": Scenario({"time": "t", "metricsLocation": "it"}, strays=True),
+    "with tables beside it": Scenario({"time": "t", **BESIDE}, strays=True),
 }
 
 
