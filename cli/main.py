@@ -229,6 +229,25 @@ def plan(
 
 
 @app.command()
+def release(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="An option of the object store. Repeat it for more.")] = None,
+) -> None:  # fmt: skip
+    """Let another query write a table at once, when the one that did is stopped for good.
+
+    Needed only where the end of that query cannot be seen: it ran on another machine, or in a process that lives on. A query that still
+    runs takes the table again with its next batch, or fails if another one has it by then.
+    """
+    from ..conf.locations import absolute_location
+    from ..frames.table_folder import TableFolder
+    from ..sink.lease import release_lease
+
+    storage = {name.removeprefix("storage."): value for name, value in _pairs(option, "--option").items()}
+    taken = release_lease(TableFolder(absolute_location(table), storage))
+    typer.echo("no query held it" if taken is None else f"taken from query {taken.query_id}")
+
+
+@app.command()
 def options() -> None:
     """List every option of the source and the sink, as Markdown (docs/options.md)."""
     from .reference import options_reference

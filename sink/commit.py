@@ -1,8 +1,9 @@
 """One Delta commit for a batch, made once whatever happens between its steps.
 
 Files are staged under names of their own and become visible by the commit alone, which also records (query id, batch id), the number of
-the list of tombstones and what feeds have promised. So a process may die between any two steps: before step 7 nothing has happened but
-orphaned files, which VACUUM removes (those of tombstones are small, and stay); after it, the repeated batch is recognised in step 3.
+the list of tombstones and what feeds have promised. So a process may die between any two steps (:mod:`~upstream.sink.steps` numbers
+them): before `COMMITTED` nothing has happened but orphaned files, which VACUUM removes (those of tombstones are small, and stay); after
+it, the repeated batch is recognised, as not `NEW`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..conf.clock import now_us
 from ..conf.errors import CheckpointError, TableError
 from ..frames.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, Delivered
 from ..frames.source_counts import journaled_counts
+from . import steps
 from .bucket import BucketMerge, BucketMerger, Tally
 from .entry_commit import EntryCommit
 from .files import DataFiles, StagedFile
@@ -29,7 +31,9 @@ from .merge import concat_pending, later_bound
 from .options import SinkTarget
 from .outputs import OUTPUTS_KEY, Aside, Outputs, PutAside, files_named
 from .queue_figures import look_at_queue
+from .remembered import LastCommit
 from .staleness import Arrivals
+from .steps import Step
 from .summary import CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
 from .task import TaskResult
@@ -119,53 +123,66 @@ class BatchCommit:
         Raises
         ------
         TableError
-            Somebody else has changed what this batch replaces, or the store failed.
+            Somebody else has changed what this batch replaces, the table does not hold what this query has committed, or the store failed.
         CheckpointError
-            The query's id cannot be read.
+            The query's id, or its last commit, cannot be read or written.
         """
         made: list[
             str
         ] = []  # files to be removed at the end, unless the table names them then: written here, or replaced
         try:
-            # 1. Who writes.
             query_id = writer_id(self._target)
-            # 2. The table, made if this is the first that is written to it.
+            last = self._last_commit()
             table = load_table(self._target)
-            if table is None:
+            if table is None and last is None:
                 if not any(result.rows or result.bounds for result in results):
                     return None  # nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing
                 table = create_table(self._target, self._layout)
-            return self._commit_to(table, results, batch_id, query_id, made)
+            steps.reached(Step.LOOKED)
+            return self._commit_to(table, last, results, batch_id, query_id, made)
         except BaseException:
             with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
                 self.discard(results, made)
             raise
 
     def _commit_to(
-        self, table: DeltaTable | None, results: Sequence[TaskResult], batch_id: int, query_id: str, made: list[str]
+        self,
+        table: DeltaTable | None,
+        last: LastCommit | None,
+        results: Sequence[TaskResult],
+        batch_id: int,
+        query_id: str,
+        made: list[str],
     ) -> CommitSummary | None:
         app_id = _APP_PREFIX + query_id
         merged: _Merged | None = None
         for _ in range(_TRIES):
+            if last is not None:
+                last.check(table, self._target.location, app_id, query_id)
             if table is None:
                 break
-            # 3. A batch that is in the table already changes nothing.
+            # A batch that is in the table already changes nothing.
             recorded = table.transaction_version(app_id) if self._target.repeatable else None
             if recorded is not None and recorded >= batch_id:
                 self.discard(results, made)
+                self._remember(table, table.version(), recorded)
                 return None
-            # 4. What the tasks merged with must still be what the table holds.
+            steps.reached(Step.NEW)
+            # What the tasks merged with must still be what the table holds.
             snapshot = take_snapshot(table, self._files, self._target)
             self._check_base(results, snapshot)
-            # 5. Buckets that came in several tasks are merged once more.
+            steps.reached(Step.CHECKED)
+            # Buckets that came in several tasks are merged once more.
             merged = merged or self._merge_strays(results, made)
+            steps.reached(Step.MERGED_AGAIN)
             summary = self._summarise(results, merged, snapshot, last_summary(table, query_id), batch_id, query_id)
             if summary is None:
                 return None
-            # 6. Which files the tombstones are in from now on. Without a time column none has to be kept.
+            # Which files the tombstones are in from now on. Without a time column none has to be kept.
             buried = merged.tombstones if self._layout.time is not None else []
             deletions = snapshot.tombstones.replaced(buried, self._files)
-            # 7. All or nothing, and only on top of the very version that was checked.
+            steps.reached(Step.LISTED)
+            # All or nothing, and only on top of the very version that was checked.
             made += deletions.held() | snapshot.tombstones.held()
             # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
             numbers = {APP_ID: deletions.number} | ({app_id: batch_id} if self._target.repeatable else {})
@@ -173,10 +190,13 @@ class BatchCommit:
             if put_aside := self._outputs.named(merged.aside):
                 told[OUTPUTS_KEY] = put_aside
             if self._transact(table, merged, summary, numbers, told, made):
-                # 8. What is needed no more. Of the rows' earlier files readers of earlier versions make use.
+                steps.reached(Step.COMMITTED)
+                # What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
                 staged = [file.path for result in results for file in result.staged]
                 self._files.remove({*staged, *made} - needed)
+                steps.reached(Step.CLEARED)
+                self._remember(table, snapshot.version + 1, batch_id)
                 return summary
             table = load_table(self._target)
         raise TableError(
@@ -184,6 +204,15 @@ class BatchCommit:
             expected="one query writing to the table at a time",
             hint="stop the other writer and restart this query; it repeats the batch",
         )
+
+    def _last_commit(self) -> LastCommit | None:
+        """What the query knows to have committed; a batch of its own has no checkpoint, and knows nothing."""
+        return None if self._target.application is not None else LastCommit.of(self._target.checkpoint)
+
+    def _remember(self, table: DeltaTable, version: int, batch_id: int) -> None:
+        if self._target.application is None:
+            LastCommit(str(table.metadata().id), version, batch_id).remember(self._target.checkpoint)
+        steps.reached(Step.REMEMBERED)
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
         """Remove what an attempt wrote or replaced, but nothing that the table holds: the commit may have been made although it seemed to fail."""
@@ -292,7 +321,7 @@ class BatchCommit:
         before = table.version()
         try:
             self._replace_buckets(table, merged, summary, numbers, told)
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             after = load_table(self._target)
             if after is not None and after.version() > before:
                 return False

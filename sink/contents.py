@@ -70,18 +70,9 @@ class Contents:
         TableError
             There is none, it is not one of ours, or its log or its list of deletions cannot be read.
         """
-        from deltalake.exceptions import DeltaError
-
         given = {"path": path, "key": "?"} | {STORAGE_PREFIX + name: value for name, value in storage.items()}
         target = parse_sink_options(given, started=False)
-        try:
-            table = load_table(target)
-        except (DeltaError, OSError) as error:
-            raise TableError(
-                f"the table at {target.location} cannot be opened: {target.masked(error)}",
-                expected="a log that is whole from its last checkpoint on",
-                hint="bring back what is missing below _delta_log, for example from a backup; nothing was changed",
-            ) from error
+        table = load_table(target)
         if table is None:
             raise TableError(
                 f"there is no table at {target.location}",

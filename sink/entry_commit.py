@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import TableError
 from ..frames.deletion_vectors import pack_vectors
 from ..frames.latest_table import BUCKET
+from . import steps
 from .files import DataFiles
 from .held_rows import Replacement
 from .log_entry import (
@@ -19,6 +20,7 @@ from .log_entry import (
     removed_action,
     vector_protocol,
 )
+from .steps import Step
 from .table import replay_log
 
 if TYPE_CHECKING:
@@ -91,6 +93,7 @@ class EntryCommit:
                 )
                 made.append(vectors)
                 self._files.write(vectors, content)
+                steps.reached(Step.MARKED)
                 actions += vector_protocol(log)
                 for mark, vector in zip(marks, descriptors, strict=True):
                     actions += marked_actions(log.files[mark.path], vector, self._written_ms)

@@ -6,18 +6,22 @@ import contextlib
 import dataclasses
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ..conf.errors import TableError
 from ..frames.deletion_vectors import DeletionVector, read_vector
 from ..frames.latest_table import BUCKET
+from ..frames.table_folder import TableFolder
+from . import steps
 from .apart import apart
 from .options import SinkTarget
 from .stats import file_stats
+from .steps import Step
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -90,21 +94,32 @@ class DataFiles:
         bucket, fresh, arrival_us
             As in :class:`StagedFile`.
         """
+        steps.reached(Step.DECIDED)
         path, size = self.write_rows(rows, f"{BUCKET}={bucket}/")
+        steps.reached(Step.STAGED)
         return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
 
     def write_rows(self, rows: pa.Table, partition: str = "") -> tuple[str, int]:
-        """Write one file of a partition (``name=value/``, if the table has any); its path in the table, and its size."""
+        """Write one file of a partition (``name=value/``, if the table has any); its path in the table, and its size.
+
+        Raises
+        ------
+        TableError
+            The disk is full, or the folder may not be written to.
+        """
         import pyarrow.parquet as pq
 
         path = f"{self._folder}{partition}part-{uuid.uuid4()}.parquet"
         where, filesystem = self._table.place(path)
-        if filesystem is None:
-            os.makedirs(os.path.dirname(where), exist_ok=True)
         try:
+            if filesystem is None:
+                os.makedirs(os.path.dirname(where), exist_ok=True)
             # Dictionaries cost more time than all else here, and zstd finds most of what they would save.
             pq.write_table(rows, where, filesystem=filesystem, compression="zstd", use_dictionary=False)
             size = self.size(path)
+        except OSError as error:
+            self.remove([path])
+            raise self._unwritable(path, error) from error
         except BaseException:
             self.remove([path])
             raise
@@ -119,6 +134,13 @@ class DataFiles:
             Of the files, in the table.
         dead
             Which rows of each do not count; none unless given.
+
+        Raises
+        ------
+        FileNotFoundError
+            One is gone.
+        TableError
+            One is no whole Parquet file.
         """
         import pyarrow.parquet as pq
 
@@ -126,10 +148,11 @@ class DataFiles:
         masks: list[Mask | None] = []
         for path, gone in zip(paths, dead or [None] * len(paths), strict=True):
             where, filesystem = self._table.place(path)
-            opened.append(pq.ParquetFile(where, filesystem=filesystem))
+            with _reading(path, self._table):
+                opened.append(pq.ParquetFile(where, filesystem=filesystem))
             is_vector = isinstance(gone, DeletionVector)
             masks.append(self.dead(gone, opened[-1].metadata.num_rows) if is_vector else gone)
-        return BucketReader(opened, self.schema, masks)
+        return BucketReader(opened, self.schema, masks, paths, self._table)
 
     def dead(self, vector: DeletionVector | None, rows: int) -> Mask:
         """Which rows of a file of so many do not count.
@@ -163,7 +186,8 @@ class DataFiles:
         import pyarrow.parquet as pq
 
         where, filesystem = self._table.place(path)
-        return int(pq.read_metadata(where, filesystem=filesystem).num_rows)
+        with _reading(path, self._table):
+            return int(pq.read_metadata(where, filesystem=filesystem).num_rows)
 
     def size(self, path: str) -> int:
         """How large a file is, in bytes.
@@ -182,15 +206,25 @@ class DataFiles:
         return int(found.size)
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file of another kind."""
+        """Write a file of another kind.
+
+        Raises
+        ------
+        TableError
+            The disk is full, or the folder may not be written to.
+        """
         where, filesystem = self._table.place(path)
-        if filesystem is None:
-            os.makedirs(os.path.dirname(where), exist_ok=True)
-            with open(where, "wb") as file:
-                file.write(content)
-        else:
-            with filesystem.open_output_stream(where) as stream:
-                stream.write(content)
+        try:
+            if filesystem is None:
+                os.makedirs(os.path.dirname(where), exist_ok=True)
+                with open(where, "wb") as file:
+                    file.write(content)
+            else:
+                with filesystem.open_output_stream(where) as stream:
+                    stream.write(content)
+        except OSError as error:
+            self.remove([path])
+            raise self._unwritable(path, error) from error
 
     def read(self, path: str) -> bytes:
         """What :meth:`write` wrote.
@@ -201,6 +235,13 @@ class DataFiles:
             It is gone.
         """
         return self._table.read(path)
+
+    def _unwritable(self, path: str, error: OSError) -> TableError:
+        return TableError(
+            f"the file {path} cannot be written to the table at {self._table.location}: {self._table.masked(error)}",
+            expected="room on the disk, and a folder that every task may write to",
+            hint="make room or put the permission right, and restart the query: it repeats the batch. The table is as it was",
+        )
 
     def remove(self, paths: Iterable[str]) -> None:
         """Delete files that no commit names. One that is gone already, or cannot be removed, is left to VACUUM."""
@@ -213,21 +254,48 @@ class DataFiles:
                     filesystem.delete_file(where)
 
 
+@contextlib.contextmanager
+def _reading(path: str, table: TableFolder) -> Generator[None]:
+    """What Arrow says of a file that it cannot read, in words that name the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise TableError(
+            f"the file {path} of the table at {table.location} cannot be read: {table.masked(error)}",
+            expected="the Parquet file that a commit has named, as it was written",
+            hint="put it back from a copy, or fill a table at another path from the input, with a new checkpointLocation. "
+            "Nothing was changed: readers see what they saw",
+        ) from error
+
+
 class BucketReader:
     """The rows of a bucket's files, column by column: the few that decide first, the rest only if the bucket changes."""
 
-    def __init__(self, files: Sequence[ParquetFile], schema: pa.Schema, dead: Sequence[Mask | None]) -> None:
+    def __init__(
+        self,
+        files: Sequence[ParquetFile],
+        schema: pa.Schema,
+        dead: Sequence[Mask | None],
+        paths: Sequence[str],
+        table: TableFolder,
+    ) -> None:
         self._files = files
         self.schema = schema
         self._live = [None if mask is None else pa.array(~mask) for mask in dead]
+        self._paths = paths
+        self._table = table
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of the rows that count, in the schema's types and the order asked for."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         # A name with a dot in it is also taken for a path into a struct, so more may come than was asked for; conform drops it.
         tables: list[pa.Table] = []
-        for file, live in zip(self._files, self._live, strict=True):
-            whole = conform(file.read(columns=list(columns), use_threads=False), schema)
+        for path, file, live in zip(self._paths, self._files, self._live, strict=True):
+            with _reading(path, self._table):
+                read = file.read(columns=list(columns), use_threads=False)
+            whole = conform(read, schema)
             tables.append(whole if live is None else whole.filter(live))
         return pa.concat_tables(tables) if tables else schema.empty_table()
 

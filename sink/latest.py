@@ -18,6 +18,8 @@ from .deleting import DELETED, with_deletions
 from .framing import ROWS_OPTION, Framing
 from .framing import observed as framed_metrics
 from .keeping import keeps_all
+from .lease_keeper import keep_lease
+from .options import parse_sink_options
 from .placing import key_option, to_buckets
 from .summary import CommitSummary, last_summary
 
@@ -170,6 +172,8 @@ def write_latest(
     make_known(df.sparkSession)
     _check_reports(reports, given)
     layout = check_sink(given, df.schema)
+    place = parse_sink_options(given, started=False)
+    keep_lease(df.sparkSession, place.folder, place.options.lease_us)
     parted = bool(layout.key) and (placed != buckets or partitions is not None)
     frames = _in_frames(updates, layout, df.schema, parted=parted)
     stamped = layout.progress_time

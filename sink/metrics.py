@@ -171,16 +171,17 @@ def _append(
     place: SinkTarget, side: SideTable, metrics: DeltaTable, rows: pa.Table, transaction: tuple[str, int]
 ) -> bool:
     """Whether the rows were appended; False if somebody else has taken the version."""
-    files, path, appended = DataFiles(place, METRICS_SCHEMA), "", False
+    files, appended = DataFiles(place, METRICS_SCHEMA), False
     try:
         path, size = files.write_rows(rows)
+    except TableError as error:
+        raise _unusable(place, error) from error
+    try:
         written_ms = int(rows.column("committed_at")[-1].value // 1000)
         appended = side.append(metrics, {path: (size, file_stats(rows))}, written_ms, transaction)
-    except OSError as error:
-        raise _unusable(place, error) from error
     finally:
         if not appended:
-            files.remove([path] if path else [])
+            files.remove([path])
     return appended
 
 

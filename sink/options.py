@@ -7,7 +7,18 @@ from collections.abc import Mapping
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import boolean, bytes_, columns, one_of, option, parse_options, parsed, positive_int, text
+from ..conf.options import (
+    boolean,
+    bytes_,
+    columns,
+    duration_us,
+    one_of,
+    option,
+    parse_options,
+    parsed,
+    positive_int,
+    text,
+)
 from ..conf.staleness_target import StalenessTarget
 from ..conf.units import parse_duration_us
 from ..frames.table_folder import TableFolder
@@ -128,6 +139,13 @@ class SinkOptions:
         None,
         "How far the low-watermark has to be beyond a deletion before the deletion is forgotten: an older row that comes after that "
         "is taken for a new one. 7 days unless given; where the time column holds numbers, nothing is forgotten unless it is given.",
+    )
+    lease_us: int = option(
+        "lease",
+        duration_us(),
+        5 * 60 * 1_000_000,
+        "For how long a query that says nothing of itself is taken to be still writing the table, so that another one is refused. Queries "
+        "say so with their batches, and those of `write_latest` also in between. With `0 s` none is refused, and of two that commit at the same moment one fails.",
     )
     target: StalenessTarget | None = option(  # noqa: RUF009 it is frozen
         "target",

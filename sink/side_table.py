@@ -41,7 +41,7 @@ class SideTable:
 
         try:
             return load_table(self._place)
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, TableError) as error:
             raise self._unusable(error) from error
 
     def ready(self) -> DeltaTable:

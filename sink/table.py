@@ -119,20 +119,31 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
 
     Loading costs up to 30 ms (the log since its last checkpoint is read), bringing up to date 1 ms; so a process keeps the tables it
     has met. One that was deleted and made anew is noticed by the log entry it was at, and read afresh.
+
+    Raises
+    ------
+    TableError
+        The log cannot be read: an entry is missing between others, or is not whole.
     """
     from deltalake import DeltaTable
-    from deltalake.exceptions import TableNotFoundError
+    from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    cached = _cache.get(target.location)
-    if cached is not None and cached.last_entry == _fingerprint(target, cached.table.version()):
-        cached.table.update_incremental()
-    else:
-        _cache.pop(target.location, None)
-        try:
+    cached = _cache.pop(target.location, None)
+    try:
+        if cached is not None and cached.last_entry == _fingerprint(target, cached.table.version()):
+            cached.table.update_incremental()
+        else:
             table = DeltaTable(target.location, storage_options=dict(target.storage) or None)
-        except TableNotFoundError:
-            return None
-        cached = _Cached(table, None, LogReplay(target.folder))
+            cached = _Cached(table, None, LogReplay(target.folder))
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError, ValueError) as error:
+        raise TableError(
+            f"the log of the table at {target.location} cannot be read: {target.masked(error)}",
+            expected="all entries of _delta_log since the last checkpoint in it, each of them whole",
+            hint="put the missing or broken entry back from a copy, or fill a table at another path from the input, with a new "
+            "checkpointLocation. Nothing was changed",
+        ) from error
     cached.last_entry = _fingerprint(target, cached.table.version())
     if cached.last_entry is not None:
         _cache[target.location] = cached

@@ -14,7 +14,9 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from ..conf.clock import now_us
 from ..conf.errors import OptionError, SchemaError
+from ..conf.processes import driver_process
 from ..frames.system import SYSTEM, SYSTEM_TYPE
+from . import steps
 from .bucket import BucketMerger
 from .commit import BatchCommit, writer_id
 from .engine import Engine
@@ -22,10 +24,12 @@ from .files import DataFiles
 from .framing import rows_told, unframed
 from .keepers import merger_of
 from .layout import Layout
+from .lease import hold_lease
 from .metrics import check_metrics, write_metrics
 from .options import SinkTarget, parse_sink_options
 from .outputs import Outputs, write_outputs
 from .schema_changes import change_schema, with_table_columns
+from .steps import Step
 from .summary import last_summary
 from .table import Snapshot, load_table, take_snapshot
 from .task import TaskResult, run_task
@@ -57,14 +61,17 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     SchemaError
         A column cannot be held by the table, or does not fit the one there is.
     TableError
-        The path holds a table of another layout.
+        The path holds a table of another layout, or another query is writing it.
     """
     if overwrite:
         raise OptionError(
             "the output mode is complete", expected="append", hint='write with .outputMode("append"), or leave it out'
         )
     framed, options = rows_told(options)
-    return writer_for(parse_sink_options(options), framed or schema, framed=framed is not None)
+    target = parse_sink_options(options)
+    writer = writer_for(target, framed or schema, framed=framed is not None)
+    hold_lease(target.folder, writer_id(target), driver_process(), target.options.lease_us, now_us())
+    return writer
 
 
 def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) -> LatestStreamWriter:
@@ -94,6 +101,7 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
     merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, Engine(target, layout, files))
     last = last_summary(table, writer_id(target)) if table is not None and target.late else None
     outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
+    steps.reached(Step.READ)
     return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed)
 
 
@@ -176,7 +184,9 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Merge a task's rows and stage the files (in a task)."""
         rows = unframed(iterator) if self._framed else iterator
-        return run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs)
+        result = run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs)
+        steps.reached(Step.HANDED_OVER)
+        return result
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Commit the batch (beside the driver)."""
@@ -184,7 +194,9 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         # Whether it was a repeat or not: the process may have died between the two.
         if summary is None or summary.late or summary.conflicts:  # else it has named no files
             write_outputs(self._outputs, load_table(self._target), writer_id(self._target))
+        steps.reached(Step.PUT_OUT)
         write_metrics(self._target)
+        steps.reached(Step.MEASURED)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Remove what this attempt staged (beside the driver)."""

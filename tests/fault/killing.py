@@ -21,7 +21,7 @@ def start(job: Path, *arguments: str, log: Path) -> subprocess.Popen[str]:
         )
 
 
-def kill_session(process: subprocess.Popen[str]) -> None:
+def kill_session(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
     """Kill -9 everything that the job has started: the JVM, and Python workers, which put themselves into groups of their own."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

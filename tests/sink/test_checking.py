@@ -197,7 +197,7 @@ def test_a_log_that_is_damaged(full: Any) -> None:
 
 def test_a_log_that_cannot_be_opened(full: Any) -> None:
     os.remove(full.path / "_delta_log" / f"{1:020d}.json")
-    with pytest.raises(TableError, match=r"cannot be opened.*bring back what is missing"):
+    with pytest.raises(TableError, match=r"cannot be read.*put the missing or broken entry back"):
         check_table(str(full.path))
 
 

@@ -272,25 +272,6 @@ def test_a_checkpoint_that_cannot_be_read(sink: Any) -> None:
     assert not sink.files()
 
 
-def test_a_table_made_anew_in_the_same_place_is_noticed(sink: Any) -> None:
-    import shutil
-
-    sink.batch(0, [sink.rows([(1, 10, "a")])])
-    shutil.rmtree(sink.path)
-    sink.batch(1, [sink.rows([(2, 10, "b")], seq=5)])
-    assert sink.latest() == {2: (10, "b")}
-
-
-def test_a_table_removed_during_a_batch(sink: Any) -> None:
-    import shutil
-
-    sink.batch(0, [sink.rows([(1, 10, "a")])])
-    results = sink.tasks([sink.rows([(1, 11, "b")], seq=5)])
-    shutil.rmtree(sink.path)
-    with pytest.raises(TableError, match="changed by another writer"):
-        sink.commit(results, 1)
-
-
 def test_writers_and_messages_are_pickled(sink: Any) -> None:
     sink.batch(0, [sink.rows([(1, 10, "a")])])
     writer = pickle.loads(pickle.dumps(sink.writer()))

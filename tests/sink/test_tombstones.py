@@ -318,14 +318,15 @@ def test_no_reader_sees_a_deleted_key_and_vacuum_keeps_what_is_remembered(sink: 
     assert sorted(sink.latest()) == sorted([*live, 5])
 
 
-def test_restoring_an_earlier_version_keeps_the_deletions(sink: Any) -> None:
+def test_restoring_an_earlier_version_keeps_the_deletions(make_sink: Any) -> None:
+    sink, other = make_sink(), make_sink(query_id="query-2")
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])
     sink.batch(1, [marked(sink, [(1, 20, None)], seq=10)])
     DeltaTable(str(sink.path)).restore(1)
     assert sorted(sink.latest()) == [1, 2]
-    sink.batch(2, [sink.rows([(1, 19, "older"), (2, 11, "b2")], seq=20)])
+    other.batch(0, [other.rows([(1, 19, "older"), (2, 11, "b2")], seq=20)])
     assert sink.latest() == {1: (10, "a"), 2: (11, "b2")}
-    sink.batch(3, [sink.rows([(1, 21, "newer")], seq=30)])
+    other.batch(1, [other.rows([(1, 21, "newer")], seq=30)])
     assert sink.latest() == {1: (21, "newer"), 2: (11, "b2")}
 
 

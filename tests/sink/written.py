@@ -39,6 +39,8 @@ class Sink:
     options: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"key": "k", "time": "t", "buckets": "4"})
     query_id: str = "query-1"
     system: bool = True
+    # Several queries write one table in turn here.
+    lease: str = "0 s"
 
     def __post_init__(self) -> None:
         self.checkpoint.mkdir(parents=True, exist_ok=True)
@@ -54,7 +56,7 @@ class Sink:
 
     @property
     def given(self) -> dict[str, str]:
-        return {"path": str(self.path), "checkpointLocation": str(self.checkpoint), **self.options}
+        return {"path": str(self.path), "checkpointLocation": str(self.checkpoint), "lease": self.lease, **self.options}
 
     @property
     def schema(self) -> StructType:

@@ -1,0 +1,45 @@
+"""The job that is killed, or of which tasks fail, at steps of the sink: a folder of CSV files into a latest table, a file a batch.
+
+Arguments: folder of the feed, table, checkpoint, folder of armed steps, Spark's master, and `apart` if the rows are to come as they are: of each
+bucket some in each task.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from dying_sink import FORMAT, install
+
+import upstream
+
+
+def main(feed: str, table: str, checkpoint: str, armed: str, master: str, parted: str = "") -> None:
+    settings = {"spark.sql.shuffle.partitions": 2}
+    if master.startswith("spark:"):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.speculation": "true",
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.multiplier": 1.1,
+            "spark.speculation.minTaskRuntime": "500ms",
+            "spark.executor.memory": "600m",
+        }
+    spark = upstream.session(master=master, **settings)
+    install(spark, armed)
+    rows = (
+        spark.readStream.schema("k BIGINT, ms BIGINT, v STRING")
+        .option("header", "true")
+        .option("maxFilesPerTrigger", 1)
+        .csv(feed)
+    )
+    if parted:
+        options = {"path": table, "key": "k", "time": "ms", "buckets": "4", "checkpointLocation": checkpoint}
+        writer = rows.repartition(2).writeStream.options(**options)
+    else:
+        writer = upstream.write_latest(rows, table, key="k", time="ms", buckets=4, checkpointLocation=checkpoint)
+    writer.format(FORMAT).trigger(availableNow=True).start().awaitTermination()
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

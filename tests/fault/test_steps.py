@@ -1,0 +1,142 @@
+"""Exactly once, step by step: the sink dies by kill -9 at each of its steps, and no reader sees more or less than whole batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from upstream.sink.steps import Step
+from upstream.sink.summary import read_summaries
+
+from .stepwise import BATCHES, BESIDE, SCENARIOS, Runner, Scenario, noted, promised
+
+KILLED = -9
+# Many files are decided, staged and handed over in a batch: the second time there is something to lose.
+TIMES = {Step.DECIDED: 2, Step.STAGED: 3, Step.HANDED_OVER: 2}
+
+scenarios = pytest.mark.parametrize("name", SCENARIOS)
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Runner]:
+    made = Runner(tmp_path / "log")
+    yield made
+    made.close()
+
+
+def rows(table: DeltaTable) -> dict[int, tuple[Any, ...]]:
+    # By delta-rs' own engine, which reads deletion vectors.
+    found = pa.RecordBatchReader.from_stream(table.scan()).read_all().to_pylist()
+    assert len(found) == len({row["k"] for row in found}), "a key is in the table twice"
+    return {row["k"]: (row["t"], row["v"]) for row in found}
+
+
+def put_out(place: Path) -> list[tuple[Any, ...]]:
+    found = DeltaTable(str(place)).to_pyarrow_table(columns=["k", "t", "v"])
+    return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def finish(run: Runner, folder: Path, name: str) -> None:
+    """Let the query go to its end, and look at the table and its log."""
+    assert run(folder, name) == 0, (folder / "log").read_text()[-4000:]
+    scenario = SCENARIOS[name]
+    table = DeltaTable(str(folder / "table"))
+    assert rows(table) == scenario.expected(BATCHES)
+    commits = [summary for _, summary in read_summaries(str(folder / "table"))]
+    assert [each.batch_id for each in commits] == list(range(BATCHES)), "a batch was committed twice, or not"
+    assert sum(each.updates for each in commits) == sum(len(scenario.rows(batch)) for batch in range(BATCHES))
+    assert commits[-1].low_watermark == (promised(BATCHES - 1) if "time" in scenario.options else None)
+    if scenario.options.keys() >= BESIDE.keys():
+        measured = DeltaTable(str(folder / "metricsLocation")).to_pyarrow_table().column("batch_id").to_pylist()
+        assert sorted(measured) == list(range(BATCHES))
+        # What was late or in conflict is there once, as after a run that nobody has killed.
+        whole = folder / "whole"
+        whole.mkdir()
+        assert run(whole, name) == 0
+        for output in ("lateOutput", "conflictOutput"):
+            found, expected = (put_out(each / output) for each in (folder, whole))
+            assert found == expected
+            assert len(found) > 5
+
+
+def seen(folder: Path, scenario: Scenario, batches: int) -> None:
+    """What any reader sees in between: whole batches, and nothing of what lies about."""
+    if (folder / "table" / "_delta_log").exists():
+        assert rows(DeltaTable(str(folder / "table"))) == scenario.expected(batches)
+    else:
+        assert batches == 0
+
+
+@scenarios
+def test_killed_at_each_step(tmp_path: Path, run: Runner, name: str) -> None:
+    for batch, step in enumerate(SCENARIOS[name].steps):
+        assert run(tmp_path, name, [(batch, step, TIMES.get(step, 1))]) == KILLED, (
+            step,
+            (tmp_path / "log").read_text()[-4000:],
+        )
+        assert noted(tmp_path) == batch
+        seen(tmp_path, SCENARIOS[name], batch + (step >= Step.COMMITTED))
+    finish(run, tmp_path, name)
+
+
+@pytest.mark.parametrize("name", ["vectors in several tasks", "with tables beside it"])
+def test_the_first_batch_is_killed_at_each_step_in_turn(tmp_path: Path, run: Runner, name: str) -> None:
+    """Nothing is there yet, not even the table; and each recovery is killed a step later than the one before."""
+    last: Step | None = None
+    # No row can be marked as dead before there is one.
+    for step in (step for step in Step if step != Step.MARKED):
+        # Once the batch is in the table, a repeat is recognised as such, and goes by other steps.
+        if last is None or last < Step.COMMITTED or step >= Step.REMEMBERED:
+            assert run(tmp_path, name, [(0, step, TIMES.get(step, 1))]) == KILLED, step
+            last = step
+        assert noted(tmp_path) == 0
+        seen(tmp_path, SCENARIOS[name], int(last >= Step.COMMITTED))
+    finish(run, tmp_path, name)
+
+
+def attack(tmp_path: Path, run: Runner, name: str, kills: int, seed: int) -> None:
+    """Kill at random steps and at random moments, again and again before anything is done, and never let the query end."""
+    chance = random.Random(seed)
+    killed = 0
+    while killed < kills:
+        begun = noted(tmp_path)
+        if begun == BATCHES:
+            finish(run, tmp_path, name)
+            tmp_path = tmp_path / "next"
+            tmp_path.mkdir()
+            begun = 0
+        batch = min(begun + chance.randrange(3), BATCHES - 1)
+        by_step = chance.random() < 0.7
+        code = run(
+            tmp_path,
+            name,
+            [(batch, chance.choice(list(Step)), chance.randrange(1, 4))] if by_step else [],
+            None if by_step else chance.uniform(0, 0.15),
+        )
+        assert code in (0, KILLED), (tmp_path / "log").read_text()[-4000:]
+        killed += code == KILLED
+        state = noted(tmp_path)
+        if (tmp_path / "table" / "_delta_log").exists():
+            commits = len(read_summaries(str(tmp_path / "table")))
+            assert commits in (state, state + 1)
+            seen(tmp_path, SCENARIOS[name], commits)
+    finish(run, tmp_path, name)
+
+
+@pytest.mark.parametrize("name", ["deletions", "vectors", "windows"])
+def test_killed_at_random(tmp_path: Path, run: Runner, name: str) -> None:
+    attack(tmp_path, run, name, 15, 3)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@scenarios
+def test_killed_at_random_two_hundred_times(tmp_path: Path, run: Runner, name: str) -> None:
+    attack(tmp_path, run, name, 200, 4)

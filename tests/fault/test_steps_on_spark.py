@@ -1,0 +1,175 @@
+"""Exactly once on Spark: the job dies at steps of the sink, tasks fail after they have written, or run twice."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from deltalake import DeltaTable
+
+from upstream.sink.steps import Step
+from upstream.sink.summary import CommitSummary, read_summaries
+
+from .killing import kill_session, start
+
+JOB = Path(__file__).with_name("steps_job.py")
+FILES = 8
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(1800)]
+
+
+@dataclasses.dataclass
+class Run:
+    """A feed, and the job over it."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.rows: list[tuple[int, int, str]] = []
+        chance = random.Random(FILES)
+        (self.folder / "feed").mkdir()
+        (self.folder / "armed").mkdir()
+        for number in range(FILES):
+            rows = [
+                (chance.randrange(50), number * 100 + chance.randrange(-200, 100), f"v{number}-{at}")
+                for at in range(80)
+            ]
+            self.rows += rows
+            file = self.folder / "feed" / f"part-{number:03d}.csv"
+            file.write_text("\n".join(["k,ms,v", *(",".join(map(str, row)) for row in rows)]) + "\n")
+            os.utime(file, (1_600_000_000 + number, 1_600_000_000 + number))
+
+    def arm(self, step: Step, what: str) -> None:
+        (self.folder / "armed" / step.name).write_text(what)
+
+    def reached(self, step: Step) -> bool:
+        return (self.folder / "armed" / f"reached-{step.name}").exists()
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        places = [str(self.folder / name) for name in ("feed", "table", "checkpoint", "armed")]
+        return start(JOB, *places, *more, log=self.folder / "log")
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()[-4000:]
+
+    def finish(self, *more: str) -> None:
+        output, _ = self.start(*more).communicate(timeout=900)
+        assert "finished" in output, self.log()
+
+    def commits(self) -> list[CommitSummary]:
+        return [summary for _, summary in read_summaries(str(self.folder / "table"))]
+
+    def check(self) -> None:
+        """The table is the plain computation's, by the time alone where two rows of a key have one."""
+        found = DeltaTable(str(self.folder / "table")).to_pyarrow_table(columns=["k", "ms", "v"]).to_pylist()
+        newest: dict[int, int] = {}
+        for key, ms, _ in self.rows:
+            newest[key] = max(ms, newest.get(key, ms))
+        assert len(found) == len(newest)
+        assert {row["k"]: row["ms"] for row in found} == newest
+        assert {(row["k"], row["ms"], row["v"]) for row in found} <= set(self.rows)
+        commits = self.commits()
+        assert [each.batch_id for each in commits] == list(range(FILES)), "a batch was committed twice, or not"
+        assert sum(each.rows for each in commits) == len(self.rows)
+
+
+def kill_at(run: Run, steps: list[Step]) -> None:
+    for number, step in enumerate(steps):
+        run.arm(step, "stop")
+        process = run.start("local[2]")
+        try:
+            while not run.reached(step):
+                assert process.poll() is None, f"the job has ended by itself:\n{run.log()}"
+                time.sleep(0.02)
+        finally:
+            kill_session(process)
+        committed = len(run.commits())
+        noted = len(list((run.folder / "checkpoint" / "commits").glob("[0-9]*")))
+        # Of the batch at hand, and of it alone, Spark knows less than the table.
+        assert committed - noted == (step >= Step.COMMITTED), step
+        (run.folder / "armed" / f"reached-{step.name}").unlink()
+        assert number <= FILES
+    run.finish("local[2]")
+    run.check()
+
+
+def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it(tmp_path: Path) -> None:
+    kill_at(Run(tmp_path), [Step.STAGED, Step.COMMITTED, Step.MEASURED])
+
+
+@pytest.mark.long
+def test_killed_at_each_step_on_spark(tmp_path: Path) -> None:
+    kill_at(Run(tmp_path), [step for step in Step if step != Step.MARKED])
+
+
+def test_tasks_that_fail_after_writing_are_retried(tmp_path: Path) -> None:
+    """A worker killed with a file half handed over, a task that fails when all is written; and rows of each bucket in both tasks."""
+    run = Run(tmp_path)
+    run.arm(Step.STAGED, "die")
+    run.arm(Step.HANDED_OVER, "fail")
+    run.finish("local[2,4]", "apart")
+    assert run.reached(Step.STAGED)
+    assert run.reached(Step.HANDED_OVER)
+    run.check()
+    assert all(each.stray_buckets > 0 for each in run.commits())
+    # What the failed attempts had written lies there, and no version of the table names it.
+    table = run.folder / "table"
+    named = {path for version in range(FILES + 1) for path in DeltaTable(str(table), version).file_uris()}
+    assert {str(file) for file in table.glob("_upstream_bucket=*/*.parquet")} > named
+
+
+@contextlib.contextmanager
+def two_machines(folder: Path) -> Iterator[str]:
+    """The address of a cluster: Spark starts a second attempt of a task on another machine only, so its workers have two names."""
+    spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+    started: list[subprocess.Popen[bytes]] = []
+
+    def daemon(kind: str, host: str, *more: str, says: str) -> str:
+        log = folder / f"{kind}-{host}.log"
+        command = [spark_class, f"org.apache.spark.deploy.{kind}", "--host", host, "--webui-port", "0", *more]
+        with log.open("wb") as output:
+            # What the session has workers run is told where to find Python by the environment.
+            environment = {**os.environ, "UPSTREAM_PYTHON": sys.executable}
+            started.append(
+                subprocess.Popen(
+                    command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+                )
+            )
+        while (found := re.search(says, log.read_text())) is None:
+            assert started[-1].poll() is None, log.read_text()
+            time.sleep(0.1)
+        return found.group(0)
+
+    try:
+        url = daemon("master.Master", "127.0.0.1", "--port", "0", says=r"spark://127\.0\.0\.1:\d+")
+        for host in ("127.0.0.1", "127.0.0.2"):
+            place = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / host))
+            daemon("worker.Worker", host, *place, url, says="Successfully registered with master")
+        yield url
+    finally:
+        for process in started:
+            kill_session(process)
+
+
+@pytest.mark.long
+def test_a_task_that_runs_twice_at_once(tmp_path: Path) -> None:
+    """By speculation: the first attempt hangs with all written, the second one wins."""
+    run = Run(tmp_path)
+    run.arm(Step.HANDED_OVER, "wait")
+    with two_machines(tmp_path) as url:
+        run.finish(url)
+    assert run.reached(Step.HANDED_OVER)
+    run.check()
+    table = run.folder / "table"
+    named = {path for version in range(FILES + 1) for path in DeltaTable(str(table), version).file_uris()}
+    assert {str(file) for file in table.glob("_upstream_bucket=*/*.parquet")} > named
