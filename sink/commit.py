@@ -34,6 +34,7 @@ from .summary import CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
 from .task import TaskResult
 from .tombstones import APP_ID
+from .upkeep import last_maintained, maintain
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -135,11 +136,14 @@ class BatchCommit:
                 if not any(result.rows or result.bounds for result in results):
                     return None  # nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing
                 table = create_table(self._target, self._layout)
-            return self._commit_to(table, results, batch_id, query_id, made)
+            summary = self._commit_to(table, results, batch_id, query_id, made)
         except BaseException:
             with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
                 self.discard(results, made)
             raise
+        if summary is not None:
+            self._maintain()
+        return summary
 
     def _commit_to(
         self, table: DeltaTable | None, results: Sequence[TaskResult], batch_id: int, query_id: str, made: list[str]
@@ -184,6 +188,13 @@ class BatchCommit:
             expected="one query writing to the table at a time",
             hint="stop the other writer and restart this query; it repeats the batch",
         )
+
+    def _maintain(self) -> None:
+        """What is due: after the commit, so that no row waits for it."""
+        rules = self._target.options.maintenance_rules
+        table = None if rules is None else load_table(self._target)
+        if rules is not None and table is not None:
+            maintain(self._target.folder, table, rules, self._clock_us)
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
         """Remove what an attempt wrote or replaced, but nothing that the table holds: the commit may have been made although it seemed to fail."""
@@ -266,6 +277,7 @@ class BatchCommit:
             conflicts=merged.aside.conflicts,
             late=merged.aside.late,
             sources=journaled_counts(checkpoint, batch_id) if checkpoint else None,
+            maintained=last_maintained(self._target.location),
         )
         if waiting is not None:
             oldest = None if waiting.oldest_us is None else max(committed_us - waiting.oldest_us, 0) / 1e6

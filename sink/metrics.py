@@ -19,12 +19,14 @@ from ..frames.ages import Staleness
 from ..frames.system import TIMESTAMP
 from .commit import writer_id
 from .files import DataFiles
+from .maintenance import Maintained
 from .options import SinkTarget
 from .queue_figures import QueueFigures
 from .side_table import SideTable
 from .stats import file_stats
 from .summary import CommitSummary, summaries_after
 from .table import load_table
+from .upkeep import maintain
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -52,6 +54,7 @@ _COUNTS = (
     "pending",
 )
 _OF_SOURCES = ("received", "late", "late_idle", "suspects")
+_OF_MAINTENANCE = ("entries", "files", "orphans", "bytes", "compacted")
 _OF_QUEUE = ("arrived", "delivered", "superseded", "older", "conflicts", "shed")
 
 METRICS_SCHEMA = pa.schema(
@@ -73,11 +76,13 @@ METRICS_SCHEMA = pa.schema(
         ("target_met", pa.bool_()),
         ("needed_rows_per_s", pa.float64()),
         ("needed_budget", pa.int64()),
+        ("maintenance_s", pa.float64()),
+        *((f"maintenance_{name}", pa.int64()) for name in _OF_MAINTENANCE),
         *((f"total_{name}", pa.int64()) for name in _OF_SOURCES),
     ]
 )
 """The table's columns. Times ending in ``_s`` are seconds; ``batch_s`` is from the plan of a queue's batch to its commit;
-those beginning with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
+those beginning with ``maintenance_`` say what was removed, or put together, after this process's commit before; those with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
 
 
 def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
@@ -119,6 +124,7 @@ def write_metrics(target: SinkTarget) -> int:
         if _append(place, side, metrics, metrics_rows(missing, target.location), transaction):
             if (metrics.version() + 1) % _COMPACT_EVERY == 0:
                 _compact(place)
+            _maintain(place)
             return len(missing)
     raise _unusable(place, "others keep appending to it")
 
@@ -193,6 +199,13 @@ def _compact(place: SinkTarget) -> None:
             table.optimize.compact()
 
 
+def _maintain(place: SinkTarget) -> None:
+    """Its log grows by an entry a commit, as the main table's does."""
+    rules, table = place.options.maintenance_rules, load_table(place)
+    if rules is not None and table is not None:
+        maintain(place.folder, table, rules, compact=lambda _: 0)
+
+
 def _row(summary: CommitSummary, location: str) -> dict[str, Any]:
     queue = summary.queue
     area = summary.area or (None, None)
@@ -215,10 +228,17 @@ def _row(summary: CommitSummary, location: str) -> dict[str, Any]:
         "target_met": summary.target_met,
         "needed_rows_per_s": summary.needed_rows_per_s,
         "needed_budget": summary.needed_budget,
+        **_of_maintenance(summary.maintained),
         **(
             {} if summary.sources is None else {f"total_{name}": getattr(summary.sources, name) for name in _OF_SOURCES}
         ),
     }
+
+
+def _of_maintenance(done: Maintained | None) -> dict[str, Any]:
+    if done is None:
+        return {}
+    return {"maintenance_s": done.seconds} | {f"maintenance_{name}": getattr(done, name) for name in _OF_MAINTENANCE}
 
 
 def _seconds(name: str, figures: Staleness | None) -> dict[str, float]:

@@ -7,11 +7,24 @@ from collections.abc import Mapping
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import boolean, bytes_, columns, one_of, option, parse_options, parsed, positive_int, text
+from ..conf.options import (
+    boolean,
+    bytes_,
+    columns,
+    duration_us,
+    one_of,
+    option,
+    parse_options,
+    parsed,
+    positive_int,
+    text,
+    whole,
+)
 from ..conf.staleness_target import StalenessTarget
 from ..conf.units import parse_duration_us
 from ..frames.table_folder import TableFolder
 from .keeping import Keep
+from .maintenance import MaintenanceRules
 
 __all__ = ["SPARKS_OWN", "STORAGE_PREFIX", "Retention", "SinkOptions", "SinkTarget", "parse_sink_options"]
 
@@ -141,6 +154,39 @@ class SinkOptions:
         None,
         "Where a Delta table with a row of figures for each commit is kept. Queries may share one.",
     )
+    maintenance: str = option(
+        "maintenance",
+        one_of("auto", "off"),
+        "auto",
+        "Whether the query looks after the table between batches: checkpoints of its log, removal of log entries and files that are past `retention`, of files that failed tasks left, "
+        "small files put together. With `off` it grows until `upstream maintain` or VACUUM is run.",
+    )
+    retention_us: int = option(
+        "retention",
+        duration_us(),
+        604_800_000_000,
+        "How long a version of the table can still be read, by a query that has opened it, by time travel, or by one that follows the table, after another took its place. "
+        "The table's properties delta.logRetentionDuration and delta.deletedFileRetentionDuration are set to it.",
+    )
+    retention_versions: int = option(
+        "retentionVersions",
+        whole(100),
+        10_000,
+        "The most versions that are kept, however young they are: each commit lists the log's folder. At a commit a second 10000 are 2.8 hours.",
+    )
+    maintenance_budget_us: int = option(
+        "maintenanceBudget",
+        duration_us(),
+        2_000_000,
+        "The most time that maintenance takes after a commit (about every hundredth); what is not done by then waits for the next time.",
+    )
+
+    @property
+    def maintenance_rules(self) -> MaintenanceRules | None:
+        """How the table is looked after; None if it is not."""
+        if self.maintenance == "off":
+            return None
+        return MaintenanceRules(self.retention_us, self.retention_versions, self.maintenance_budget_us / 1e6)
 
 
 @dataclasses.dataclass(frozen=True)
