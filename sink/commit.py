@@ -34,7 +34,7 @@ from .summary import CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
 from .task import TaskResult
 from .tombstones import APP_ID
-from .upkeep import last_maintained, maintain
+from .upkeep import commit_hooks, last_maintained, maintain
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -182,7 +182,8 @@ def retention_properties(rules: MaintenanceRules | None, seconds: int | None = N
     if rules is None:
         return {}
     interval = f"interval {seconds or _seconds(rules.retention_us)} seconds"
-    return {FILE_RETENTION: interval, "delta.logRetentionDuration": interval}
+    # Whoever makes a checkpoint removes entries of the log else, and with them the only word of which files they took out of use.
+    return {FILE_RETENTION: interval, "delta.logRetentionDuration": interval, "delta.enableExpiredLogCleanup": "false"}
 
 
 def _seconds(micros: int) -> int:

@@ -19,14 +19,14 @@ from ..frames.ages import Staleness
 from ..frames.system import TIMESTAMP
 from .commit import writer_id
 from .files import DataFiles
-from .maintenance import Maintained
+from .maintenance import Maintained, retention_properties
 from .options import SinkTarget
 from .queue_figures import QueueFigures
 from .side_table import SideTable
 from .stats import file_stats
 from .summary import CommitSummary, summaries_after
 from .table import load_table
-from .upkeep import maintain
+from .upkeep import commit_hooks, maintain
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

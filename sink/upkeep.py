@@ -34,9 +34,9 @@ from .tombstones import FOLDER as TOMBSTONES
 from .tombstones import TombstoneList
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, PostCommitHookProperties
 
-__all__ = ["Upkeep", "last_maintained", "maintain"]
+__all__ = ["Upkeep", "commit_hooks", "last_maintained", "maintain"]
 
 _LOG = logging.getLogger("upstream.maintenance")
 
@@ -63,6 +63,15 @@ class _Known:
 
 _known: dict[str, _Known] = {}  # by Delta's table id
 _last: dict[str, Maintained] = {}  # by location
+
+
+def commit_hooks(rules: MaintenanceRules | None) -> PostCommitHookProperties | None:
+    """What delta-rs is to do of its own accord after a commit: nothing where maintenance does it, within its budget."""
+    if rules is None:
+        return None
+    from deltalake import PostCommitHookProperties
+
+    return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 def last_maintained(location: str) -> Maintained | None:
@@ -198,9 +207,10 @@ class Upkeep:
         bound = done.oldest > min(log.entries) and done.oldest == max(log.entries) - self._rules.versions + 1
         kept_us = self._clock_us() - log.entries[done.oldest] if bound and done.oldest in log.entries else None
         recorded = self._table.metadata().configuration
-        seconds = interval_due(parse_interval_s(recorded.get(FILE_RETENTION)), self._rules, kept_us)
-        if seconds is not None:
-            self._table.alter.set_table_properties(retention_properties(self._rules, seconds))
+        said_s = parse_interval_s(recorded.get(FILE_RETENTION))
+        wanted = retention_properties(self._rules, interval_due(said_s, self._rules, kept_us) or said_s)
+        if any(recorded.get(name) != value for name, value in wanted.items()):
+            self._table.alter.set_table_properties(wanted, post_commithook_properties=commit_hooks(self._rules))
             done.properties = True
 
     def _clear(self, log: LogFiles, base: int, done: Maintained, deadline: float, *, whole: bool) -> None:
