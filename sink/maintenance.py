@@ -24,6 +24,8 @@ __all__ = [
     "retention_properties",
 ]
 
+_RETENTION, _VERSIONS = "upstream.retentionSeconds", "upstream.retentionVersions"
+
 FILE_RETENTION = "delta.deletedFileRetentionDuration"
 """The table property by which VACUUM goes, and checkpoints of the log."""
 
@@ -43,19 +45,29 @@ class MaintenanceRules:
     Attributes
     ----------
     retention_us : int
-        For how long a version can be read after another one took its place.
+        For how long a version can be read after another one took its place; a table records it, for whoever writes to it without saying so.
     versions : int
-        The most versions that are kept, however young.
+        The most versions that are kept, however young; recorded as well.
     budget_s : float
         The most time that upkeep may take after a commit; what is not done waits for the next time.
     every : int
         Commits from one checkpoint of the log to the next, and so from one maintenance to the next.
     """
 
-    retention_us: int
+    retention_us: int = 604_800_000_000
     versions: int = 10_000
     budget_s: float = 2.0
     every: int = 100
+
+    @classmethod
+    def of_table(
+        cls, configuration: Mapping[str, str], retention_us: int | None, versions: int | None, budget_s: float
+    ) -> MaintenanceRules:
+        """What is asked for; of what is not, what the table records."""
+        recorded_s, recorded = configuration.get(_RETENTION), configuration.get(_VERSIONS)
+        if retention_us is None:
+            retention_us = cls.retention_us if recorded_s is None else int(recorded_s) * 1_000_000
+        return cls(retention_us, versions or int(recorded or cls.versions), budget_s)
 
     def due(self, version: int, checkpoint: int, checkpointed_us: int, now_us: int) -> bool:
         """Whether maintenance is due at a version.
@@ -183,7 +195,13 @@ def retention_properties(rules: MaintenanceRules | None, seconds: int | None = N
         return {}
     interval = f"interval {seconds or _seconds(rules.retention_us)} seconds"
     # Whoever makes a checkpoint removes entries of the log else, and with them the only word of which files they took out of use.
-    return {FILE_RETENTION: interval, "delta.logRetentionDuration": interval, "delta.enableExpiredLogCleanup": "false"}
+    return {
+        FILE_RETENTION: interval,
+        "delta.logRetentionDuration": interval,
+        "delta.enableExpiredLogCleanup": "false",
+        _RETENTION: str(_seconds(rules.retention_us)),
+        _VERSIONS: str(rules.versions),
+    }
 
 
 def _seconds(micros: int) -> int:

@@ -201,9 +201,9 @@ def _compact(place: SinkTarget) -> None:
 
 def _maintain(place: SinkTarget) -> None:
     """Its log grows by an entry a commit, as the main table's does."""
-    rules, table = place.options.maintenance_rules, load_table(place)
-    if rules is not None and table is not None:
-        maintain(place.folder, table, rules, compact=lambda _: 0)
+    table = load_table(place)
+    if table is not None:
+        maintain(place, table, compact=lambda _: 0)
 
 
 def _row(summary: CommitSummary, location: str) -> dict[str, Any]:

@@ -161,18 +161,19 @@ class SinkOptions:
         "Whether the query looks after the table between batches: checkpoints of its log, removal of log entries and files that are past `retention`, of files that failed tasks left, "
         "small files put together. With `off` it grows until `upstream maintain` or VACUUM is run.",
     )
-    retention_us: int = option(
+    retention_us: int | None = option(
         "retention",
         duration_us(),
-        604_800_000_000,
+        None,
         "How long a version of the table can still be read, by a query that has opened it, by time travel, or by one that follows the table, after another took its place. "
-        "The table's properties delta.logRetentionDuration and delta.deletedFileRetentionDuration are set to it.",
+        "What was said last, as the table records it; 7 days for a new one. VACUUM goes by it too, since the table's property delta.deletedFileRetentionDuration follows.",
     )
-    retention_versions: int = option(
+    retention_versions: int | None = option(
         "retentionVersions",
         whole(100),
-        10_000,
-        "The most versions that are kept, however young they are: each commit lists the log's folder. At a commit a second 10000 are 2.8 hours.",
+        None,
+        "The most versions that are kept, however young they are, since each commit lists the log's folder. What was said last, as the table records it; 10000 for a new one, "
+        "which at a commit a second are 2.8 hours.",
     )
     maintenance_budget_us: int = option(
         "maintenanceBudget",
@@ -181,12 +182,12 @@ class SinkOptions:
         "The most time that maintenance takes after a commit (about every hundredth); what is not done by then waits for the next time.",
     )
 
-    @property
-    def maintenance_rules(self) -> MaintenanceRules | None:
-        """How the table is looked after; None if it is not."""
+    def maintenance_rules(self, configuration: Mapping[str, str]) -> MaintenanceRules | None:
+        """How a table with these properties is looked after; None if it is not."""
         if self.maintenance == "off":
             return None
-        return MaintenanceRules(self.retention_us, self.retention_versions, self.maintenance_budget_us / 1e6)
+        budget_s = self.maintenance_budget_us / 1e6
+        return MaintenanceRules.of_table(configuration, self.retention_us, self.retention_versions, budget_s)
 
 
 @dataclasses.dataclass(frozen=True)

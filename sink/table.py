@@ -164,7 +164,7 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
             target.location,
             Schema.from_json(layout.delta_schema()),
             partition_by=[BUCKET],
-            configuration=layout.properties() | retention_properties(target.options.maintenance_rules),
+            configuration=layout.properties() | retention_properties(target.options.maintenance_rules({})),
             storage_options=dict(target.storage) or None,
             raise_if_key_not_exists=False,
         )

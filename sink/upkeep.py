@@ -36,6 +36,8 @@ from .tombstones import TombstoneList
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties
 
+    from .options import SinkTarget
+
 __all__ = ["Upkeep", "commit_hooks", "last_maintained", "maintain"]
 
 _LOG = logging.getLogger("upstream.maintenance")
@@ -65,13 +67,11 @@ _known: dict[str, _Known] = {}  # by Delta's table id
 _last: dict[str, Maintained] = {}  # by location
 
 
-def commit_hooks(rules: MaintenanceRules | None) -> PostCommitHookProperties | None:
-    """What delta-rs is to do of its own accord after a commit: nothing where maintenance does it, within its budget."""
-    if rules is None:
-        return None
+def commit_hooks(*, on: bool = False) -> PostCommitHookProperties:
+    """Whether delta-rs makes checkpoints of its own accord after a commit: not where maintenance does, within its budget."""
     from deltalake import PostCommitHookProperties
 
-    return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+    return PostCommitHookProperties(create_checkpoint=on, cleanup_expired_logs=None if on else False)
 
 
 def last_maintained(location: str) -> Maintained | None:
@@ -80,9 +80,8 @@ def last_maintained(location: str) -> Maintained | None:
 
 
 def maintain(
-    folder: TableFolder,
+    target: SinkTarget,
     table: DeltaTable,
-    rules: MaintenanceRules,
     clock_us: Callable[[], int] = now_us,
     compact: Callable[[DeltaTable], int] | None = None,
 ) -> Maintained | None:
@@ -90,10 +89,8 @@ def maintain(
 
     Parameters
     ----------
-    folder, table
+    target, table
         The table, as the commit left it.
-    rules
-        How much is kept.
     clock_us
         The time.
     compact
@@ -102,12 +99,14 @@ def maintain(
     Returns
     -------
     Maintained or None
-        None if nothing was due.
+        None if nothing was due, or the options say that the table is left to itself.
     """
-    done = None
+    folder, done = target.folder, None
     try:
-        upkeep = Upkeep(folder, table, rules, clock_us, compact=compact)
-        done = upkeep.run() if upkeep.due() else None
+        rules = target.options.maintenance_rules(table.metadata().configuration)
+        if rules is not None:
+            upkeep = Upkeep(folder, table, rules, clock_us, compact=compact)
+            done = upkeep.run() if upkeep.due() else None
     except Exception as error:  # noqa: BLE001 whatever it is, the batch is committed
         done = Maintained(table.version(), failed=folder.masked(error).strip()[:500])
         _LOG.warning(
@@ -210,7 +209,11 @@ class Upkeep:
         said_s = parse_interval_s(recorded.get(FILE_RETENTION))
         wanted = retention_properties(self._rules, interval_due(said_s, self._rules, kept_us) or said_s)
         if any(recorded.get(name) != value for name, value in wanted.items()):
-            self._table.alter.set_table_properties(wanted, post_commithook_properties=commit_hooks(self._rules))
+            self._table.alter.set_table_properties(
+                wanted,
+                raise_if_not_exists=False,  # it does not know ours
+                post_commithook_properties=commit_hooks(),
+            )
             done.properties = True
 
     def _clear(self, log: LogFiles, base: int, done: Maintained, deadline: float, *, whole: bool) -> None:

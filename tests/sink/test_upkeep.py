@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from upstream.frames.table_folder import TableFolder
 from upstream.sink import upkeep as upkeep_module
 from upstream.sink.maintenance import Maintained, MaintenanceRules
+from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import read_summaries
 from upstream.sink.upkeep import Upkeep, maintain
 
@@ -281,7 +282,7 @@ def entry_lines(sink: Any, version: int) -> list[dict[str, Any]]:
 
 def test_a_query_looks_after_its_table_by_itself(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some hundred commits: the log, the folders and what a start reads stay as they are; every commit says what was done before it."""
-    monkeypatch.setattr(upkeep_module.MaintenanceRules.__init__, "__defaults__", (100, 2.0, 20))
+    monkeypatch.setattr(MaintenanceRules.__init__, "__defaults__", (7 * DAY, 100, 2.0, 20))
     sink = make_sink(retentionVersions="100", buckets="2")
     sizes: list[tuple[int, int]] = []
     for number in range(260):
@@ -297,17 +298,43 @@ def test_a_query_looks_after_its_table_by_itself(make_sink: Any, monkeypatch: py
     assert sink.latest() == {key: (max(n for n in range(260) if n % 40 == key), "x") for key in range(40)}
     oldest = told[-1].oldest
     assert len(at(sink, oldest)) == 40
-    # A table whose maintenance is off is left to itself.
-    off = make_sink(maintenance="off", buckets="2")
-    assert off.writer()._target.options.maintenance_rules is None
+    # Left to itself it is not touched, however much is due.
+    sink = make_sink(maintenance="off", buckets="2")
+    count = len(os.listdir(sink.path / "_delta_log"))
+    for number in range(260, 285):
+        sink.batch(number, [sink.rows([(1, number, "x")], seq=number)])
+    assert len(os.listdir(sink.path / "_delta_log")) >= count + 25
 
 
-def test_accounts_are_of_the_last_commit_alone(sink: Any) -> None:
+def test_who_writes_without_saying_so_keeps_what_the_table_records(
+    make_sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backfill must not take what a query has promised its readers."""
+    write(make_sink(retention="30 days", retentionVersions="5000"), range(2))
+    monkeypatch.setattr(MaintenanceRules, "due", lambda *_: True)
+    sink = make_sink(query_id="backfill")
+    write(sink, range(2, 4))
+
+    def recorded() -> dict[str, str]:
+        return DeltaTable(str(sink.path)).metadata().configuration
+
+    assert recorded()["delta.deletedFileRetentionDuration"] == f"interval {30 * 86_400} seconds"
+    assert recorded()["upstream.retentionVersions"] == "5000"
+    version = sink.version()
+    write(make_sink(retention="2 days", query_id="third"), range(4, 5))
+    assert sink.version() == version + 2, "what is said anew is recorded, once"
+    assert recorded()["upstream.retentionSeconds"] == str(2 * 86_400)
+    write(sink, range(5, 6))
+    assert sink.version() == version + 3
+
+
+def test_accounts_are_of_the_last_commit_alone(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     write(sink, range(2))
-    table, folder = DeltaTable(str(sink.path)), TableFolder(str(sink.path))
-    rules = MaintenanceRules(DAY, every=1)
-    done = maintain(folder, table, rules)
+    target = parse_sink_options(sink.given)
+    with monkeypatch.context() as patch:
+        patch.setattr(MaintenanceRules, "due", lambda *_: True)
+        done = maintain(target, DeltaTable(str(sink.path)))
     assert isinstance(done, Maintained)
     assert upkeep_module.last_maintained(str(sink.path)) == done
-    assert maintain(folder, DeltaTable(str(sink.path)), MaintenanceRules(DAY)) is None
+    assert maintain(target, DeltaTable(str(sink.path))) is None
     assert upkeep_module.last_maintained(str(sink.path)) is None
