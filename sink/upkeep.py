@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ..conf.clock import now_us
-from ..frames.latest_table import BUCKET, Delivered, has_deletion_vectors
+from ..frames.deletion_vectors import DeletionVector
+from ..frames.delta_log import LogReplay
+from ..frames.latest_table import BUCKET, Delivered
 from ..frames.table_folder import Listed, TableFolder
 from .bucket import DELETIONS
+from .entry_commit import VECTORS
 from .maintenance import (
     FILE_RETENTION,
     LogFiles,
@@ -228,7 +231,7 @@ class Upkeep:
             done.oldest = min(log.entries)
             return
         at_base = DeltaTable(self._folder.location, base, storage_options=dict(self._folder.storage) or None)
-        kept = _paths(at_base) | _paths(self._table)
+        kept = _paths(at_base) | _paths(self._table) | self._vectors(base) | self._vectors(self._table.version())
         doomed = log.before(base)
         for start in range(0, len(doomed), _CHUNK):
             if self._seconds() > deadline:
@@ -260,9 +263,9 @@ class Upkeep:
     def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: Maintained) -> None:
         """In one of the table's folders: what is older than all that is kept, and in none of it."""
         listed: dict[str, int] = {}
-        folders = [unit, f"{DELETIONS}{unit}"] if unit else [""]
+        folders = [unit, f"{DELETIONS}{unit}"] if unit else ["", VECTORS]
         for folder in folders:
-            listed |= _old_files(folder, self._folder.listing(folder), edge_us, (".parquet",))
+            listed |= _old_files(folder, self._folder.listing(folder), edge_us, (".parquet", ".bin"))
         folder = f"{TOMBSTONES}{unit}"
         if buried := _old_files(folder.rstrip("/"), self._folder.listing(folder), edge_us, (".parquet", ".json")):
             remembered = TombstoneList.of(self._table, self._folder).held()
@@ -286,6 +289,14 @@ class Upkeep:
             known.looked_to = versions[-1]
         return True
 
+    def _vectors(self, version: int) -> set[str]:
+        """The files of deletion vectors that a version has."""
+        if "deletionVectors" not in (self._table.protocol().writer_features or ()):
+            return set()
+        log = LogReplay(self._folder)
+        log.follow(version)
+        return {vector.path for vector in log.vectors().values() if vector.path is not None}
+
     def _entry(self, version: int) -> bytes:
         try:
             return self._folder.read(f"{_ENTRIES}{version:020d}.json")
@@ -294,7 +305,7 @@ class Upkeep:
 
     def _compact_a_bucket(self, table: DeltaTable) -> int:
         """Put the small files of one bucket together: the one with the most of them."""
-        if has_deletion_vectors(table):
+        if "deletionVectors" in (table.protocol().writer_features or ()):
             return 0  # whoever wrote them folds them
         small: dict[Any, list[int]] = {}
         for each in _actions(table):
@@ -319,6 +330,8 @@ def _out_of_use(content: bytes) -> dict[str, int]:
         action: dict[str, Any] = json.loads(line) if line.strip() else {}
         if remove := action.get("remove"):
             removed[unquote(remove["path"])] = remove.get("size") or 0
+            if (vector := remove.get("deletionVector")) and (place := DeletionVector.from_json(vector).path):
+                removed[place] = 0
         elif add := action.get("add"):
             added.add(unquote(add["path"]))
         elif (info := action.get("commitInfo")) and (told := Delivered.of_commit(info)):

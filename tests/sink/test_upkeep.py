@@ -20,6 +20,8 @@ from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import read_summaries
 from upstream.sink.upkeep import Upkeep, maintain
 
+ENGINES = ("rewrite", "vectors")
+
 DAY = 86_400_000_000
 HOUR = 3_600_000_000
 
