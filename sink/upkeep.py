@@ -23,6 +23,7 @@ from ..frames.latest_table import BUCKET, Delivered
 from ..frames.table_folder import Listed, TableFolder
 from .bucket import DELETIONS
 from .entry_commit import VECTORS
+from .log_entry import put_entry
 from .maintenance import (
     FILE_RETENTION,
     LogFiles,
@@ -33,13 +34,12 @@ from .maintenance import (
     parse_interval_s,
     retention_properties,
 )
+from .options import SinkOptions, SinkTarget
 from .tombstones import FOLDER as TOMBSTONES
 from .tombstones import TombstoneList
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties
-
-    from .options import SinkTarget
 
 __all__ = ["Upkeep", "commit_hooks", "last_maintained", "maintain"]
 
@@ -212,12 +212,25 @@ class Upkeep:
         said_s = parse_interval_s(recorded.get(FILE_RETENTION))
         wanted = retention_properties(self._rules, interval_due(said_s, self._rules, kept_us) or said_s)
         if any(recorded.get(name) != value for name, value in wanted.items()):
+            self._record(wanted)
+            done.properties = True
+
+    def _record(self, properties: Mapping[str, str]) -> None:
+        if self._table.protocol().min_writer_version < 7:
             self._table.alter.set_table_properties(
-                wanted,
+                dict(properties),
                 raise_if_not_exists=False,  # it does not know ours
                 post_commithook_properties=commit_hooks(),
             )
-            done.properties = True
+            return
+        # To a table whose features are named delta-rs (1.6.6) adds one that nobody asked for, variantType, and readers without it are shut out.
+        version, log = self._table.version(), LogReplay(self._folder)
+        log.follow(version)
+        changed = {**log.metadata, "configuration": {**log.metadata["configuration"], **properties}}
+        target = SinkTarget(SinkOptions(), self._folder.location, self._folder.storage, "")
+        info = {"operation": "SET TBLPROPERTIES", "engineInfo": "pyspark-upstream", "readVersion": version}
+        put_entry(target, version + 1, info, [{"metaData": changed}])
+        self._table.update_incremental()
 
     def _clear(self, log: LogFiles, base: int, done: Maintained, deadline: float, *, whole: bool) -> None:
         """Remove what only versions before the base need."""

@@ -9,6 +9,7 @@ import random
 import time
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -28,8 +29,8 @@ HOUR = 3_600_000_000
 
 def at(sink: Any, version: int) -> dict[int, tuple[Any, ...]]:
     """The rows of a version by key."""
-    rows = DeltaTable(str(sink.path), version).to_pyarrow_table()
-    return {row["k"]: (row["t"], row["v"]) for row in rows.to_pylist()}
+    rows = pl.scan_delta(DeltaTable(str(sink.path), version)).collect()  # it reads deletion vectors, too
+    return {row["k"]: (row["t"], row["v"]) for row in rows.to_dicts()}
 
 
 def age(sink: Any, versions: range, now_us: int, step_us: int = HOUR) -> None:
@@ -263,7 +264,7 @@ def test_what_fails_is_told_and_disturbs_no_batch(make_sink: Any, monkeypatch: p
 def test_small_files_of_a_bucket_become_one(make_sink: Any) -> None:
     """Rows that meet none of the table's lie beside its files; in a bucket at rest they are put together."""
     columns = pa.schema([("k", pa.int64()), ("w", pa.int64()), ("v", pa.string())])
-    sink = make_sink(columns, key="k,w", time="", buckets="1", maintenance="off")
+    sink = make_sink(columns, key="k,w", time="", buckets="1", maintenance="off", engine="rewrite")
     sink.batch(0, [sink.rows([(key, 0, "base") for key in range(12_000)])])
     for number in range(1, 10):
         sink.batch(number, [sink.rows([(key, number, "more") for key in range(5)], seq=20_000 + number * 10)])
@@ -291,6 +292,8 @@ def test_a_query_looks_after_its_table_by_itself(make_sink: Any, monkeypatch: py
         sink.batch(number, [sink.rows([(number % 40, number, "x")], seq=number)])
         if number % 20 == 0:
             sizes.append((len(os.listdir(sink.path / "_delta_log")), len(sink.files())))
+    features = DeltaTable(str(sink.path)).protocol().writer_features or []
+    assert set(features) <= {"appendOnly", "invariants", "deletionVectors"}, "none that nobody asked for"
     assert max(log for log, _ in sizes[6:]) <= 100 + 2 * 20 + 12
     assert max(files for _, files in sizes[6:]) <= 100 + 2 * 20 + 2
     told = [summary.maintained for _, summary in read_summaries(str(sink.path)) if summary.maintained is not None]
