@@ -6,9 +6,8 @@ import math
 import sys
 
 from ..conf.locations import absolute_location
-from ..frames.latest_table import LAYOUT_PROPERTY
 from ..frames.table_folder import TableFolder
-from ..sink.maintenance import Maintained, MaintenanceRules
+from ..sink.maintenance import Maintained, MaintenanceRules, is_ours
 from ..sink.upkeep import Upkeep
 from .failures import FAILED, Failure
 
@@ -45,7 +44,7 @@ def maintain(
     try:
         table = DeltaTable(folder.location, storage_options=storage or None)
         configuration = table.metadata().configuration
-        if LAYOUT_PROPERTY not in configuration:
+        if not is_ours(configuration):
             raise Failure(
                 f"The Delta table in {path} was not made by this package, and may promise its readers more: use VACUUM.",
                 FAILED,

@@ -174,15 +174,11 @@ class BatchCommit:
             # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
             numbers = {APP_ID: deletions.number} | ({app_id: batch_id} if self._target.repeatable else {})
             told = {METADATA_KEY: summary.to_json(), DELIVERED_KEY: merged.delivered(summary).to_json()}
-<<<<<<< HEAD
             if put_aside := self._outputs.named(merged.aside):
                 told[OUTPUTS_KEY] = put_aside
-            if self._transact(table, merged, summary, numbers, told, made):
-=======
             # What is loaded is shared by all that this process writes to the table, and may have moved on.
             same = table.version() == snapshot.version
             if same and self._transact(table, merged, summary, numbers, told, made):
->>>>>>> e0b6751 (A table records its retention, for whoever writes to it without saying so; a commit stands on the very version that was checked)
                 # 8. What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
                 staged = [file.path for result in results for file in result.staged]

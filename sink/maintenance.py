@@ -13,12 +13,15 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ..frames.latest_table import LAYOUT_PROPERTY
+
 __all__ = [
     "FILE_RETENTION",
     "LogFiles",
     "Maintained",
     "MaintenanceRules",
     "interval_due",
+    "is_ours",
     "oldest_promised",
     "parse_interval_s",
     "retention_properties",
@@ -187,6 +190,11 @@ def interval_due(recorded_s: int | None, rules: MaintenanceRules, kept_us: int |
         return None
     wanted = min(-(-2 * need // hour) * hour, most)
     return None if wanted == recorded_s else wanted
+
+
+def is_ours(configuration: Mapping[str, str]) -> bool:
+    """Whether a table was made by this package, going by its properties: others may promise their readers more."""
+    return LAYOUT_PROPERTY in configuration or _RETENTION in configuration
 
 
 def retention_properties(rules: MaintenanceRules | None, seconds: int | None = None) -> dict[str, str]:

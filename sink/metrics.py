@@ -19,14 +19,13 @@ from ..frames.ages import Staleness
 from ..frames.system import TIMESTAMP
 from .commit import writer_id
 from .files import DataFiles
-from .maintenance import Maintained, retention_properties
+from .maintenance import Maintained
 from .options import SinkTarget
 from .queue_figures import QueueFigures
 from .side_table import SideTable
 from .stats import file_stats
 from .summary import CommitSummary, summaries_after
 from .table import load_table
-from .upkeep import commit_hooks, maintain
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -124,7 +123,6 @@ def write_metrics(target: SinkTarget) -> int:
         if _append(place, side, metrics, metrics_rows(missing, target.location), transaction):
             if (metrics.version() + 1) % _COMPACT_EVERY == 0:
                 _compact(place)
-            _maintain(place)
             return len(missing)
     raise _unusable(place, "others keep appending to it")
 
@@ -197,13 +195,6 @@ def _compact(place: SinkTarget) -> None:
     if table is not None:
         with contextlib.suppress(DeltaError):  # somebody else was quicker; the next time comes
             table.optimize.compact()
-
-
-def _maintain(place: SinkTarget) -> None:
-    """Its log grows by an entry a commit, as the main table's does."""
-    table = load_table(place)
-    if table is not None:
-        maintain(place, table, compact=lambda _: 0)
 
 
 def _row(summary: CommitSummary, location: str) -> dict[str, Any]:

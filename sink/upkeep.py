@@ -30,6 +30,7 @@ from .maintenance import (
     Maintained,
     MaintenanceRules,
     interval_due,
+    is_ours,
     oldest_promised,
     parse_interval_s,
     retention_properties,
@@ -102,12 +103,13 @@ def maintain(
     Returns
     -------
     Maintained or None
-        None if nothing was due, or the options say that the table is left to itself.
+        None if nothing was due, the options say that the table is left to itself, or somebody else has made it.
     """
     folder, done = target.folder, None
     try:
-        rules = target.options.maintenance_rules(table.metadata().configuration)
-        if rules is not None:
+        configuration = table.metadata().configuration
+        rules = target.options.maintenance_rules(configuration)
+        if rules is not None and is_ours(configuration):
             upkeep = Upkeep(folder, table, rules, clock_us, compact=compact)
             done = upkeep.run() if upkeep.due() else None
     except Exception as error:  # noqa: BLE001 whatever it is, the batch is committed

@@ -7,12 +7,13 @@ import json
 import os
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from upstream.frames.table_folder import TableFolder
 from upstream.sink import upkeep as upkeep_module
@@ -343,3 +344,15 @@ def test_accounts_are_of_the_last_commit_alone(sink: Any, monkeypatch: pytest.Mo
     assert upkeep_module.last_maintained(str(sink.path)) == done
     assert maintain(target, DeltaTable(str(sink.path))) is None
     assert upkeep_module.last_maintained(str(sink.path)) is None
+
+
+def test_a_table_that_somebody_else_made_is_left_to_him(
+    make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows put aside may go into a table of the user's own, which may promise its readers more."""
+    theirs = tmp_path / "theirs"
+    write_deltalake(str(theirs), pa.table({"a": [1]}))
+    monkeypatch.setattr(MaintenanceRules, "due", lambda *_: True)
+    target = parse_sink_options({**make_sink().given, "path": str(theirs)})
+    assert maintain(target, DeltaTable(str(theirs))) is None
+    assert DeltaTable(str(theirs)).version() == 0
