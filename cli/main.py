@@ -191,6 +191,30 @@ def repair(
 
 
 @app.command()
+def maintain(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    retention: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a version can still be read after another took its place.  [dim]\\[default: what the table records][/dim]")] = None,
+    versions: Annotated[int | None, typer.Option(min=1, help="The most versions that are kept.  [dim]\\[default: what the table records][/dim]")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Put small files of a bucket together too. A query that is writing may then have to repeat its batch.")] = False,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
+) -> None:  # fmt: skip
+    """Remove what is past its retention from a table: log entries, data files, files that failed tasks left.
+
+    A query does this by itself between batches (option maintenance=auto). By hand it is for tables whose query has it off, or a backlog; the query may go on meanwhile.
+
+    [bold]upstream maintain ./latest --dry-run[/bold]
+    """
+    from .maintain import maintain as look_after
+    from .plan import duration
+
+    retention_us = None if retention is None else duration(retention, "--retention")
+    look_after(
+        table, retention_us=retention_us, versions=versions, dry=dry_run, compact=compact, storage=_storage(option)
+    )
+
+
+@app.command()
 def plan(
     rate: Annotated[float, typer.Option(help="Rows per second that arrive.")],
     keys: Annotated[int, typer.Option(min=1, help="How many keys there are.")],

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 __all__ = ["Listed", "TableFolder"]
 
+T = TypeVar("T")
+U = TypeVar("U")
+
 _MASK = "***"
+# An object store answers each request after some milliseconds, however many are under way.
+_AT_ONCE = 16
 
 
 class Listed(NamedTuple):
@@ -123,6 +128,29 @@ class TableFolder:
                     listed = (True, 0, 0) if entry.is_dir() else (False, told.st_size, told.st_mtime_ns // 1000)
                     found.append(Listed(entry.name, *listed))
         return found
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Delete files that nobody needs. One that is gone already, or cannot be removed, is left to the next attempt, or to VACUUM."""
+        self.each(self._remove, paths)
+
+    def each(self, work: Callable[[U], T], things: Iterable[U]) -> list[T]:
+        """What `work`, which reads or writes a file, gives for each of some things; in an object store several at once."""
+        chosen = list(things)
+        if self.is_local or len(chosen) < 2:
+            return [work(each) for each in chosen]
+        from concurrent.futures import ThreadPoolExecutor
+
+        self.place("")  # connected once, not by each thread
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(work, chosen))
+
+    def _remove(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            where, filesystem = self.place(path)
+            if filesystem is None:
+                os.remove(where)
+            else:
+                filesystem.delete_file(where)
 
     def masked(self, message: object) -> str:
         """A message without the values of the storage options."""

@@ -38,6 +38,7 @@ from .summary import CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
 from .task import TaskResult
 from .tombstones import APP_ID
+from .upkeep import commit_hooks, last_maintained, maintain
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -139,11 +140,14 @@ class BatchCommit:
                     return None  # nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing
                 table = create_table(self._target, self._layout)
             steps.reached(Step.LOOKED)
-            return self._commit_to(table, last, results, batch_id, query_id, made)
+            summary = self._commit_to(table, last, results, batch_id, query_id, made)
         except BaseException:
             with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
                 self.discard(results, made)
             raise
+        if summary is not None:
+            self._maintain()
+        return summary
 
     def _commit_to(
         self,
@@ -189,7 +193,9 @@ class BatchCommit:
             told = {METADATA_KEY: summary.to_json(), DELIVERED_KEY: merged.delivered(summary).to_json()}
             if put_aside := self._outputs.named(merged.aside):
                 told[OUTPUTS_KEY] = put_aside
-            if self._transact(table, merged, summary, numbers, told, made):
+            # What is loaded is shared by all that this process writes to the table, and may have moved on.
+            same = table.version() == snapshot.version
+            if same and self._transact(table, merged, summary, numbers, told, made):
                 steps.reached(Step.COMMITTED)
                 # What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
@@ -213,6 +219,12 @@ class BatchCommit:
         if self._target.application is None:
             LastCommit(str(table.metadata().id), version, batch_id).remember(self._target.checkpoint)
         steps.reached(Step.REMEMBERED)
+
+    def _maintain(self) -> None:
+        """What is due: after the commit, so that no row waits for it."""
+        table = load_table(self._target)
+        if table is not None:
+            maintain(self._target, table, self._clock_us)
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
         """Remove what an attempt wrote or replaced, but nothing that the table holds: the commit may have been made although it seemed to fail."""
@@ -295,6 +307,7 @@ class BatchCommit:
             conflicts=merged.aside.conflicts,
             late=merged.aside.late,
             sources=journaled_counts(checkpoint, batch_id) if checkpoint else None,
+            maintained=last_maintained(self._target.location),
         )
         if waiting is not None:
             oldest = None if waiting.oldest_us is None else max(committed_us - waiting.oldest_us, 0) / 1e6
@@ -360,6 +373,7 @@ class BatchCommit:
                 max_commit_retries=0,
                 app_transactions=[Transaction(name, number) for name, number in numbers.items()],
             ),
+            post_commithook_properties=commit_hooks(on=self._target.options.maintenance == "off"),
         )
 
 

@@ -124,7 +124,9 @@ class EntryCommit:
     def _checkpoint(self, table: DeltaTable, version: int) -> None:
         from deltalake.exceptions import DeltaError
 
-        if version % _CHECKPOINT_EVERY == 0:
+        if (
+            version % _CHECKPOINT_EVERY == 0 and self._target.options.maintenance == "off"
+        ):  # else maintenance makes them
             # The commit is made whether this works or not; the log is only read more slowly without.
             with contextlib.suppress(DeltaError):
                 table.update_incremental()

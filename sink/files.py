@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import uuid
@@ -245,13 +244,7 @@ class DataFiles:
 
     def remove(self, paths: Iterable[str]) -> None:
         """Delete files that no commit names. One that is gone already, or cannot be removed, is left to VACUUM."""
-        for path in paths:
-            with contextlib.suppress(OSError):
-                where, filesystem = self._table.place(path)
-                if filesystem is None:
-                    os.remove(where)
-                else:
-                    filesystem.delete_file(where)
+        self._table.remove(paths)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from ..frames.ages import Staleness
 from ..frames.system import TIMESTAMP
 from .commit import writer_id
 from .files import DataFiles
+from .maintenance import Maintained
 from .options import SinkTarget
 from .queue_figures import QueueFigures
 from .side_table import SideTable
@@ -52,6 +53,7 @@ _COUNTS = (
     "pending",
 )
 _OF_SOURCES = ("received", "late", "late_idle", "suspects")
+_OF_MAINTENANCE = ("entries", "files", "orphans", "bytes", "compacted")
 _OF_QUEUE = ("arrived", "delivered", "superseded", "older", "conflicts", "shed")
 
 METRICS_SCHEMA = pa.schema(
@@ -73,11 +75,13 @@ METRICS_SCHEMA = pa.schema(
         ("target_met", pa.bool_()),
         ("needed_rows_per_s", pa.float64()),
         ("needed_budget", pa.int64()),
+        ("maintenance_s", pa.float64()),
+        *((f"maintenance_{name}", pa.int64()) for name in _OF_MAINTENANCE),
         *((f"total_{name}", pa.int64()) for name in _OF_SOURCES),
     ]
 )
 """The table's columns. Times ending in ``_s`` are seconds; ``batch_s`` is from the plan of a queue's batch to its commit;
-those beginning with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
+those beginning with ``maintenance_`` say what was removed, or put together, after this process's commit before; those with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
 
 
 def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
@@ -216,10 +220,17 @@ def _row(summary: CommitSummary, location: str) -> dict[str, Any]:
         "target_met": summary.target_met,
         "needed_rows_per_s": summary.needed_rows_per_s,
         "needed_budget": summary.needed_budget,
+        **_of_maintenance(summary.maintained),
         **(
             {} if summary.sources is None else {f"total_{name}": getattr(summary.sources, name) for name in _OF_SOURCES}
         ),
     }
+
+
+def _of_maintenance(done: Maintained | None) -> dict[str, Any]:
+    if done is None:
+        return {}
+    return {"maintenance_s": done.seconds} | {f"maintenance_{name}": getattr(done, name) for name in _OF_MAINTENANCE}
 
 
 def _seconds(name: str, figures: Staleness | None) -> dict[str, float]:

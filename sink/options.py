@@ -18,11 +18,13 @@ from ..conf.options import (
     parsed,
     positive_int,
     text,
+    whole,
 )
 from ..conf.staleness_target import StalenessTarget
 from ..conf.units import parse_duration_us
 from ..frames.table_folder import TableFolder
 from .keeping import Keep
+from .maintenance import MaintenanceRules
 
 __all__ = ["SPARKS_OWN", "STORAGE_PREFIX", "Retention", "SinkOptions", "SinkTarget", "parse_sink_options"]
 
@@ -159,6 +161,40 @@ class SinkOptions:
         None,
         "Where a Delta table with a row of figures for each commit is kept. Queries may share one.",
     )
+    maintenance: str = option(
+        "maintenance",
+        one_of("auto", "off"),
+        "auto",
+        "Whether the query looks after the table between batches: checkpoints of its log, removal of log entries and files that are past `retention`, of files that failed tasks left, "
+        "small files put together. With `off` it grows until `upstream maintain` or VACUUM is run.",
+    )
+    retention_us: int | None = option(
+        "retention",
+        duration_us(),
+        None,
+        "How long a version of the table can still be read, by a query that has opened it, by time travel, or by one that follows the table, after another took its place. "
+        "What was said last, as the table records it; 7 days for a new one. VACUUM goes by it too, since the table's property delta.deletedFileRetentionDuration follows.",
+    )
+    retention_versions: int | None = option(
+        "retentionVersions",
+        whole(100),
+        None,
+        "The most versions that are kept, however young they are, since each commit lists the log's folder. What was said last, as the table records it; 10000 for a new one, "
+        "which at a commit a second are 2.8 hours.",
+    )
+    maintenance_budget_us: int = option(
+        "maintenanceBudget",
+        duration_us(),
+        2_000_000,
+        "The most time that maintenance takes after a commit (about every hundredth); what is not done by then waits for the next time.",
+    )
+
+    def maintenance_rules(self, configuration: Mapping[str, str]) -> MaintenanceRules | None:
+        """How a table with these properties is looked after; None if it is not."""
+        if self.maintenance == "off":
+            return None
+        budget_s = self.maintenance_budget_us / 1e6
+        return MaintenanceRules.of_table(configuration, self.retention_us, self.retention_versions, budget_s)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..conf.errors import TableError
+from .maintenance import is_ours, retention_properties
 from .options import SinkTarget
 from .table import load_table
+from .upkeep import commit_hooks, maintain
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -52,7 +54,13 @@ class SideTable:
         found = self.load()
         if found is None:
             try:
-                DeltaTable.create(self._place.location, self._schema, storage_options=dict(self._place.storage) or None)
+                DeltaTable.create(
+                    self._place.location,
+                    self._schema,
+                    configuration=retention_properties(self._place.options.maintenance_rules({})),
+                    storage_options=dict(self._place.storage) or None,
+                    raise_if_key_not_exists=False,
+                )
             except (DeltaError, OSError) as error:
                 if self.load() is None:  # else somebody else has just made it
                     raise self._unusable(error) from error
@@ -106,6 +114,9 @@ class SideTable:
                     max_commit_retries=0,
                     app_transactions=[Transaction(*transaction)],
                 ),
+                post_commithook_properties=commit_hooks(
+                    on=self._place.options.maintenance == "off" or not is_ours(table.metadata().configuration)
+                ),
             )
         except (DeltaError, OSError) as error:
             after = self.load()
@@ -115,4 +126,6 @@ class SideTable:
             if after is not None and after.version() > before:
                 return False
             raise self._unusable(error) from error
+        # Its log grows by an entry a commit, as the main table's does.
+        maintain(self._place, load_table(self._place) or table, compact=lambda _: 0)
         return True

@@ -17,6 +17,7 @@ from ..conf.locations import absolute_location
 from ..frames.ages import Ages, Staleness
 from ..frames.latest_table import METADATA_KEY, recorded_under
 from ..frames.source_counts import SourceCounts
+from .maintenance import Maintained
 from .queue_figures import QueueFigures
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class CommitSummary:
         Rows with a time below the low-watermark that the query had committed for their feed; None unless there is an output for them.
     sources : SourceCounts or None
         What the query's sources have counted from the beginning of its checkpoint up to this batch; None if they do not look at all rows.
+    maintained : Maintained or None
+        What maintenance did after this process's commit before this one; None if it was not due.
     """
 
     batch_id: int
@@ -118,6 +121,7 @@ class CommitSummary:
     conflicts: int = 0
     late: int | None = None
     sources: SourceCounts | None = None
+    maintained: Maintained | None = None
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value, the inverse of :meth:`from_json`."""
@@ -140,6 +144,8 @@ class CommitSummary:
             known["queue"] = QueueFigures.from_json(known["queue"])
         if known.get("sources") is not None:
             known["sources"] = SourceCounts(**known["sources"])
+        if known.get("maintained") is not None:
+            known["maintained"] = Maintained.from_json(known["maintained"])
         return cls(**known)
 
 

@@ -12,6 +12,7 @@ from ..frames.delta_log import LogReplay
 from ..frames.latest_table import BUCKET
 from .files import DataFiles
 from .layout import Layout
+from .maintenance import retention_properties
 from .options import SinkTarget
 from .tombstones import TombstoneList
 
@@ -174,7 +175,7 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
             target.location,
             Schema.from_json(layout.delta_schema()),
             partition_by=[BUCKET],
-            configuration=layout.properties(),
+            configuration=layout.properties() | retention_properties(target.options.maintenance_rules({})),
             storage_options=dict(target.storage) or None,
             raise_if_key_not_exists=False,
         )

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError, TableError
 from ..frames.order import ordered
+from ..frames.table_folder import TableFolder
 from .files import DataFiles, StagedFile
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class TombstoneList:
         return f"{FOLDER}{self.number}.json"
 
     @classmethod
-    def of(cls, table: DeltaTable, files: DataFiles) -> TombstoneList:
+    def of(cls, table: DeltaTable, files: DataFiles | TableFolder) -> TombstoneList:
         """The list that counts at the version of a loaded table.
 
         Raises

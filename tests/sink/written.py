@@ -32,7 +32,7 @@ NOW_US = 1_700_000_000_000_000
 
 @dataclasses.dataclass
 class Sink:
-    """Writes batches into one table; the clock stands still."""
+    """Writes batches into one table; the clock stands still unless a test moves it."""
 
     folder: Path
     columns: pa.Schema = COLUMNS
@@ -41,6 +41,7 @@ class Sink:
     system: bool = True
     # Several queries write one table in turn here.
     lease: str = "0 s"
+    now_us: int = NOW_US
 
     def __post_init__(self) -> None:
         self.checkpoint.mkdir(parents=True, exist_ok=True)
@@ -97,7 +98,7 @@ class Sink:
         files = DataFiles(target, layout.arrow_schema())
         engine = Engine(target, layout, files)
         merger = merger_of(layout, files, tombstone_files(target, layout, files.schema), None, engine)
-        return BatchCommit(target, layout, files, merger, lambda: NOW_US).commit(results, batch_id)
+        return BatchCommit(target, layout, files, merger, lambda: self.now_us).commit(results, batch_id)
 
     def batch(self, batch_id: int, *tasks: Sequence[pa.RecordBatch]) -> CommitSummary | None:
         return self.commit(self.tasks(*tasks), batch_id)

@@ -90,7 +90,7 @@ class TableLog:
         return FeedChangedError(
             f"{what} of version {version} of the table at {self._folder.location} is gone before it was read",
             expected="log entries and files that are kept until those who follow the table have read them",
-            hint="run this query more often, or VACUUM less and set delta.logRetentionDuration to more; then "
+            hint="run this query more often, VACUUM less, or give the query that writes the table a longer retention; then "
             + NEW_CHECKPOINT,
         )
 

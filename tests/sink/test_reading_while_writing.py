@@ -1,0 +1,146 @@
+"""Readers in a loop while commits and maintenance go on: no error, no key missing, none twice, nothing torn, nothing that goes back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+
+from upstream.sink.maintenance import MaintenanceRules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from written import Sink
+
+PAIRS = 60
+Read = Callable[[str], pa.Table]
+
+
+def by_polars(path: str) -> pa.Table:
+    return pl.scan_delta(path).select("k", "t").collect().to_arrow()
+
+
+def by_duckdb(path: str) -> pa.Table:
+    rows = DeltaTable(path).to_pyarrow_dataset()
+    connection = duckdb.connect()
+    connection.register("latest", rows)
+    return connection.sql("select k, t from latest").to_arrow_table()
+
+
+def by_deltalake(path: str) -> pa.Table:
+    found = QueryBuilder().register("latest", DeltaTable(path)).execute("select k, t from latest").read_all()
+    return pa.table(found)
+
+
+def by_spark(spark: SparkSession) -> Read:
+    return lambda path: spark.read.format("delta").load(path).select("k", "t").toArrow()
+
+
+class Reader(threading.Thread):
+    """Reads over and over; keeps the first thing that is wrong."""
+
+    def __init__(self, name: str, read: Read, sink: Sink, over: threading.Event) -> None:
+        super().__init__(name=name, daemon=True)
+        self._read = read
+        self._path = str(sink.path)
+        self._over = over
+        self.reads = 0
+        self.began_at = 0  # batches committed when the read under way began
+        self.committed = 0  # batches, as the writer counts them
+        self.wrong: str | None = None
+
+    def run(self) -> None:
+        seen = np.full(2 * PAIRS, -1)
+        try:
+            while self.wrong is None and not self._over.is_set():
+                self.began_at = self.committed
+                rows = self._read(self._path)
+                self.wrong = self._problem(rows, seen)
+                self.reads += 1
+        except Exception as error:
+            self.wrong = f"{type(error).__name__}: {error}"
+
+    def _problem(self, rows: pa.Table, seen: np.ndarray) -> str | None:
+        keys, times = rows.column("k").to_numpy(), rows.column("t").to_numpy()
+        if len(keys) != 2 * PAIRS or len(np.unique(keys)) != len(keys):
+            return f"{len(keys)} rows of {len(np.unique(keys))} keys where there are {2 * PAIRS}"
+        values = times[np.argsort(keys)]
+        if (values[:PAIRS] != values[PAIRS:]).any():
+            return "half of a batch"
+        if (values < seen).any():
+            return "a value that goes back"
+        if values.max() < self.began_at - 1:
+            return f"batch {values.max()}, where batch {self.began_at - 1} was committed before the read began"
+        seen[:] = values
+        return None
+
+
+def attack(sink: Sink, readers: dict[str, Read], *, batches: int, seconds: float) -> list[Reader]:
+    """Batches that change both halves of some pairs of keys, which lie in any buckets, to their own number."""
+    chance = np.random.default_rng(3)
+    keys = np.arange(PAIRS)
+    sink.batch(0, [sink.rows([(int(key), 0, "x") for key in range(2 * PAIRS)])])
+    over = threading.Event()
+    running = [Reader(name, read, sink, over) for name, read in readers.items()]
+    for reader in running:
+        reader.committed = 1
+        reader.start()
+    number, end = 0, time.monotonic() + seconds
+    # At least so many batches and so many reads of each, however slow the machine.
+    while number < batches or time.monotonic() < end or min(reader.reads for reader in running) < 5:
+        if any(reader.wrong for reader in running):
+            break
+        # What is promised are so many versions. A reader that the machine holds up for longer is no reader that was promised anything.
+        if number - min(reader.began_at for reader in running) > 60:
+            time.sleep(0.005)
+            continue
+        number += 1
+        chosen = chance.choice(keys, 6, replace=False)
+        both = [*chosen, *(chosen + PAIRS)]
+        sink.batch(number, [sink.rows([(int(key), number, "x") for key in both], seq=number * 1000)])
+        for reader in running:
+            reader.committed = number + 1
+    over.set()
+    for reader in running:
+        reader.join(120)
+    return running
+
+
+def check(sink: Sink, readers: list[Reader]) -> None:
+    assert {reader.name: reader.wrong for reader in readers if reader.wrong} == {}
+    oldest = min(int(place.name[:20]) for place in (sink.path / "_delta_log").glob("*.json"))
+    assert oldest > 0, "maintenance has removed what they read before"
+    assert min(reader.reads for reader in readers) >= 5
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maintenance after each 20 commits."""
+    monkeypatch.setattr(MaintenanceRules.__init__, "__defaults__", (604_800_000_000, 100, 2.0, 20))
+
+
+READERS = {"polars": by_polars, "duckdb": by_duckdb, "deltalake": by_deltalake}
+
+
+def test_readers_while_commits_and_maintenance_go_on(make_sink: Any, often: None) -> None:
+    sink = make_sink(retentionVersions="100")
+    check(sink, attack(sink, READERS, batches=220, seconds=0))
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(2400)
+def test_four_readers_for_ten_minutes(spark: SparkSession, make_sink: Any, often: None, tmp_path: Path) -> None:
+    sink = make_sink(retentionVersions="100")
+    readers = attack(sink, {**READERS, "spark": by_spark(spark)}, batches=220, seconds=600)
+    print({reader.name: reader.reads for reader in readers}, "reads,", sink.version(), "versions")
+    check(sink, readers)
