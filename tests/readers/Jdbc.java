@@ -16,9 +16,7 @@ class Jdbc {
                     ResultSetMetaData columns = rows.getMetaData();
                     while (rows.next()) {
                         for (int at = 1; at <= columns.getColumnCount(); at++) {
-                            byte[] value = columns.getColumnType(at) == Types.BINARY
-                                ? rows.getBytes(at)
-                                : rows.getString(at) == null ? null : rows.getString(at).getBytes(StandardCharsets.UTF_8);
+                            byte[] value = valueOf(rows, at, columns.getColumnType(at) == Types.BINARY);
                             out.println(columns.getColumnLabel(at) + "=" + (value == null ? "null" : HexFormat.of().formatHex(value)));
                         }
                         out.println();
@@ -29,5 +27,14 @@ class Jdbc {
                 }
             }
         }
+    }
+
+    static byte[] valueOf(ResultSet rows, int at, boolean binary) throws Exception {
+        if (binary) {
+            java.io.InputStream stream = rows.getBinaryStream(at);
+            return stream == null ? null : stream.readAllBytes();
+        }
+        String text = rows.getString(at);
+        return text == null ? null : text.getBytes(StandardCharsets.UTF_8);
     }
 }

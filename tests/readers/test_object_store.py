@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import http.server
-import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import deltalake
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pa_fs
 import pytest
 from written import Sink
 
@@ -21,6 +22,8 @@ from upstream.frames.table_folder import TableFolder
 from upstream.sink.metrics import write_metrics
 from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import read_summaries
+
+from .programs import Asked
 
 SECRETS = {"access_key_id": "AKIDOFATEST", "secret_access_key": "never/to+be=seen", "session_token": "nor=this&one"}
 
@@ -146,32 +149,12 @@ def test_options_that_would_let_commits_be_overwritten_are_refused(
         parse_sink_options(stored(**{name: value}).given)
 
 
-class _Refusing(http.server.BaseHTTPRequestHandler):
-    """Refuses everything as S3 does, with the names of keys, and more than S3 would tell."""
-
-    def _refuse(self) -> None:
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        told = "".join(f"<{name}>{value}</{name}>" for name, value in SECRETS.items())
-        body = f"<?xml version='1.0'?><Error><Code>InvalidAccessKeyId</Code>{told}</Error>".encode()
-        self.send_response(403)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(b"" if self.command == "HEAD" else body)
-
-    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _refuse
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def refusing_store() -> Iterator[str]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+def refusing_store(others: Path) -> Iterator[str]:
+    """In a process of its own: the store's client holds Python still while it waits."""
+    client = Asked(others, Path(__file__).with_name("refusing_store.py"), *SECRETS.values())
+    yield f"http://127.0.0.1:{client.hear()}"
+    client.kill()
 
 
 def test_errors_do_not_tell_secrets(stored: Callable[..., StoredSink], refusing_store: str) -> None:
@@ -191,7 +174,7 @@ def test_errors_do_not_tell_secrets(stored: Callable[..., StoredSink], refusing_
     for number, attempt in enumerate(attempts):
         with pytest.raises(TableError) as caught:
             attempt()
-        shown = _as_spark_prints(caught.value)
+        shown = _as_printed(caught.value)
         assert "InvalidAccessKeyId" in shown or "403" in shown or "Forbidden" in shown, shown
         assert "What to do" in shown
         for secret in SECRETS.values():
@@ -208,8 +191,6 @@ def test_only_secrets_are_masked() -> None:
 
 def _with_storage(writer: Any, given: dict[str, str]) -> Any:
     """The same writer where the store has turned against it meanwhile."""
-    import copy
-
     target = parse_sink_options(given)
     changed = copy.copy(writer)
     changed._target = target
@@ -220,16 +201,12 @@ def _with_storage(writer: Any, given: dict[str, str]) -> Any:
     return changed
 
 
-def _as_spark_prints(error: BaseException) -> str:
-    import traceback
-
+def _as_printed(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
 def _objects(sink: StoredSink) -> set[str]:
     """Everything below the table."""
-    import pyarrow.fs as pa_fs
-
     _, filesystem = TableFolder(sink.address, sink.storage).place("")
     found = filesystem.get_file_info(pa_fs.FileSelector("", recursive=True))
     return {info.path for info in found if info.type == pa_fs.FileType.File}
