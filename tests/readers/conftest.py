@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from .programs import HERE, Asked, Server, free_port, started
+from .programs import HERE, ROOT, Asked, Server, free_port, started
 from .tables import KINDS, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = HERE.parents[1]
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ from typing import Any
 import pyspark
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 
 
 class Asked:
