@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["CLAIMS", "FEATURES", "READERS", "RIGHT", "Refused", "Shown", "matrix_as_markdown"]
+__all__ = ["CLAIMS", "FEATURES", "READERS", "RIGHT", "Claim", "Refused", "ShowsDeleted", "claim_of", "matrix_as_markdown", "matrix_of_page"]
 
 
 class Refused(NamedTuple):
@@ -15,14 +15,14 @@ class Refused(NamedTuple):
     pattern: str
 
 
-class Shown(NamedTuple):
-    """The reader gives the same values in another form."""
+class ShowsDeleted(NamedTuple):
+    """The reader does not look at deletion vectors: it gives all rows, and those that are deleted as well."""
 
-    how: str
+    why: str = "**shows deleted rows**"
 
 
 RIGHT = "right"
-Claim = str | Refused | Shown
+Claim = "str | Refused | ShowsDeleted"
 
 FEATURES = {
     "plain": "numbers, text, dates",
@@ -55,6 +55,7 @@ CLAIMS: dict[tuple[str, str], Claim] = {
     ("duckdb_arrow", "vectors"): _OF_ARROW,
     ("to_arrow", "vectors"): _OF_ARROW,
     ("pandas", "vectors"): _OF_ARROW,
+    ("parquet", "vectors"): ShowsDeleted(),
 }
 
 

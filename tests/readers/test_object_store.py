@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +26,7 @@ from upstream.sink.metrics import write_metrics
 from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import read_summaries
 
-from .programs import Asked
+from .programs import HERE, Asked
 
 SECRETS = {"access_key_id": "AKIDOFATEST", "secret_access_key": "never/to+be=seen", "session_token": "nor=this&one"}
 
@@ -210,3 +213,36 @@ def _objects(sink: StoredSink) -> set[str]:
     _, filesystem = TableFolder(sink.address, sink.storage).place("")
     found = filesystem.get_file_info(pa_fs.FileSelector("", recursive=True))
     return {info.path for info in found if info.type == pa_fs.FileType.File}
+
+
+@pytest.mark.spark
+def test_on_spark_and_nothing_tells_a_secret(
+    stored: Callable[..., StoredSink], refusing_store: str, tmp_path: Path
+) -> None:
+    """A feed into the store, a follower, a store that refuses; then a search through all that was left or printed."""
+    sink = stored()
+    storage = {f"storage.{name}": value for name, value in sink.storage.items()}
+    place = tmp_path / "job"
+    place.mkdir()
+    done = subprocess.run(
+        [sys.executable, HERE / "stored_job.py", place, sink.address, refusing_store, json.dumps(storage)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said[-4000:]
+    wanted = [("a", 3), ("b", 2), ("c", 4)]
+    for address in (sink.address, f"{sink.address}_second"):
+        rows = sink.stored(address).to_pyarrow_table()
+        assert sorted(zip(rows.column("k").to_pylist(), rows.column("v").to_pylist(), strict=True)) == wanted
+    assert "3 rows" in said
+    assert sink.stored(f"{sink.address}_metrics").to_pyarrow_table().num_rows == 2
+    assert "InvalidAccessKeyId" in said, "the refusal is told"
+    files = [path for path in place.rglob("*") if path.is_file()]
+    assert {"jvm.log", "metadata"} <= {path.name for path in files}
+    assert any(path.name.startswith("events_") or "local-" in path.name for path in files), "there is a log of events"
+    assert any(sink.address.encode() in path.read_bytes() for path in files), "they do tell of the table"
+    for secret in SECRETS.values():
+        assert secret not in said
+        assert [path for path in files if secret.encode() in path.read_bytes()] == []
