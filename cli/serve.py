@@ -59,7 +59,9 @@ class Served:
                 name, path = os.path.basename(each.rstrip("/")), each
             if not name or not path or name.lower() in map(str.lower, named):
                 raise OptionError(
-                    f"{each!r} gives the name {name!r}", expected="a name of its own for each table", hint="write NAME=PATH"
+                    f"{each!r} gives the name {name!r}",
+                    expected="a name of its own for each table",
+                    hint="write NAME=PATH",
                 )
             named[name] = absolute_location(path)
         return cls(named, None if metrics is None else absolute_location(metrics), host, port)
@@ -107,7 +109,9 @@ def _server(spark: SparkSession, served: Served) -> Iterator[None]:
     jvm: Any = spark._jvm
     java_session: Any = spark._jsparkSession
     try:
-        server = jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2.startWithContext(java_session.sqlContext())
+        server = jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2.startWithContext(
+            java_session.sqlContext()
+        )
     except Py4JJavaError as error:
         raise Failure(
             f"Spark's Thrift server does not start on {served.host}:{served.port}: {error.java_exception.getMessage()}. "
@@ -127,11 +131,11 @@ def _make_views(spark: SparkSession, name: str, location: str, metrics: str | No
     from ..sink.freshness import freshness_view
 
     try:
-        columns = spark.sql(f"SELECT * FROM delta.{quoted(location)}").columns
+        columns = spark.table(f"delta.{quoted(location)}").columns
         ours = ", ".join(quoted(each) for each in (BUCKET, SEQ) if each in columns)
         chosen = f"* EXCEPT ({ours})" if ours else "*"
         # Columns that come later are seen as well.
-        _make_view(spark, name, f"SELECT {chosen} FROM delta.{quoted(location)}")
+        _make_view(spark, name, f"SELECT {chosen} FROM delta.{quoted(location)}")  # noqa: S608 quoted
         if metrics is not None:
             _make_view(spark, f"{name}_freshness", freshness_view(metrics, location))
     except PySparkException as error:

@@ -17,7 +17,9 @@ __all__ = ["Listed", "TableFolder"]
 _MASK = "***"
 # Of the storage options those whose values are no secret; all others are taken for one, whatever a store may call them. An address may
 # have a password in it.
-_PLAIN = re.compile(r"region|endpoint|timeout|retries|interval|allow_|virtual_hosted|conditional_put|copy_if|unsigned|skip_|disable_")
+_PLAIN = re.compile(
+    r"region|endpoint|timeout|retries|interval|allow_|virtual_hosted|conditional_put|copy_if|unsigned|skip_|disable_"
+)
 # How delta-rs sets off the causes of an error, for terminals.
 _CAUSE = re.compile(r"\s*\x1b\[[0-9;]*m↳\x1b\[0m\s*")
 
@@ -155,7 +157,9 @@ class TableFolder:
             if not self._tells(error):
                 raise
             parts = (self.masked(part) for part in (error.expected, error.hint))
-            raise type(error)(self.masked(error.problem), **dict(zip(("expected", "hint"), parts, strict=True))) from None
+            raise type(error)(
+                self.masked(error.problem), **dict(zip(("expected", "hint"), parts, strict=True))
+            ) from None
         except Exception as error:
             if self.is_local or not (self._tells(error) or _of_store(error)):
                 raise

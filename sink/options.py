@@ -276,5 +276,5 @@ def _check_storage(storage: Mapping[str, str]) -> None:
             raise OptionError(
                 f"{STORAGE_PREFIX}{name} is {value}",
                 expected="a store that puts an object only if there is none: S3 and most that speak its protocol do",
-                hint="leave this option out; for a store that cannot, give storage.conditional_put=dynamo:TABLE or a locking provider",
+                hint="leave this option out; if the store cannot do that, keep the table in one that can",
             )

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-
 @pytest.fixture(scope="session")
 def others() -> Path:
     """A Python that has what tests ask as others do, and nothing of this project."""
@@ -68,5 +67,3 @@ def object_store(others: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         with urllib.request.urlopen(made) as answer:
             assert answer.status == 200
         yield server
-
-

@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["CLAIMS", "FEATURES", "READERS", "RIGHT", "Claim", "Refused", "ShowsDeleted", "claim_of", "matrix_as_markdown", "matrix_of_page"]
+__all__ = [
+    "CLAIMS",
+    "FEATURES",
+    "READERS",
+    "RIGHT",
+    "Claim",
+    "Refused",
+    "ShowsDeleted",
+    "claim_of",
+    "matrix_as_markdown",
+    "matrix_of_page",
+]
 
 
 class Refused(NamedTuple):

@@ -18,7 +18,7 @@ class Refusing(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(BODY)
 
-    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = refuse
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = refuse  # noqa: N815 its parent's names
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 its parent's name
         pass

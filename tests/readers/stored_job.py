@@ -40,7 +40,14 @@ def main(place: str, address: str, refusing: str, options: str) -> None:
     def run(source: str, table: str, name: str, **more: str) -> None:
         updates = upstream.latest(spark, source, key="k", **more)
         writer = upstream.write_latest(
-            updates, table, key="k", time="t", buckets=2, metricsLocation=f"{table}_metrics", checkpointLocation=str(folder / name), **storage
+            updates,
+            table,
+            key="k",
+            time="t",
+            buckets=2,
+            metricsLocation=f"{table}_metrics",
+            checkpointLocation=str(folder / name),
+            **storage,
         )
         query = writer.queryName(name).trigger(availableNow=True).start()
         query.awaitTermination()
@@ -49,7 +56,9 @@ def main(place: str, address: str, refusing: str, options: str) -> None:
 
     feed = folder / "feed"
     feed.mkdir()
-    for number, rows in enumerate(("a,2024-01-01 00:00:01,1\nb,2024-01-01 00:00:01,2", "a,2024-01-01 00:00:05,3\nc,2024-01-01 00:00:02,4")):
+    for number, rows in enumerate(
+        ("a,2024-01-01 00:00:01,1\nb,2024-01-01 00:00:01,2", "a,2024-01-01 00:00:05,3\nc,2024-01-01 00:00:02,4")
+    ):
         (feed / f"{number}.csv").write_text(f"k,t,v\n{rows}\n")
         run(str(feed), address, "first", time="t")
     run(address, f"{address}_second", "second", connector="latest", **storage)

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 import upstream
 
 from .programs import ROOT, BiClients, Server, serving
-from .tables import KINDS, Rows, rows_of, schema_of
+from .tables import KINDS, Rows, schema_of
 from .test_compatibility import check
 
 if TYPE_CHECKING:
@@ -47,7 +47,13 @@ class Live:
     def start(self, **trigger: Any) -> Any:
         updates = upstream.latest(self._spark, str(self.feed), key="k", time="t", progress="ordered")
         writer = upstream.write_latest(
-            updates, self.path, buckets=2, key="k", time="t", metricsLocation=self.metrics, checkpointLocation=f"{self.path}_checkpoint"
+            updates,
+            self.path,
+            buckets=2,
+            key="k",
+            time="t",
+            metricsLocation=self.metrics,
+            checkpointLocation=f"{self.path}_checkpoint",
         )
         return writer.trigger(**trigger).start()
 
@@ -143,7 +149,9 @@ def test_fresh_rows_while_a_query_commits(clients: BiClients, live: Live) -> Non
             for client in ("jdbc", "pyhive"):
                 _until_seen(clients, client, value)
             seen = clients.pyhive("SELECT * FROM live_freshness")
-            complete = clients.jdbc("SELECT complete_up_to, since_commit_s >= 0 AS told, behind_s > 0 AS behind, keys FROM live_freshness")
+            complete = clients.jdbc(
+                "SELECT complete_up_to, since_commit_s >= 0 AS told, behind_s > 0 AS behind, keys FROM live_freshness"
+            )
             assert len(seen) == 1
             assert (complete[0]["told"], complete[0]["behind"], complete[0]["keys"]) == (b"true", b"true", b"2")
     finally:

@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from written import Sink
 
 from .in_process import IN_PROCESS, rows_by
-from .matrix import CLAIMS, FEATURES, READERS, RIGHT, Refused, ShowsDeleted, claim_of, matrix_as_markdown, matrix_of_page
+from .matrix import (
+    CLAIMS,
+    FEATURES,
+    READERS,
+    RIGHT,
+    Refused,
+    ShowsDeleted,
+    claim_of,
+    matrix_as_markdown,
+    matrix_of_page,
+)
 from .programs import ROOT
 from .tables import KINDS, Rows, rows_of, same
 
@@ -64,7 +74,9 @@ def check(reader: str, feature: str, read: Callable[[], Rows | str]) -> None:
 
 def test_page_says_what_is_tested_here() -> None:
     page = (ROOT / "docs" / "readers.md").read_text(encoding="utf-8")
-    assert matrix_of_page(page) == matrix_as_markdown(), "docs/readers.md: put this table there:\n" + matrix_as_markdown()
+    assert matrix_of_page(page) == matrix_as_markdown(), (
+        "docs/readers.md: put this table there:\n" + matrix_as_markdown()
+    )
 
 
 def test_claims_are_about_readers_and_kinds_of_the_page() -> None:
@@ -116,7 +128,9 @@ def test_every_value_of_every_type_comes_back(rows: list[tuple[Any, ...]], split
         written = [(key, 1, *values) for key, values in enumerate(rows)]
         for number, part in enumerate((written[:split], written[split:])):
             sink.batch(number, [sink.rows(part, seq=number * 100)])
-        wanted = pa.table([pa.array(column, field.type) for column, field in zip(zip(*written), columns)], schema=columns)  # noqa: B905
+        wanted = pa.table(
+            [pa.array(column, field.type) for column, field in zip(zip(*written), columns)], schema=columns
+        )  # noqa: B905
         for reader, read in IN_PROCESS.items():
             assert _bits(read(sink.path), columns) == _bits(wanted, columns), reader
 
@@ -128,6 +142,9 @@ def _bits(table: pa.Table, columns: pa.Schema) -> list[list[Any]]:
     for field in columns:
         values = table.column(field.name).cast(field.type).to_pylist()
         if pa.types.is_floating(field.type):
-            values = [value if value is None else "nan" if np.isnan(value) else np.float64(value).tobytes() for value in values]
+            values = [
+                value if value is None else "nan" if np.isnan(value) else np.float64(value).tobytes()
+                for value in values
+            ]
         found.append([values[at] for at in order])
     return found

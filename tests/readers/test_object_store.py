@@ -59,7 +59,9 @@ def storage(object_store: Any) -> dict[str, str]:
 @pytest.fixture
 def stored(tmp_path: Path, storage: dict[str, str]) -> Callable[..., StoredSink]:
     def make(query_id: str = "query-1", **more: str) -> StoredSink:
-        return StoredSink(tmp_path, query_id=query_id, address=f"s3://lake/{tmp_path.name}", storage={**storage, **more})
+        return StoredSink(
+            tmp_path, query_id=query_id, address=f"s3://lake/{tmp_path.name}", storage={**storage, **more}
+        )
 
     return make
 
@@ -168,7 +170,7 @@ def test_errors_do_not_tell_secrets(stored: Callable[..., StoredSink], refusing_
     results = working.tasks(task)
     broken = refused.given
     attempts: list[Callable[[], Any]] = [
-        lambda: refused.writer(),
+        refused.writer,
         lambda: list(follow(refused)),
         lambda: read_summaries(refused.address, storage_options=refused.storage),
         lambda: _with_storage(writer, broken).write(iter(task)),

@@ -108,7 +108,13 @@ class LatestConnector(Connector):
             if position is None:
                 table = describe(self._folder)
                 version = table.version if self._frozen is None else self._frozen
-                position = {"table": table.table_id, "version": version, "files": 0, "arrival_us": now_us, "ended": False}
+                position = {
+                    "table": table.table_id,
+                    "version": version,
+                    "files": 0,
+                    "arrival_us": now_us,
+                    "ended": False,
+                }
             if position["files"] is None:
                 return self._commits(position, limit)
             return self._snapshot(position, limit)
