@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,7 @@ def serve(served: Served, console: Console, master: str | None, conf: Mapping[st
     stop = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    settings = {
+    settings: dict[str, Any] = {
         "spark.hive.server2.thrift.bind.host": served.host,
         "spark.hive.server2.thrift.port": served.port,
         # Views are kept in memory: they are made anew at each start, and no metastore's folder is left behind.
@@ -103,7 +103,7 @@ def serve(served: Served, console: Console, master: str | None, conf: Mapping[st
 
 
 @contextlib.contextmanager
-def _server(spark: SparkSession, served: Served) -> Iterator[None]:
+def _server(spark: SparkSession, served: Served) -> Generator[None, None, None]:
     from py4j.protocol import Py4JJavaError
 
     jvm: Any = spark._jvm

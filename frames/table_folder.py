@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -143,7 +143,7 @@ class TableFolder:
         return shown
 
     @contextlib.contextmanager
-    def guarded(self) -> Iterator[None]:
+    def guarded(self) -> Generator[None, None, None]:
         """Errors that leave this block tell no secret, and say what to do where an object store refuses. A disk's errors stay as they are.
 
         Raises
@@ -205,4 +205,5 @@ def _of_store(error: Exception) -> bool:
     from deltalake.exceptions import DeltaError
 
     # What breaks between Spark and its Python processes is no word of the store.
-    return isinstance(error, (DeltaError, OSError)) and not isinstance(error, (ConnectionError, TimeoutError))
+    of_store = isinstance(error, (DeltaError, OSError)) or type(error).__module__.startswith("obstore")
+    return of_store and not isinstance(error, (ConnectionError, TimeoutError))

@@ -58,9 +58,9 @@ def freshness_view(metrics: str, table: str) -> str:
         Where the table of metrics and the table lie, absolute.
     """
     literal = table.replace("\\", "\\\\").replace("'", "\\'")
+    last = f"FROM delta.{quoted(metrics)} WHERE table = '{literal}' ORDER BY committed_at DESC LIMIT 1"
     return (
         "SELECT committed_at, complete_up_to, low_watermark, keys, pending, oldest_s, staleness_p50_s, staleness_p99_s, "
         "timestampdiff(MICROSECOND, committed_at, current_timestamp()) / 1e6 AS since_commit_s, "
-        "timestampdiff(MICROSECOND, complete_up_to, current_timestamp()) / 1e6 AS behind_s "
-        f"FROM delta.{quoted(metrics)} WHERE table = '{literal}' ORDER BY committed_at DESC LIMIT 1"
+        f"timestampdiff(MICROSECOND, complete_up_to, current_timestamp()) / 1e6 AS behind_s {last}"
     )

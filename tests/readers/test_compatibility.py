@@ -128,9 +128,8 @@ def test_every_value_of_every_type_comes_back(rows: list[tuple[Any, ...]], split
         written = [(key, 1, *values) for key, values in enumerate(rows)]
         for number, part in enumerate((written[:split], written[split:])):
             sink.batch(number, [sink.rows(part, seq=number * 100)])
-        wanted = pa.table(
-            [pa.array(column, field.type) for column, field in zip(zip(*written), columns)], schema=columns
-        )  # noqa: B905
+        by_column = zip(zip(*written, strict=True), columns, strict=True)
+        wanted = pa.table([pa.array(column, field.type) for column, field in by_column], schema=columns)
         for reader, read in IN_PROCESS.items():
             assert _bits(read(sink.path), columns) == _bits(wanted, columns), reader
 
