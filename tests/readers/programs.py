@@ -94,7 +94,7 @@ def started(command: Sequence[str | Path], log: Path, ready: str, port: int, **e
         )
     try:
         end = time.monotonic() + 540
-        while not re.search(ready, log.read_text()):
+        while not re.search(ready, log.read_text(), re.MULTILINE):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < end, log.read_text()
             time.sleep(0.05)
