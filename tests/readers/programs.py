@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import glob
 import os
 import pickle
 import re
@@ -121,10 +120,8 @@ class BiClients:
     """A client over JDBC and one in Python, connected to a Thrift server."""
 
     def __init__(self, server: Server, others: Path) -> None:
-        jars = [jar for name in _CLIENT_JARS for jar in glob.glob(f"{pyspark.__path__[0]}/jars/{name}-[0-9]*.jar")]
-        assert len(jars) == len(_CLIENT_JARS), jars
         url = f"jdbc:hive2://{server.host}:{server.port}/"
-        self._jdbc = Asked("java", "-Xmx256m", "-cp", ":".join(jars), HERE / "Jdbc.java", url)
+        self._jdbc = Asked("java", "-Xmx256m", "-cp", f"{pyspark.__path__[0]}/jars/*", HERE / "Jdbc.java", url)
         self._pyhive = Asked(others, HERE / "pyhive_client.py", server.host, str(server.port))
 
     def jdbc(self, query: str) -> list[dict[str, bytes | None]] | str:
@@ -151,13 +148,6 @@ class BiClients:
     def end(self) -> None:
         self._jdbc.end()
         self._pyhive.end()
-
-
-# What Hive's JDBC driver needs; Spark has it.
-_CLIENT_JARS = (
-    "hive-jdbc", "hive-service-rpc", "hive-common", "hive-serde", "hive-shims-common", "hive-metastore", "libthrift", "httpclient", "httpcore",
-    "commons-logging", "commons-lang", "commons-codec", "slf4j-api", "guava", "hadoop-client-api", "hadoop-client-runtime",
-)  # fmt: skip
 
 
 def _without_python() -> dict[str, str]:
