@@ -92,7 +92,9 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         files = DataFiles(target, columns)
         snapshot = Snapshot.empty() if table is None else take_snapshot(table, files, target)
         forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
-        merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, Engine(target, layout, files))
+        merger = merger_of(
+            layout, files, tombstone_files(target, layout, columns), forget, Engine(target, layout, files)
+        )
         last = last_summary(table, writer_id(target)) if table is not None and target.late else None
         outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
         return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed)

@@ -118,7 +118,7 @@ def rows_of_any(count: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[A
     return count.flatmap(lambda many: st.lists(one, min_size=many, max_size=many))
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(rows=rows_of_any(st.integers(1, 12)), split=st.integers(0, 12))
 def test_every_value_of_every_type_comes_back(rows: list[tuple[Any, ...]], split: int) -> None:
     """Written in two batches, read by everything that reads in this process: bit by bit the same, NaN and -0.0 included."""
