@@ -9,6 +9,7 @@ python := $(VENV)/bin/python
 packages := cli conf datasource frames operators pyspark_upstream sink
 sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(shell find $(packages) -type f -not -name '*.pyc')
 lint := .cache/lint
+readers := .cache/readers
 
 .PHONY: demo demo-kafka test lint format wheel pyfiles lock clean
 
@@ -18,7 +19,7 @@ demo: $(VENV)/.installed
 demo-kafka: $(VENV)/.installed
 	@$(python) examples/demo_kafka.py
 
-test: $(VENV)/.installed
+test: $(VENV)/.installed $(readers)/.locked
 	UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed $(lint)/.locked
@@ -59,4 +60,9 @@ $(VENV)/.installed: $(VENV)/.locked $(if $(WHEEL),$(WHEEL),$(sources))
 
 $(lint)/.locked: tools/constraints-lint.txt tools/constraints-build.txt
 	@sh tools/environment.sh $(lint) tools/constraints-lint.txt
+	@touch $@
+
+# What tests start or ask as others do: clients of BI tools, another release of DuckDB, a server of the S3 protocol.
+$(readers)/.locked: tools/constraints-readers.txt tools/constraints-build.txt
+	@sh tools/environment.sh $(readers) tools/constraints-readers.txt
 	@touch $@

@@ -272,6 +272,26 @@ def release(
 
 
 @app.command()
+def serve(
+    tables: Annotated[list[str], typer.Argument(metavar="[NAME=]TABLE…", help="Tables' folders or addresses, with the names they are to have in SQL.")],
+    metrics: Annotated[str | None, typer.Option(metavar="FOLDER", help="The table that [bold]upstream latest --metrics[/bold] keeps: then a view NAME_freshness says how fresh each table is.")] = None,
+    host: Annotated[str, typer.Option(help="Where to listen. Whoever reaches it may read and write as you do.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where to listen.")] = 10000,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]")] = None,
+    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Any Spark setting. Repeat it for more.")] = None,
+) -> None:  # fmt: skip
+    """Serve tables to BI tools over JDBC: Spark's Thrift server, until Ctrl-C.
+
+    [bold]upstream serve positions=./latest --metrics ./metrics[/bold]
+    """
+    from .serve import Served
+    from .serve import serve as serve_tables
+
+    console = Console(highlight=False, soft_wrap=True)
+    serve_tables(Served.of(tables, metrics, host, port), console, master, _pairs(conf, "--conf"))
+
+
+@app.command()
 def options() -> None:
     """List every option of the source and the sink, as Markdown (docs/options.md)."""
     from .reference import options_reference

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
+
+from ..conf.errors import TableError, UpstreamError
 
 __all__ = ["Listed", "TableFolder"]
 
@@ -16,6 +20,13 @@ U = TypeVar("U")
 _MASK = "***"
 # An object store answers each request after some milliseconds, however many are under way.
 _AT_ONCE = 16
+# Of the storage options those whose values are no secret; all others are taken for one, whatever a store may call them. An address may
+# have a password in it.
+_PLAIN = re.compile(
+    r"region|endpoint|timeout|retries|interval|allow_|virtual_hosted|conditional_put|copy_if|unsigned|skip_|disable_"
+)
+# How delta-rs sets off the causes of an error, for terminals.
+_CAUSE = re.compile(r"\s*\x1b\[[0-9;]*m↳\x1b\[0m\s*")
 
 
 class Listed(NamedTuple):
@@ -153,12 +164,53 @@ class TableFolder:
                 filesystem.delete_file(where)
 
     def masked(self, message: object) -> str:
-        """A message without the values of the storage options."""
-        shown = str(message)
-        for value in self.storage.values():
-            if len(value) > 3:
-                shown = shown.replace(value, _MASK)
+        """A message without the secrets among the storage options, on one line."""
+        shown = _CAUSE.sub(": ", str(message)).strip()
+        for secret in self._secrets():
+            shown = shown.replace(secret, _MASK)
         return shown
+
+    @contextlib.contextmanager
+    def guarded(self) -> Generator[None, None, None]:
+        """Errors that leave this block tell no secret, and say what to do where an object store refuses. A disk's errors stay as they are.
+
+        Raises
+        ------
+        TableError
+            The store failed.
+        """
+        try:
+            yield
+        except UpstreamError as error:
+            if not self._tells(error):
+                raise
+            parts = (self.masked(part) for part in (error.expected, error.hint))
+            raise type(error)(
+                self.masked(error.problem), **dict(zip(("expected", "hint"), parts, strict=True))
+            ) from None
+        except Exception as error:
+            if self.is_local or not (self._tells(error) or _of_store(error)):
+                raise
+            # Nothing is chained: a traceback would show what is masked here.
+            raise TableError(
+                f"the object store does not do what is asked of it at {self.location}: {self.masked(error)}",
+                expected="a bucket that is there, and may be listed, read and written with the storage options",
+                hint="correct the address, or the options that begin with `storage.` (docs/readers.md); a restarted query repeats the batch",
+            ) from None
+
+    def _secrets(self) -> list[str]:
+        """The longest first: one may be part of another."""
+        values = [value for name, value in self.storage.items() if not _PLAIN.search(name.lower()) or "@" in value]
+        written = {form for value in values if len(value) > 3 for form in (value, quote(value, safe=""))}
+        return sorted(written, key=len, reverse=True)
+
+    def _tells(self, error: BaseException) -> bool:
+        secrets, each = self._secrets(), error
+        while each is not None:
+            if any(secret in str(each) for secret in secrets):
+                return True
+            each = each.__cause__ or each.__context__
+        return False
 
     def __getstate__(self) -> dict[str, Any]:
         # It goes to tasks; an open connection does not.
@@ -175,3 +227,11 @@ def _listing_of(filesystem: Any, where: str) -> list[Listed]:
         elif info.type == pa_fs.FileType.File:
             found.append(Listed(info.base_name, False, info.size, (info.mtime_ns or 0) // 1000))
     return found
+
+
+def _of_store(error: Exception) -> bool:
+    from deltalake.exceptions import DeltaError
+
+    # What breaks between Spark and its Python processes is no word of the store.
+    of_store = isinstance(error, (DeltaError, OSError)) or type(error).__module__.startswith("obstore")
+    return of_store and not isinstance(error, (ConnectionError, TimeoutError))

@@ -25,6 +25,7 @@ from . import steps
 from .bucket import BucketMerge, BucketMerger, Tally
 from .entry_commit import EntryCommit
 from .files import DataFiles, StagedFile
+from .freshness import HISTORY_KEY, history_note
 from .judging import judged
 from .layout import Layout
 from .merge import concat_pending, later_bound
@@ -190,7 +191,8 @@ class BatchCommit:
             made += deletions.held() | snapshot.tombstones.held()
             # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
             numbers = {APP_ID: deletions.number} | ({app_id: batch_id} if self._target.repeatable else {})
-            told = {METADATA_KEY: summary.to_json(), DELIVERED_KEY: merged.delivered(summary).to_json()}
+            told: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
+            told[DELIVERED_KEY] = merged.delivered(summary).to_json()
             if put_aside := self._outputs.named(merged.aside):
                 told[OUTPUTS_KEY] = put_aside
             # What is loaded is shared by all that this process writes to the table, and may have moved on.

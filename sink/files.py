@@ -220,7 +220,8 @@ class DataFiles:
                 with open(where, "wb") as file:
                     file.write(content)
             else:
-                with filesystem.open_output_stream(where) as stream:
+                # Unbuffered, Arrow would hand over a buffer of its own, and the store's client takes bytes.
+                with filesystem.open_output_stream(where, buffer_size=len(content) + 1) as stream:
                     stream.write(content)
         except OSError as error:
             self.remove([path])

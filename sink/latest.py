@@ -14,6 +14,7 @@ from ..conf.options import quoted
 from ..conf.session import make_known
 from ..frames.at_source import at_source
 from ..frames.system import SYSTEM
+from ..frames.table_folder import TableFolder
 from .deleting import DELETED, with_deletions
 from .framing import ROWS_OPTION, Framing
 from .framing import observed as framed_metrics
@@ -276,11 +277,13 @@ def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
-    try:
-        table = DeltaTable(absolute_location(path), storage_options=dict(storage or {}) or None)
-    except TableNotFoundError:
-        return None
-    return last_summary(table, str(progress.id), progress.batchId)
+    location = absolute_location(path)
+    with TableFolder(location, storage or {}).guarded():
+        try:
+            table = DeltaTable(location, storage_options=dict(storage or {}) or None)
+        except TableNotFoundError:
+            return None
+        return last_summary(table, str(progress.id), progress.batchId)
 
 
 def _check_reports(folders: Sequence[str], given: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from ..frames.ages import Staleness
 from ..frames.system import TIMESTAMP
 from .commit import writer_id
 from .files import DataFiles
+from .freshness import complete_up_to_us
 from .maintenance import Maintained
 from .options import SinkTarget
 from .queue_figures import QueueFigures
@@ -71,6 +72,7 @@ METRICS_SCHEMA = pa.schema(
         *((f"queue_staleness_{name}_s", pa.float64()) for name in _FIGURES),
         ("batch_s", pa.float64()),
         ("low_watermark", pa.string()),
+        ("complete_up_to", TIMESTAMP),
         ("target", pa.string()),
         ("target_met", pa.bool_()),
         ("needed_rows_per_s", pa.float64()),
@@ -81,6 +83,7 @@ METRICS_SCHEMA = pa.schema(
     ]
 )
 """The table's columns. Times ending in ``_s`` are seconds; ``batch_s`` is from the plan of a queue's batch to its commit;
+ ``complete_up_to`` is the low-watermark where it is a time;
 those beginning with ``maintenance_`` say what was removed, or put together, after this process's commit before; those with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
 
 
@@ -216,6 +219,7 @@ def _row(summary: CommitSummary, location: str) -> dict[str, Any]:
         **_seconds("queue_staleness", None if queue is None else queue.staleness),
         "batch_s": _batch_s(summary, queue),
         "low_watermark": None if low is None else str(low),
+        "complete_up_to": complete_up_to_us(low),
         "target": summary.target,
         "target_met": summary.target_met,
         "needed_rows_per_s": summary.needed_rows_per_s,

@@ -279,6 +279,7 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
             hint='give .option("checkpointLocation", …); the Spark setting of that name does not reach the sink',
         )
     storage = {name[len(STORAGE_PREFIX) :]: value for name, value in lowered.items() if name.startswith(STORAGE_PREFIX)}
+    _check_storage(storage)
     location = absolute_location(options.path)
     _check_together(options)
     others = {"metricsLocation": options.metrics, "lateOutput": options.late_output}
@@ -318,3 +319,16 @@ def _check_together(options: SinkOptions) -> None:
             "; ".join(f"{what} needs {needs}" for what, needs in wrong),
             hint="leave out " + " and ".join(what for what, _ in wrong) + ", or give what it needs",
         )
+
+
+def _check_storage(storage: Mapping[str, str]) -> None:
+    """Refuse what would let one writer's commit overwrite another's: each takes a version's log entry only if there is none."""
+    for name, value in storage.items():
+        unsafe = name.endswith("allow_unsafe_rename") and value.strip().lower() not in ("false", "0", "off", "no", "")
+        disabled = name.endswith("conditional_put") and value.strip().lower() == "disabled"
+        if unsafe or disabled:
+            raise OptionError(
+                f"{STORAGE_PREFIX}{name} is {value}",
+                expected="a store that puts an object only if there is none: S3 and most that speak its protocol do",
+                hint="leave this option out; if the store cannot do that, keep the table in one that can",
+            )

@@ -17,6 +17,7 @@ from ..conf.locations import absolute_location
 from ..frames.ages import Ages, Staleness
 from ..frames.latest_table import METADATA_KEY, recorded_under
 from ..frames.source_counts import SourceCounts
+from ..frames.table_folder import TableFolder
 from .maintenance import Maintained
 from .queue_figures import QueueFigures
 
@@ -238,12 +239,13 @@ def _read_remote(location: str, after_version: int, storage: dict[str, str]) -> 
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
-    try:
-        table = DeltaTable(location, storage_options=storage)
-    except TableNotFoundError:
-        return []
-    newer = table.version() - after_version
-    entries = table.history(newer) if newer > 0 else []
+    with TableFolder(location, storage).guarded():
+        try:
+            table = DeltaTable(location, storage_options=storage)
+        except TableNotFoundError:
+            return []
+        newer = table.version() - after_version
+        entries = table.history(newer) if newer > 0 else []
     found = [(int(entry["version"]), _summary_of(entry)) for entry in reversed(entries)]
     return [(version, summary) for version, summary in found if summary is not None]
 

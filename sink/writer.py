@@ -91,18 +91,21 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
     SchemaError, TableError
         As :func:`stream_writer`.
     """
-    layout, table = _open(target, schema)
-    if table is not None and change_schema(target, layout, table):
-        table = load_table(target)
-    columns = layout.arrow_schema()
-    files = DataFiles(target, columns)
-    snapshot = Snapshot.empty() if table is None else take_snapshot(table, files, target)
-    forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
-    merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, Engine(target, layout, files))
-    last = last_summary(table, writer_id(target)) if table is not None and target.late else None
-    outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
-    steps.reached(Step.READ)
-    return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed)
+    with target.folder.guarded():
+        layout, table = _open(target, schema)
+        if table is not None and change_schema(target, layout, table):
+            table = load_table(target)
+        columns = layout.arrow_schema()
+        files = DataFiles(target, columns)
+        snapshot = Snapshot.empty() if table is None else take_snapshot(table, files, target)
+        forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
+        merger = merger_of(
+            layout, files, tombstone_files(target, layout, columns), forget, Engine(target, layout, files)
+        )
+        last = last_summary(table, writer_id(target)) if table is not None and target.late else None
+        outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
+        steps.reached(Step.READ)
+        return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed)
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
@@ -118,7 +121,9 @@ def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
     OptionError, SchemaError, TableError
         As :func:`stream_writer`, except that the checkpoint location may still be unknown.
     """
-    return _open(parse_sink_options(options, started=False), schema)[0]
+    target = parse_sink_options(options, started=False)
+    with target.folder.guarded():
+        return _open(target, schema)[0]
 
 
 def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | None]:
@@ -184,24 +189,27 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Merge a task's rows and stage the files (in a task)."""
         rows = unframed(iterator) if self._framed else iterator
-        result = run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs)
-        steps.reached(Step.HANDED_OVER)
-        return result
+        with self._target.folder.guarded():
+            result = run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs)
+            steps.reached(Step.HANDED_OVER)
+            return result
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Commit the batch (beside the driver)."""
-        summary = self._commit.commit(_results(messages), batchId)
-        # Whether it was a repeat or not: the process may have died between the two.
-        if summary is None or summary.late or summary.conflicts:  # else it has named no files
-            write_outputs(self._outputs, load_table(self._target), writer_id(self._target))
-        steps.reached(Step.PUT_OUT)
-        write_metrics(self._target)
-        steps.reached(Step.MEASURED)
+        with self._target.folder.guarded():
+            summary = self._commit.commit(_results(messages), batchId)
+            # Whether it was a repeat or not: the process may have died between the two.
+            if summary is None or summary.late or summary.conflicts:  # else it has named no files
+                write_outputs(self._outputs, load_table(self._target), writer_id(self._target))
+            steps.reached(Step.PUT_OUT)
+            write_metrics(self._target)
+            steps.reached(Step.MEASURED)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
         """Remove what this attempt staged (beside the driver)."""
         del batchId
-        self._commit.discard(_results(messages))
+        with self._target.folder.guarded():
+            self._commit.discard(_results(messages))
 
 
 def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:

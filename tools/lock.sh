@@ -1,5 +1,6 @@
 #!/bin/sh
-# Write the locks anew: constraints.txt (to run, show and test), tools/constraints-build.txt, tools/constraints-lint.txt.
+# Write the locks anew: constraints.txt (to run, show and test), tools/constraints-build.txt, tools/constraints-lint.txt,
+# tools/constraints-readers.txt.
 # Python 3.10 to 3.12, any platform, with hashes, and no word on where packages come from.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,3 +15,15 @@ compile() {
 compile --extra test --no-emit-package setuptools --no-emit-package wheel pyproject.toml -o constraints.txt
 printf 'setuptools>=77\nwheel\n' | compile - -o tools/constraints-build.txt
 printf 'ruff>=0.9\nbasedpyright>=1.30\n' | compile -c constraints.txt - -o tools/constraints-lint.txt
+# What tests ask as others do: docs/decisions/0002-dependencies.md. DuckDB's extension comes for one release alone.
+compile - -o tools/constraints-readers.txt <<'END'
+duckdb==1.5.5
+duckdb-extension-delta==1.5.5
+flask>=3
+flask-cors>=5
+moto>=5
+pure-sasl>=0.6
+pyhive>=0.7
+thrift>=0.20
+thrift-sasl>=0.4
+END

@@ -93,7 +93,8 @@ class LatestConnector(Connector):
 
     def freeze(self, now_us: int) -> None:
         del now_us
-        self._frozen = describe(self._folder).version
+        with self._folder.guarded():
+            self._frozen = describe(self._folder).version
 
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
         """The commits since a position: whole, at least one, at most `limit`.
@@ -103,19 +104,27 @@ class LatestConnector(Connector):
         FeedChangedError
             Versions that were not read are gone, others have changed rows, or the table was made anew.
         """
-        if position is None:
-            table = describe(self._folder)
-            version = table.version if self._frozen is None else self._frozen
-            position = {"table": table.table_id, "version": version, "files": 0, "arrival_us": now_us, "ended": False}
-        if position["files"] is None:
-            return self._commits(position, limit)
-        return self._snapshot(position, limit)
+        with self._folder.guarded():
+            if position is None:
+                table = describe(self._folder)
+                version = table.version if self._frozen is None else self._frozen
+                position = {
+                    "table": table.table_id,
+                    "version": version,
+                    "files": 0,
+                    "arrival_us": now_us,
+                    "ended": False,
+                }
+            if position["files"] is None:
+                return self._commits(position, limit)
+            return self._snapshot(position, limit)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         del malformed
         schema = self.schema()
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-        yield from read_range(self._folder, part, wanted)
+        with self._folder.guarded():
+            yield from read_range(self._folder, part, wanted)
 
     def limit(self, common: Limit) -> Limit:
         """The common limits, and `maxFilesPerTrigger`."""
@@ -131,7 +140,8 @@ class LatestConnector(Connector):
 
     def _table(self) -> Described:
         if self._described is None:
-            self._described = describe(self._folder)
+            with self._folder.guarded():
+                self._described = describe(self._folder)
         return self._described
 
     def _snapshot(self, position: Position, limit: Limit) -> Advance:

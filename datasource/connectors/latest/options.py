@@ -52,7 +52,9 @@ class LatestOptions:
 
     def completed(self, common: SourceOptions) -> SourceOptions:
         """The common options with what the table itself says where the user has said nothing."""
-        table = describe(self.folder())
+        folder = self.folder()
+        with folder.guarded():
+            table = describe(folder)
         changes: dict[str, Any] = {"key": common.key or table.key}
         if common.time is None and table.time not in changes["key"]:
             changes["time"] = table.time

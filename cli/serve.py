@@ -1,0 +1,147 @@
+"""``upstream serve``: tables for BI tools, by Spark's own Thrift server, in views that hide what the sink keeps for itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+from collections.abc import Generator, Mapping, Sequence
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ..conf.errors import OptionError
+from ..conf.locations import absolute_location
+from ..conf.options import quoted
+from ..frames.latest_table import BUCKET, SEQ
+from .failures import FAILED, Failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Served", "serve"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """What is to be served, and where.
+
+    Attributes
+    ----------
+    tables : mapping of str to str
+        Views' names, and the tables' folders or addresses.
+    metrics : str or None
+        The table of metrics: then each view has one beside it that says how fresh it is.
+    host, port : str, int
+        Where clients connect.
+    """
+
+    tables: Mapping[str, str]
+    metrics: str | None
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, tables: Sequence[str], metrics: str | None, host: str, port: int) -> Served:
+        """What the command line asks for: ``NAME=PATH``, or a path whose last part is the name.
+
+        Raises
+        ------
+        OptionError
+            Two have one name.
+        """
+        named: dict[str, str] = {}
+        for each in tables:
+            name, equals, path = each.partition("=")
+            if not equals or "/" in name:
+                name, path = os.path.basename(each.rstrip("/")), each
+            if not name or not path or name.lower() in map(str.lower, named):
+                raise OptionError(
+                    f"{each!r} gives the name {name!r}",
+                    expected="a name of its own for each table",
+                    hint="write NAME=PATH",
+                )
+            named[name] = absolute_location(path)
+        return cls(named, None if metrics is None else absolute_location(metrics), host, port)
+
+
+def serve(served: Served, console: Console, master: str | None, conf: Mapping[str, str]) -> None:
+    """Serve until Ctrl-C or SIGTERM.
+
+    Raises
+    ------
+    Failure
+        A table is not there, or the port cannot be had.
+    """
+    from ..conf.jars import delta_jars
+    from ..conf.session import session
+
+    stop = Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    settings: dict[str, Any] = {
+        "spark.hive.server2.thrift.bind.host": served.host,
+        "spark.hive.server2.thrift.port": served.port,
+        # Views are kept in memory: they are made anew at each start, and no metastore's folder is left behind.
+        "spark.sql.catalogImplementation": "in-memory",
+        # A client's session is made in a thread that does not see what spark.jars has brought.
+        "spark.driver.extraClassPath": os.pathsep.join(delta_jars(conf)),
+    }
+    spark = session("upstream serve", master=master, **{**settings, **conf})
+    try:
+        for name, location in served.tables.items():
+            _make_views(spark, name, location, served.metrics)
+        with _server(spark, served):
+            names = ", ".join(served.tables)
+            console.print(f"Serving {names} on jdbc:hive2://{served.host}:{served.port}/ until Ctrl-C", markup=False)
+            while not stop.wait(0.5):
+                pass
+    finally:
+        spark.stop()
+
+
+@contextlib.contextmanager
+def _server(spark: SparkSession, served: Served) -> Generator[None, None, None]:
+    from py4j.protocol import Py4JJavaError
+
+    jvm: Any = spark._jvm
+    java_session: Any = spark._jsparkSession
+    try:
+        server = jvm.org.apache.spark.sql.hive.thriftserver.HiveThriftServer2.startWithContext(
+            java_session.sqlContext()
+        )
+    except Py4JJavaError as error:
+        raise Failure(
+            f"Spark's Thrift server does not start on {served.host}:{served.port}: {error.java_exception.getMessage()}. "
+            "Is the port taken? Name another one with --port.",
+            FAILED,
+            str(error),
+        ) from error
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+def _make_views(spark: SparkSession, name: str, location: str, metrics: str | None) -> None:
+    from pyspark.errors import PySparkException
+
+    from ..sink.freshness import freshness_view
+
+    try:
+        columns = spark.table(f"delta.{quoted(location)}").columns
+        ours = ", ".join(quoted(each) for each in (BUCKET, SEQ) if each in columns)
+        chosen = f"* EXCEPT ({ours})" if ours else "*"
+        # Columns that come later are seen as well.
+        _make_view(spark, name, f"SELECT {chosen} FROM delta.{quoted(location)}")  # noqa: S608 quoted
+        if metrics is not None:
+            _make_view(spark, f"{name}_freshness", freshness_view(metrics, location))
+    except PySparkException as error:
+        message = str(error).splitlines()[0]
+        raise Failure(f"{name} at {location} cannot be served: {message}", FAILED, str(error)) from error
+
+
+def _make_view(spark: SparkSession, name: str, query: str) -> None:
+    spark.sql(f"CREATE OR REPLACE VIEW {quoted(name)} WITH SCHEMA EVOLUTION AS {query}")

@@ -1,0 +1,69 @@
+"""Tables of every kind, and readers that are programs of their own: a BI server with its clients, another DuckDB, an S3 server."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from .programs import HERE, ROOT, Asked, Server, free_port, started
+from .tables import KINDS, write_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def others() -> Path:
+    """A Python that has what tests ask as others do, and nothing of this project."""
+    python = ROOT / ".cache" / "readers" / "bin" / "python"
+    assert python.exists(), "make .cache/readers/.locked installs what these tests ask as others do"
+    return python
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A table of each kind, as the sink leaves it."""
+    home = tmp_path_factory.mktemp("tables")
+    return {kind: write_table(home / kind, kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="session")
+def with_vectors(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The plain table with rows more, which deletion vectors take out again."""
+    path = write_table(tmp_path_factory.mktemp("vectors"), "plain", more=range(100, 140))
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE k >= 100")
+    assert list(path.glob("deletion_vector_*.bin"))
+    return path
+
+
+@pytest.fixture(scope="session")
+def duckdb_delta(others: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Any]]:
+    """DuckDB's own Delta extension: the rows of a table, or what it says against it."""
+    client = Asked(others, HERE / "duckdb_client.py")
+    place = tmp_path_factory.mktemp("duckdb") / "rows.parquet"
+
+    def ask(table: Path) -> Any:
+        said = client.ask(f"{table}\t{place}")
+        return said or pq.read_table(place).to_pylist()
+
+    yield ask
+    client.end()
+
+
+@pytest.fixture(scope="session")
+def object_store(others: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the S3 protocol with one bucket, ``lake``."""
+    port = free_port()
+    log = tmp_path_factory.mktemp("s3") / "s3.log"
+    command = [others, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with started(command, log, "Running on http", port, PYTHONPATH="") as server:
+        made = urllib.request.Request(f"http://127.0.0.1:{port}/lake", method="PUT")
+        with urllib.request.urlopen(made) as answer:
+            assert answer.status == 200
+        yield server

@@ -1,0 +1,95 @@
+"""What each reader makes of each kind of table. The page docs/readers.md shows these claims, and each is the outcome of a test."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = [
+    "CLAIMS",
+    "FEATURES",
+    "READERS",
+    "RIGHT",
+    "Claim",
+    "Refused",
+    "ShowsDeleted",
+    "claim_of",
+    "matrix_as_markdown",
+    "matrix_of_page",
+]
+
+
+class Refused(NamedTuple):
+    """The reader says that it cannot, in words that the pattern finds."""
+
+    why: str
+    pattern: str
+
+
+class ShowsDeleted(NamedTuple):
+    """The reader does not look at deletion vectors: it gives all rows, and those that are deleted as well."""
+
+    why: str = "**shows deleted rows**"
+
+
+RIGHT = "right"
+Claim = "str | Refused | ShowsDeleted"
+
+FEATURES = {
+    "plain": "numbers, text, dates",
+    "zoned": "`TIMESTAMP`",
+    "local": "`TIMESTAMP_NTZ`",
+    "decimals": "decimals",
+    "nested": "nested",
+    "binary": "binary",
+    "dotted": "names with dots",
+    "vectors": "deletion vectors",
+}
+
+READERS = {
+    "spark": "Spark SQL",
+    "jdbc": "Spark's Thrift server, JDBC",
+    "pyhive": "Spark's Thrift server, PyHive",
+    "duckdb_arrow": "DuckDB over Arrow",
+    "duckdb_delta": "DuckDB's Delta extension",
+    "polars": "Polars, `scan_delta`, `read_delta`",
+    "query_builder": "deltalake, `QueryBuilder`",
+    "to_arrow": "deltalake, `to_pyarrow_table`",
+    "pandas": "pandas, `to_pandas`",
+    "parquet": "Parquet tools, with the file list",
+}
+
+_OF_ARROW = Refused("refused", "deletion vectors|deletionVectors|DeletionVectors")
+
+# Whatever is not named here is right.
+CLAIMS: dict[tuple[str, str], Claim] = {
+    ("duckdb_arrow", "vectors"): _OF_ARROW,
+    ("to_arrow", "vectors"): _OF_ARROW,
+    ("pandas", "vectors"): _OF_ARROW,
+    ("parquet", "vectors"): ShowsDeleted(),
+}
+
+
+def claim_of(reader: str, feature: str) -> Claim:
+    """What is to be expected."""
+    return CLAIMS.get((reader, feature), RIGHT)
+
+
+def matrix_as_markdown() -> str:
+    """The table of the page."""
+    lines = ["| reader | " + " | ".join(FEATURES.values()) + " |", "|---" * (len(FEATURES) + 1) + "|"]
+    for reader, shown in READERS.items():
+        cells = [_cell(claim_of(reader, feature)) for feature in FEATURES]
+        lines.append(f"| {shown} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def matrix_of_page(page: str) -> str:
+    """The table that a page has."""
+    found = re.search(r"^\| reader \|.*?\n(?=\n)", page, re.MULTILINE | re.DOTALL)
+    assert found is not None, "the page has no table that begins with | reader |"
+    return found.group()
+
+
+def _cell(claim: Claim) -> str:
+    return "✓" if claim == RIGHT else str(claim[0])

@@ -1,0 +1,202 @@
+"""A BI tool's two ways to Spark's Thrift server, started by `upstream serve`: JDBC, and PyHive."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import upstream
+
+from .programs import ROOT, BiClients, Server, serving
+from .tables import KINDS, Rows, schema_of
+from .test_compatibility import check
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+KEYS = "abcdefgh"
+
+
+class Live:
+    """A table that a query keeps committing to, with its metrics."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.feed, self.path, self.metrics = folder / "feed", folder / "live", folder / "metrics"
+        self.feed.mkdir()
+        self._spark, self._count = spark, 0
+        self.put(1)
+
+    def put(self, value: int) -> None:
+        """One row of each key, in a file of its own: enough of them that the outlier guard believes their time."""
+        at = dt.datetime(2024, 1, 1) + dt.timedelta(minutes=self._count)
+        (self.feed / f".{self._count}").write_text("k,t,v\n" + "".join(f"{key},{at},{value}\n" for key in KEYS))
+        (self.feed / f".{self._count}").rename(self.feed / f"{self._count:04d}.csv")
+        self._count += 1
+
+    def start(self, **trigger: Any) -> Any:
+        updates = upstream.latest(self._spark, str(self.feed), key="k", time="t", progress="ordered")
+        writer = upstream.write_latest(
+            updates,
+            self.path,
+            buckets=2,
+            key="k",
+            time="t",
+            metricsLocation=self.metrics,
+            checkpointLocation=f"{self.path}_checkpoint",
+        )
+        return writer.trigger(**trigger).start()
+
+
+@pytest.fixture(scope="module")
+def live(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Live:
+    made = Live(spark, tmp_path_factory.mktemp("live"))
+    made.start(availableNow=True).awaitTermination()
+    return made
+
+
+@pytest.fixture(scope="module")
+def server(
+    tables: dict[str, Path], with_vectors: Path, live: Live, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    served = {**tables, "vectors": with_vectors, "live": live.path}
+    with serving(served, tmp_path_factory.mktemp("serve"), "--metrics", live.metrics) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def clients(server: Server, others: Path) -> Iterator[BiClients]:
+    made = BiClients(server, others)
+    yield made
+    made.end()
+
+
+def as_arrow(value: Any, kind: pa.DataType) -> Any:
+    """A client's value as Arrow has it: of text its meaning, of times without a zone those of the session, which is in UTC."""
+    if value is None:
+        return None
+    if isinstance(value, bytes) and not pa.types.is_binary(kind):
+        value = value.decode()
+    if pa.types.is_nested(kind):
+        return _nested(json.loads(value), kind)
+    if pa.types.is_timestamp(kind):
+        moment = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment if kind.tz is None else moment.replace(tzinfo=dt.timezone.utc)
+    if pa.types.is_date(kind):
+        return dt.date.fromisoformat(value)
+    if pa.types.is_boolean(kind) and isinstance(value, str):
+        return value == "true"
+    if pa.types.is_floating(kind):
+        # The shortest text that means this value in its own width.
+        return float(np.float32(value)) if pa.types.is_float32(kind) else float(value)
+    if pa.types.is_integer(kind):
+        return int(value)
+    return pa.scalar(value).cast(kind).as_py() if pa.types.is_decimal(kind) else value
+
+
+def _nested(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _nested(value[field.name], field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [(key, _nested(item, kind.item_type)) for key, item in value.items()]
+    return [_nested(item, kind.value_type) for item in value] if pa.types.is_list(kind) else value
+
+
+def rows_from(found: Any, kind: str) -> Rows | str:
+    if isinstance(found, str):
+        return found
+    return [{field.name: as_arrow(row[field.name], field.type) for field in schema_of(kind)} for row in found]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "vectors"])
+@pytest.mark.parametrize("client", ["jdbc", "pyhive"])
+def test_tables_over_the_thrift_server(clients: BiClients, client: str, kind: str) -> None:
+    columns = "plain" if kind == "vectors" else kind
+    check(client, kind, lambda: rows_from(getattr(clients, client)(f"SELECT * FROM `{kind}`"), columns))
+
+
+def test_what_the_sink_keeps_for_itself_is_not_shown(clients: BiClients) -> None:
+    found = clients.pyhive("SELECT * FROM plain LIMIT 1")
+    assert list(found[0]) == schema_of("plain").names
+    assert {row["tableName"] for row in clients.pyhive("SHOW TABLES")} >= {*KINDS, "live", "live_freshness"}
+
+
+def test_a_wrong_query_is_told(clients: BiClients) -> None:
+    for ask in (clients.jdbc, clients.pyhive):
+        said = ask("SELECT nothing FROM plain")
+        assert isinstance(said, str)
+        assert "UNRESOLVED_COLUMN" in said
+
+
+def test_fresh_rows_while_a_query_commits(clients: BiClients, live: Live) -> None:
+    """Each value that was put is seen by both clients, the freshness with it, and no client ever sees an older one again."""
+    query = live.start(processingTime="0 seconds")
+    try:
+        for value in range(2, 5):
+            live.put(value)
+            for client in ("jdbc", "pyhive"):
+                _until_seen(clients, client, value)
+            seen = clients.pyhive("SELECT * FROM live_freshness")
+            complete = clients.jdbc(
+                "SELECT complete_up_to, since_commit_s >= 0 AS told, behind_s > 0 AS behind, keys FROM live_freshness"
+            )
+            assert len(seen) == 1
+            assert (complete[0]["told"], complete[0]["behind"], complete[0]["keys"]) == (b"true", b"true", b"8")
+    finally:
+        query.stop()
+
+
+def _until_seen(clients: BiClients, client: str, value: int) -> None:
+    end = time.monotonic() + 300
+    last = 0
+    while last < value:
+        rows = getattr(clients, client)("SELECT k, v FROM live")
+        values = {int(row["v"]) for row in rows}
+        assert sorted(_text(row["k"]) for row in rows) == list(KEYS), "no key twice, none missing"
+        assert len(values) == 1, "a commit is seen whole"
+        assert max(values) >= last, "time does not go back"
+        last = max(values)
+        assert time.monotonic() < end
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def test_history_tells_of_freshness(spark: SparkSession, live: Live) -> None:
+    notes = [row.userMetadata for row in spark.sql(f"DESCRIBE HISTORY delta.`{live.path}`").collect()]
+    told = json.loads(next(note for note in notes if note))
+    assert told["keys"] == len(KEYS)
+    assert told["complete_up_to"].startswith("2024-01-01T00:")
+    assert dt.datetime.fromisoformat(told["committed_at"].removesuffix("Z")) > dt.datetime(2024, 1, 2)
+
+
+def test_sql_of_the_page_for_duckdb(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What docs/readers.md has for DuckDB runs as it is there."""
+    monkeypatch.chdir(live.path.parent)
+    (code,) = re.findall(r"```python\n(import duckdb.*?)```", (ROOT / "docs" / "readers.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code.replace("latest", "live"), names)
+    columns = names["freshness"].columns
+    (row,) = names["freshness"].fetchall()
+    told = dict(zip(columns, row, strict=True))
+    assert told["keys"] == len(KEYS)
+    assert told["since_commit_s"] >= 0
+    assert told["behind_s"] > 0
+    assert duckdb.sql("select 1").fetchall() == [(1,)]
+    assert DeltaTable("live").version() > 0

@@ -1,0 +1,149 @@
+"""Each cell of the page's table: a reader, a kind of table, and what comes of it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from written import Sink
+
+from .in_process import IN_PROCESS, rows_by
+from .matrix import (
+    CLAIMS,
+    FEATURES,
+    READERS,
+    RIGHT,
+    Refused,
+    ShowsDeleted,
+    claim_of,
+    matrix_as_markdown,
+    matrix_of_page,
+)
+from .programs import ROOT
+from .tables import KINDS, Rows, rows_of, same
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Values that the layout admits, of every type, by column.
+_SECONDS = 62_135_596_800
+ANY: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
+    "i8": (pa.int8(), st.integers(-128, 127)),
+    "i16": (pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+    "i32": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "i64": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "f32": (pa.float32(), st.floats(width=32)),
+    "f64": (pa.float64(), st.floats()),
+    "b": (pa.bool_(), st.booleans()),
+    "s": (pa.string(), st.text()),
+    "raw": (pa.binary(), st.binary(max_size=40)),
+    "d": (pa.date32(), st.dates()),
+    "zoned": (pa.timestamp("us", "UTC"), st.integers(-_SECONDS * 10**6, 253_402_300_799_999_999)),
+    "local": (pa.timestamp("us"), st.integers(-_SECONDS * 10**6, 253_402_300_799_999_999)),
+    "wide": (pa.decimal128(38, 10), st.decimals("-9e27", "9e27", places=10)),
+    "money": (pa.decimal128(9, 2), st.decimals("-9999999.99", "9999999.99", places=2)),
+    "one": (pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]), st.fixed_dictionaries({"a": st.none() | st.integers(-9, 9), "b": st.none() | st.lists(st.none() | st.text(max_size=3), max_size=3)})),
+    "named": (pa.map_(pa.string(), pa.int64()), st.dictionaries(st.text(max_size=3), st.none() | st.integers(-9, 9), max_size=3).map(lambda pairs: list(pairs.items()))),
+    "x.y": (pa.string(), st.text(max_size=3)),
+}  # fmt: skip
+
+
+def check(reader: str, feature: str, read: Callable[[], Rows | str]) -> None:
+    """The reader does what the page says."""
+    claim = claim_of(reader, feature)
+    if isinstance(claim, Refused):
+        with pytest.raises(Exception, match=claim.pattern):
+            read()
+        return
+    found = read()
+    kind = "plain" if feature == "vectors" else feature
+    assert not isinstance(found, str), found
+    if isinstance(claim, ShowsDeleted):
+        assert not same(found, kind)
+        assert same([row for row in found if row["t"] == 10], kind)
+        return
+    assert same(found, kind), f"{found}\nwhere these were written:\n{rows_of(kind)}"
+
+
+def test_page_says_what_is_tested_here() -> None:
+    page = (ROOT / "docs" / "readers.md").read_text(encoding="utf-8")
+    assert matrix_of_page(page) == matrix_as_markdown(), (
+        "docs/readers.md: put this table there:\n" + matrix_as_markdown()
+    )
+
+
+def test_claims_are_about_readers_and_kinds_of_the_page() -> None:
+    assert {(reader, feature) for reader, feature in CLAIMS} <= {(r, f) for r in READERS for f in FEATURES}
+    assert all(claim_of(reader, "plain") == RIGHT for reader in READERS)
+
+
+@pytest.mark.parametrize("feature", KINDS)
+@pytest.mark.parametrize("reader", IN_PROCESS)
+def test_reader_in_python(tables: dict[str, Path], reader: str, feature: str) -> None:
+    check(reader, feature, lambda: rows_by(reader, tables[feature]))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("reader", IN_PROCESS)
+def test_reader_in_python_of_deletion_vectors(with_vectors: Path, reader: str) -> None:
+    check(reader, "vectors", lambda: rows_by(reader, with_vectors))
+
+
+@pytest.mark.parametrize("feature", KINDS)
+def test_delta_extension_of_duckdb(tables: dict[str, Path], duckdb_delta: Any, feature: str) -> None:
+    check("duckdb_delta", feature, lambda: duckdb_delta(tables[feature]))
+
+
+@pytest.mark.spark
+def test_delta_extension_of_duckdb_with_deletion_vectors(with_vectors: Path, duckdb_delta: Any) -> None:
+    check("duckdb_delta", "vectors", lambda: duckdb_delta(with_vectors))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("feature", FEATURES)
+def test_spark_sql(spark: SparkSession, tables: dict[str, Path], with_vectors: Path, feature: str) -> None:
+    path = with_vectors if feature == "vectors" else tables[feature]
+    check("spark", feature, lambda: spark.sql(f"SELECT * FROM delta.`{path}`").toArrow().to_pylist())
+
+
+def rows_of_any(count: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[Any, ...]]]:
+    one = st.tuples(*(st.none() | values for _, values in ANY.values()))
+    return count.flatmap(lambda many: st.lists(one, min_size=many, max_size=many))
+
+
+@settings(max_examples=15)
+@given(rows=rows_of_any(st.integers(1, 12)), split=st.integers(0, 12))
+def test_every_value_of_every_type_comes_back(rows: list[tuple[Any, ...]], split: int) -> None:
+    """Written in two batches, read by everything that reads in this process: bit by bit the same, NaN and -0.0 included."""
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), *((name, kind) for name, (kind, _) in ANY.items())])
+    with tempfile.TemporaryDirectory() as folder:
+        sink = Sink(Path(folder), columns, {"key": "k", "time": "t", "buckets": "2"})
+        written = [(key, 1, *values) for key, values in enumerate(rows)]
+        for number, part in enumerate((written[:split], written[split:])):
+            sink.batch(number, [sink.rows(part, seq=number * 100)])
+        by_column = zip(zip(*written, strict=True), columns, strict=True)
+        wanted = pa.table([pa.array(column, field.type) for column, field in by_column], schema=columns)
+        for reader, read in IN_PROCESS.items():
+            assert _bits(read(sink.path), columns) == _bits(wanted, columns), reader
+
+
+def _bits(table: pa.Table, columns: pa.Schema) -> list[list[Any]]:
+    """Values by column in the order of keys, floats by their bits: NaN is not equal to itself, and -0.0 to 0.0 is. One NaN is as good as another."""
+    order = np.argsort(table.column("k").to_numpy())
+    found: list[list[Any]] = []
+    for field in columns:
+        values = table.column(field.name).cast(field.type).to_pylist()
+        if pa.types.is_floating(field.type):
+            values = [
+                value if value is None else "nan" if np.isnan(value) else np.float64(value).tobytes()
+                for value in values
+            ]
+        found.append([values[at] for at in order])
+    return found
