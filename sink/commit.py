@@ -146,8 +146,8 @@ class BatchCommit:
             with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
                 self.discard(results, made)
             raise
-        if summary is not None:
-            self._maintain()
+        if summary is not None and table is not None:
+            maintain(self._target, table, self._clock_us)  # after the commit, so that no row waits for it
         return summary
 
     def _commit_to(
@@ -221,12 +221,6 @@ class BatchCommit:
         if self._target.application is None:
             LastCommit(str(table.metadata().id), version, batch_id).remember(self._target.checkpoint)
         steps.reached(Step.REMEMBERED)
-
-    def _maintain(self) -> None:
-        """What is due: after the commit, so that no row waits for it."""
-        table = load_table(self._target)
-        if table is not None:
-            maintain(self._target, table, self._clock_us)
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
         """Remove what an attempt wrote or replaced, but nothing that the table holds: the commit may have been made although it seemed to fail."""

@@ -127,5 +127,5 @@ class SideTable:
                 return False
             raise self._unusable(error) from error
         # Its log grows by an entry a commit, as the main table's does.
-        maintain(self._place, load_table(self._place) or table, compact=lambda _: 0)
+        maintain(self._place, table, compact=lambda _: 0)
         return True

@@ -94,7 +94,7 @@ def maintain(
     Parameters
     ----------
     target, table
-        The table, as the commit left it.
+        The table, as it was before the commit, or later.
     clock_us
         The time.
     compact
@@ -129,7 +129,7 @@ class Upkeep:
     Parameters
     ----------
     folder, table
-        The table, at its latest version.
+        The table, at any version.
     rules
         How much is kept.
     clock_us, seconds
@@ -161,7 +161,7 @@ class Upkeep:
         self._known = _known.setdefault(str(table.metadata().id), _Known())
 
     def due(self) -> bool:
-        """Whether anything is, as far as the log's last checkpoint tells."""
+        """Whether anything is, as far as the log's last checkpoint tells. Without looking at the log, most of the time."""
         version, now, known = self._table.version(), self._clock_us(), self._known
         if known.checkpoint is None or self._rules.due(version, known.checkpoint, known.checkpointed_us, now):
             # Another process may have made one.
@@ -178,6 +178,7 @@ class Upkeep:
         """
         begun = self._seconds()
         deadline = begun + self._rules.budget_s
+        self._table.update_incremental()
         done = Maintained(self._table.version())
         log = self._log()
         done.oldest = oldest_promised(log.entries, self._rules, self._clock_us())
