@@ -228,7 +228,7 @@ def test_a_feature_that_entries_here_do_not_heed_is_refused(make_sink: Any) -> N
 
 def test_a_checkpoint_is_made_now_and_then_and_read(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(entry_commit, "_CHECKPOINT_EVERY", 4)
-    sink = make_sink(buckets="2")
+    sink = make_sink(buckets="2", maintenance="off")
     expected = dict.fromkeys(range(40), (1, "a"))
     sink.batch(0, [sink.rows([(key, *row) for key, row in expected.items()])])
     for batch_id in range(1, 11):

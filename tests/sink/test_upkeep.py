@@ -227,6 +227,7 @@ def test_files_that_a_restore_brought_back_stay(make_sink: Any) -> None:
     before = at(sink, 8)
     DeltaTable(str(sink.path)).restore(8)
     restored = sink.version()
+    sink = make_sink(maintenance="off", query_id="after")  # the one before refuses to go on upon an older table
     sink.batch(20, [sink.rows([(key, 200, "over it") for key in range(8)], seq=2000)])  # the files are removed again
     now = time.time_ns() // 1000
     age(sink, range(restored + 2), now)
