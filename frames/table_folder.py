@@ -233,5 +233,4 @@ def _of_store(error: Exception) -> bool:
     from deltalake.exceptions import DeltaError
 
     # What breaks between Spark and its Python processes is no word of the store.
-    of_store = isinstance(error, (DeltaError, OSError)) or type(error).__module__.startswith("obstore")
-    return of_store and not isinstance(error, (ConnectionError, TimeoutError))
+    return isinstance(error, (DeltaError, OSError)) and not isinstance(error, (ConnectionError, TimeoutError))

@@ -78,12 +78,8 @@ def follow(sink: StoredSink) -> list[dict[str, Any]]:
     return [row for chunk in chunks for row in chunk.rows.to_pylist()]
 
 
-@pytest.mark.parametrize("engine", ["rewrite", "vectors"])
-def test_batches_deletions_repeats_metrics_and_followers(stored: Callable[..., StoredSink], engine: str) -> None:
-    if engine == "vectors":
-        pytest.importorskip("obstore")  # what this engine puts its log entries with
+def test_batches_deletions_repeats_metrics_and_followers(stored: Callable[..., StoredSink]) -> None:
     sink = stored()
-    sink.options = {**sink.options, "engine": engine}
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (3, 10, "c")])])
     results = sink.tasks([sink.rows([(1, 20, "A")]), sink.rows([(2, 20, None)], deleted=np.array([True]))])
     assert sink.commit(results, 1) is not None
