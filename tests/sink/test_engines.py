@@ -30,7 +30,7 @@ ENGINES = ("vectors",)
 KEYS: dict[str, tuple[list[tuple[str, pa.DataType]], Any]] = {
     "k": ([("k", pa.int32())], lambda n: (n - 3,)),
     "text": ([("text", pa.string())], lambda n: ("é" * n,)),
-    "amount": ([("amount", pa.decimal128(20, 2))], lambda n: (Decimal(n - 4) / 4,)),
+    "amount": ([("amount", pa.decimal128(20, 2))], lambda n: ((Decimal(n - 4) / 4).quantize(Decimal("0.01")),)),
     "raw": ([("raw", pa.binary())], lambda n: (bytes(range(n)),)),
     "half": ([("half", pa.float64())], lambda n: (n / 2,)),
     "a,b": ([("a", pa.int64()), ("b", pa.string())], lambda n: (n % 3, str(n // 3))),
