@@ -113,6 +113,18 @@ class TableFolder:
             stream.seek(start)
             return bytes(stream.read(count))
 
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file whole; what a process leaves that dies meanwhile may be a part of it on a disk, and nothing in a store."""
+        where, filesystem = self.place(path)
+        if filesystem is None:
+            os.makedirs(os.path.dirname(where), exist_ok=True)
+            with open(where, "wb") as file:
+                file.write(content)
+            return
+        # Unbuffered, Arrow would hand over a buffer of its own, and the store's client takes bytes.
+        with filesystem.open_output_stream(where, buffer_size=len(content) + 1) as stream:
+            stream.write(content)
+
     def has(self, path: str) -> bool:
         """Whether a file is there."""
         where, filesystem = self.place(path)

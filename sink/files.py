@@ -213,16 +213,8 @@ class DataFiles:
         TableError
             The disk is full, or the folder may not be written to.
         """
-        where, filesystem = self._table.place(path)
         try:
-            if filesystem is None:
-                os.makedirs(os.path.dirname(where), exist_ok=True)
-                with open(where, "wb") as file:
-                    file.write(content)
-            else:
-                # Unbuffered, Arrow would hand over a buffer of its own, and the store's client takes bytes.
-                with filesystem.open_output_stream(where, buffer_size=len(content) + 1) as stream:
-                    stream.write(content)
+            self._table.write(path, content)
         except OSError as error:
             self.remove([path])
             raise self._unwritable(path, error) from error

@@ -144,8 +144,7 @@ def _write(folder: TableFolder, lease: Lease) -> None:
     where, filesystem = folder.place(PLACE)
     try:
         if filesystem is not None:
-            with filesystem.open_output_stream(where) as stream:
-                stream.write(content)
+            folder.write(PLACE, content)
             return
         os.makedirs(folder.location, exist_ok=True)
         new = f"{where}.{uuid.uuid4()}"

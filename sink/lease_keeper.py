@@ -56,7 +56,8 @@ class LeaseKeeper:
 
     def add(self, folder: TableFolder, term_us: int) -> None:
         """Look after a table from now on; a lease that an ended query of this driver has left is given up at once."""
-        self.look_at(folder, self._running())
+        with folder.guarded():
+            self.look_at(folder, self._running())
         with self._lock:
             self._tables[folder.location] = folder
             self._term_us[folder.location] = term_us
@@ -92,7 +93,8 @@ class LeaseKeeper:
                 return
             for folder in list(self._tables.values()):
                 try:
-                    self.look_at(folder, running)
+                    with folder.guarded():
+                        self.look_at(folder, running)
                 except (OSError, TableError) as error:
                     _log.warning("The lease of the table at %s cannot be renewed: %s", folder.location, error)
 

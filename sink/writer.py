@@ -70,7 +70,8 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     framed, options = rows_told(options)
     target = parse_sink_options(options)
     writer = writer_for(target, framed or schema, framed=framed is not None)
-    hold_lease(target.folder, writer_id(target), driver_process(), target.options.lease_us, now_us())
+    with target.folder.guarded():
+        hold_lease(target.folder, writer_id(target), driver_process(), target.options.lease_us, now_us())
     return writer
 
 

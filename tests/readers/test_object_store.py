@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import traceback
@@ -17,11 +18,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pa_fs
 import pytest
-from written import Sink
+from written import NOW_US, Sink
 
 from upstream.conf.errors import OptionError, TableError
+from upstream.conf.processes import Process
 from upstream.datasource.connectors.registry import CONNECTORS, parse_source_options
 from upstream.frames.table_folder import TableFolder
+from upstream.sink.lease import Lease, hold_lease, read_lease, release_lease
 from upstream.sink.metrics import write_metrics
 from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import read_summaries
@@ -184,6 +187,18 @@ def test_errors_do_not_tell_secrets(stored: Callable[..., StoredSink], refusing_
         assert "What to do" in shown
         for secret in SECRETS.values():
             assert secret not in shown, f"attempt {number}"
+
+
+def test_a_lease_in_a_store(stored: Callable[..., StoredSink]) -> None:
+    folder, process = TableFolder(stored().address, stored().storage), Process.of(os.getpid())
+    hold_lease(folder, "one", process, 60_000_000, NOW_US)
+    with pytest.raises(TableError, match="is being written by another query, one"):
+        hold_lease(folder, "other", process, 60_000_000, NOW_US + 1)
+    assert release_lease(folder) == Lease("one", process, NOW_US, 60_000_000)
+    hold_lease(folder, "other", process, 60_000_000, NOW_US + 2)
+    found = read_lease(folder)
+    assert found is not None
+    assert found.query_id == "other"
 
 
 def test_only_secrets_are_masked() -> None:
