@@ -148,6 +148,7 @@ class BatchCommit:
             raise
         if summary is not None and table is not None:
             maintain(self._target, table, self._clock_us)  # after the commit, so that no row waits for it
+        steps.reached(Step.MAINTAINED)
         return summary
 
     def _commit_to(

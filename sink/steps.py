@@ -41,9 +41,11 @@ class Step(enum.IntEnum):
     """What the commit does not name is removed. Leaves a checkpoint that does not know of the commit yet; the repeat tells it."""
     REMEMBERED = 13
     """The checkpoint knows which commit was its last. Leaves nothing but a batch that Spark has not noted, and repeats."""
-    PUT_OUT = 14
+    MAINTAINED = 14
+    """What is due of the table's maintenance is done. Leaves as before; what maintenance had not come to waits for the next time."""
+    PUT_OUT = 15
     """Late and conflicting rows are in the tables that were declared for them. Leaves as before."""
-    MEASURED = 15
+    MEASURED = 16
     """The table of metrics is caught up. Leaves as before. Next Spark notes the batch in its own log of commits."""
 
 

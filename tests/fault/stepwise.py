@@ -27,9 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sink"))
 from written import COLUMNS, Sink
 
 from upstream.sink import engine, folding, steps
+from upstream.sink.maintenance import MaintenanceRules
 from upstream.sink.steps import Step
 
-BATCHES = 17
+BATCHES = 18
 # Other tables that a query fills, below its folder.
 BESIDE = dict.fromkeys(("metricsLocation", "lateOutput", "conflictOutput"), "below the folder")
 Death = tuple[int, int, int]
@@ -125,6 +126,7 @@ SCENARIOS = {
     "windows": Scenario({"time": "t"}, grows=True),
     "vectors": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, count=12),
     "vectors in several tasks": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, strays=True, count=12),
+    "looked after": Scenario({"time": "t", "retention": "1 ms"}, deletions=0.3),
     "with tables beside it": Scenario({"time": "t", **BESIDE}, strays=True),
 }
 
@@ -140,6 +142,8 @@ def run(folder: Path, scenario: Scenario, deaths: Sequence[Death]) -> None:
     engine._WORTH_KEEPING = 40  # so that rows come to lie beside a bucket's files
     # Else so few rows would be put together with each batch, and none of them marked as dead.
     folding._FREE_ROWS, folding._FREE_SHARE = 0, 2
+    if "retention" in scenario.options:
+        MaintenanceRules.due = lambda _, version, checkpoint, *__: version > checkpoint + 1
     sink = scenario.sink(folder)
     for batch in range(noted(folder), BATCHES):
         waiting = [[step, times] for at, step, times in deaths if at == batch]

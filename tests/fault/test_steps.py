@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from upstream.frames.table_folder import TableFolder
+from upstream.sink.maintenance import MaintenanceRules
 from upstream.sink.steps import Step
 from upstream.sink.summary import read_summaries
+from upstream.sink.upkeep import Upkeep
 
 from .stepwise import BATCHES, BESIDE, SCENARIOS, Runner, Scenario, noted, promised
 
 KILLED = -9
+DAY_US = 86_400_000_000
 # Many files are decided, staged and handed over in a batch: the second time there is something to lose.
 TIMES = {Step.DECIDED: 2, Step.STAGED: 3, Step.HANDED_OVER: 2}
 
@@ -50,8 +57,10 @@ def finish(run: Runner, folder: Path, name: str) -> None:
     table = DeltaTable(str(folder / "table"))
     assert rows(table) == scenario.expected(BATCHES)
     commits = [summary for _, summary in read_summaries(str(folder / "table"))]
-    assert [each.batch_id for each in commits] == list(range(BATCHES)), "a batch was committed twice, or not"
-    assert sum(each.updates for each in commits) == sum(len(scenario.rows(batch)) for batch in range(BATCHES))
+    ids = range(commits[0].batch_id, BATCHES)
+    assert [each.batch_id for each in commits] == list(ids), "a batch was committed twice, or not"
+    assert sum(each.updates for each in commits) == sum(len(scenario.rows(batch)) for batch in ids)
+    assert (ids[0] > 0) == ("retention" in scenario.options), "the log's old entries go when they may, and then alone"
     assert commits[-1].low_watermark == (promised(BATCHES - 1) if "time" in scenario.options else None)
     if scenario.options.keys() >= BESIDE.keys():
         measured = DeltaTable(str(folder / "metricsLocation")).to_pyarrow_table().column("batch_id").to_pylist()
@@ -99,6 +108,37 @@ def test_the_first_batch_is_killed_at_each_step_in_turn(tmp_path: Path, run: Run
         assert noted(tmp_path) == 0
         seen(tmp_path, SCENARIOS[name], int(last >= Step.COMMITTED))
     finish(run, tmp_path, name)
+
+
+@pytest.mark.parametrize("name", ["deletions in several tasks", "vectors in several tasks"])
+def test_what_the_dead_left_is_removed_when_it_is_old(tmp_path: Path, run: Runner, name: str) -> None:
+    for batch, step in enumerate([Step.STAGED, Step.HANDED_OVER, Step.MERGED_AGAIN, Step.LISTED, Step.COMMITTED]):
+        assert run(tmp_path, name, [(batch, step, TIMES.get(step, 1))]) == KILLED
+    finish(run, tmp_path, name)
+    sink = SCENARIOS[name].sink(tmp_path)
+    rows_before, live, now = sink.latest(), sink.live_files(), time.time_ns() // 1000
+
+    def removed(days: int) -> int:
+        table = DeltaTable(str(sink.path))
+        rules = MaintenanceRules(retention_us=DAY_US)
+        return Upkeep(TableFolder(str(sink.path)), table, rules, lambda: now + days * DAY_US).run(whole=True).orphans
+
+    named = {file for version in range(sink.version() + 1) for file in sink.live_files(version)}
+    orphans = {file for file in sink.files() - named if file.startswith("_upstream_bucket=")}
+    assert len(orphans) > 3
+    assert removed(days=0) == 0
+    assert orphans <= sink.files(), "a batch may be about to commit them"
+    for file in sink.path.rglob("*.parquet"):
+        os.utime(file, (now / 1e6 - 10 * 86_400,) * 2)
+    assert removed(days=3) >= len(orphans)
+    assert not orphans & sink.files()
+    assert live <= sink.files()
+    assert sink.latest() == rows_before == SCENARIOS[name].expected(BATCHES)
+    # And deletions are remembered as before: all that was there once changes nothing.
+    again = dataclasses.replace(sink, query_id="again")
+    for batch in range(BATCHES):
+        again.batch(batch, *SCENARIOS[name].tasks(again, batch))
+    assert again.latest() == rows_before
 
 
 def attack(tmp_path: Path, run: Runner, name: str, kills: int, seed: int) -> None:
