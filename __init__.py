@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .sink.checking import check_table as check_table
     from .sink.latest import batch_metrics as batch_metrics
     from .sink.latest import write_latest as write_latest
+    from .sink.rebucketing import rebucket_table as rebucket_table
     from .sink.repairing import repair_table as repair_table
     from .sink.run import run_staleness as run_staleness
     from .sink.summary import CommitSummary as CommitSummary
@@ -42,6 +43,7 @@ _HOMES = {
     "latest": ".datasource.latest",
     "most_stale": ".operators.shards.most_stale",
     "read_summaries": ".sink.summary",
+    "rebucket_table": ".sink.rebucketing",
     "repair_table": ".sink.repairing",
     "run_staleness": ".sink.run",
     "session": ".conf.session",
@@ -64,6 +66,7 @@ __all__ = [
     "latest",
     "most_stale",
     "read_summaries",
+    "rebucket_table",
     "repair_table",
     "run_staleness",
     "session",

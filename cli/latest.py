@@ -48,7 +48,7 @@ class Job:
     time : str or None
     table, checkpoint, quarantine : str
         Folders.
-    buckets : int
+    buckets : int or None
     once : bool
         End when what is there now has been read.
     trigger : str or None
@@ -66,7 +66,7 @@ class Job:
     table: str
     checkpoint: str
     quarantine: str
-    buckets: int
+    buckets: int | None
     once: bool
     trigger: str | None
     target: str | None

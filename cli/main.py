@@ -52,7 +52,7 @@ def latest(
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end. Otherwise follow the feed until Ctrl-C.")] = False,
     checkpoint: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where progress is remembered.  [dim]\\[default: TABLE_checkpoint][/dim]")] = None,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="Any option of the source ([bold]upstream options[/bold] lists them), or storage.NAME=VALUE for an object store. Repeat it for more.")] = None,
-    buckets: Annotated[int, typer.Option(min=1, help="Into how many parts the table is cut by its key; fixed when it is made.")] = 16,
+    buckets: Annotated[int | None, typer.Option(min=1, help="Into how many parts a new table is cut by its key.  [dim]\\[default: the table's own, or 16][/dim]")] = None,
     trigger: Annotated[str | None, typer.Option(metavar="DURATION", help="The least time between batches, such as '1 second'. Without it: as soon as rows are there.")] = None,
     target: Annotated[str | None, typer.Option(metavar="TARGET", help="The staleness that each batch is to keep to, such as 'p99 < 10 s'; the line says how often it did.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="FOLDER", help="Keep a Delta table with a row of figures for each commit here.")] = None,
@@ -188,6 +188,22 @@ def repair(
         table, _storage(option), dry_run=dry_run, orphans=orphans, retention_us=duration(retention, "--retention")
     ):
         raise typer.Exit(1)
+
+
+@app.command()
+def rebucket(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    buckets: Annotated[int, typer.Argument(min=1, help="Into how many parts it is cut by its key from now on: one for each 500,000 to 1 million keys.")],
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
+) -> None:  # fmt: skip
+    """Lay a table that has grown out in more parts. Readers go on; a query that writes to it has to be restarted.
+
+    [bold]upstream rebucket ./latest 64[/bold]
+    """
+    from ..sink.rebucketing import rebucket_table
+
+    version = rebucket_table(table, buckets, storage=_storage(option))
+    typer.echo(f"{table} has {buckets} buckets from version {version} on")
 
 
 @app.command()

@@ -7,7 +7,6 @@ it is repeated. One without a name may be repeated too: it changes nothing but w
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,14 +18,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from ..conf.errors import OptionError
 from ..conf.options import parse_options
 from ..conf.session import make_known
-from ..frames.latest_table import BUCKETS_PROPERTY, KEEP_PROPERTY, KEY_PROPERTY, TIME_PROPERTY
 from .batch_name import BatchOptions, name_in, running_batch
 from .deleting import with_deletions
 from .delta_merge import check_merge
 from .keeping import keeps_all
 from .options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
-from .placing import key_option, to_buckets
-from .table import load_table
+from .placing import buckets_for, key_option, to_buckets
+from .recorded import recorded_options
 from .writer import LatestStreamWriter, check_sink, writer_for
 
 if TYPE_CHECKING:
@@ -74,6 +72,7 @@ def write_batch(
     key: str | Sequence[str] | None = None,
     time: str | None = None,
     buckets: int | None = None,
+    expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
     partitions: int | None = None,
     deleteWhen: str | Column | None = None,  # noqa: N803 as the option
     **options: Any,
@@ -91,6 +90,8 @@ def write_batch(
         The table's folder or address. It is made on first use.
     key, time, buckets
         As for :func:`~upstream.sink.latest.write_latest`. Where the table exists, its own unless given.
+    expectedKeys
+        How many keys a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
     partitions
         How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``.
     deleteWhen
@@ -124,7 +125,8 @@ def write_batch(
         return
     given["path"] = os.fspath(path)
     chosen = {"key": None if key is None else key_option(key), "time": time, "buckets": buckets}
-    given |= {name: str(value) for name, value in (_of_table(given) | _those(chosen)).items()}
+    first = {} if expectedKeys is None else {"buckets": buckets_for(expectedKeys)}
+    given |= {name: str(value) for name, value in (first | recorded_options(given) | _those(chosen)).items()}
     if deleteWhen is not None:
         df, given["deleteWhen"] = with_deletions(df, deleteWhen)
     if "key" not in given and not keeps_all(given):
@@ -183,22 +185,6 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
     if name is None:
         return dataclasses.replace(target, application=f"batch-{uuid.uuid4()}", repeatable=False), 0
     return dataclasses.replace(target, application=name.application), name.number
-
-
-def _of_table(given: Mapping[str, str]) -> dict[str, Any]:
-    """The key, the time and the buckets of the table, if it is there and one of ours."""
-    # Any key will do to parse the place and the storage options.
-    table = load_table(parse_sink_options({**given, "key": "k"}, started=False))
-    found = {} if table is None else table.metadata().configuration
-    if KEY_PROPERTY not in found:
-        return {}
-    known = {
-        "key": key_option(json.loads(found[KEY_PROPERTY])) or None,
-        "keep": found.get(KEEP_PROPERTY),
-        "time": found.get(TIME_PROPERTY),
-        "buckets": found.get(BUCKETS_PROPERTY),
-    }
-    return _those(known)
 
 
 def _those(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from .framing import observed as framed_metrics
 from .keeping import keeps_all
 from .lease_keeper import keep_lease
 from .options import parse_sink_options
-from .placing import key_option, to_buckets
+from .placing import buckets_for, key_option, to_buckets
+from .recorded import recorded_options
 from .summary import CommitSummary, last_summary
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def write_latest(
     key: str | Sequence[str] | None = None,
     time: str | None = None,
     buckets: int | None = None,
+    expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
     partitions: int | None = None,
     target: str | None = None,
     metricsLocation: str | os.PathLike[str] | None = None,  # noqa: N803 as the option
@@ -91,7 +93,10 @@ def write_latest(
         The column that says which of two rows of a key is newer; without it the row that arrives later is. The stream's own unless a
         key is given.
     buckets
-        Into how many parts the table is cut by its key; fixed when it is made. Unless given as many as the stream has shards, or 16.
+        Into how many parts the table is cut by its key, when it is made; later `upstream rebucket` changes it. Unless given the table's own; for a new
+        table by `expectedKeys`, or as many as the stream has shards, or 16.
+    expectedKeys
+        How many keys a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
     partitions
         How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than
         there are buckets.
@@ -153,8 +158,9 @@ def write_latest(
     if str(options.get("engine", "")).lower() == "merge":
         given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
         return _merged(df, os.fspath(path), key, time, {**options, **given}, deleteWhen)
-    buckets = buckets or placed or 16
-    given = {"path": os.fspath(path), "buckets": str(buckets)}
+    given = {"path": os.fspath(path)} | {name: str(value) for name, value in options.items()}
+    buckets = buckets or _buckets(given, expectedKeys, placed)
+    given["buckets"] = str(buckets)
     if key is not None:
         given["key"] = key_option(key)
     if deleteWhen is not None:
@@ -167,7 +173,6 @@ def write_latest(
         given["target"] = target
     if metricsLocation is not None:
         given["metricsLocation"] = os.fspath(metricsLocation)
-    given |= {name: str(value) for name, value in options.items()}
     if not any(name.lower() == "checkpointlocation" for name in given):
         given |= _default_checkpoint(df.sparkSession, given["path"])
     make_known(df.sparkSession)
@@ -184,6 +189,14 @@ def write_latest(
     if parted:
         observed = to_buckets(observed, layout.key, buckets, partitions, None if frames is None else frames["bucket"])
     return observed.writeStream.format("upstream").outputMode("append").options(**given)
+
+
+def _buckets(given: Mapping[str, str], expected_keys: int | None, placed: int | None) -> int:
+    """The table's own number; for a new table what its keys ask for, or how the stream lies already."""
+    own = recorded_options(given).get("buckets")
+    if own is not None:
+        return int(own)
+    return placed if placed is not None and expected_keys is None else buckets_for(expected_keys)
 
 
 def _merged(

@@ -212,7 +212,7 @@ class Layout:
             KEY_PROPERTY: "set the option key to the table's, or give another path",
             TIME_PROPERTY: "set the options time and guard to the table's, or give another path",
             KEEP_PROPERTY: "set the option keep to the table's, or give another path: it is fixed when a table is made",
-            BUCKETS_PROPERTY: "set the option buckets to the table's, or give another path: it is fixed when a table is made",
+            BUCKETS_PROPERTY: "leave the option buckets out, or set it to the table's; `upstream rebucket` gives a table another number",
         }
         for name, hint in hints.items():
             if recorded.get(name) != wanted.get(name):

@@ -109,7 +109,7 @@ class SinkOptions:
         "buckets",
         positive_int(),
         16,
-        "Into how many parts the table is cut by its key. A commit rewrites the parts that it touches. Fixed when the table is made.",
+        "Into how many parts the table is cut by its key. A commit rewrites the parts that it touches. Fixed when the table is made; `upstream rebucket` changes it.",
     )
     engine: str = option(
         "engine",

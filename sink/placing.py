@@ -10,9 +10,12 @@ from ..conf.options import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["key_option", "to_buckets"]
+__all__ = ["buckets_for", "key_option", "to_buckets"]
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_LEAST = 16
+# Now and then one bucket is written anew as a whole: a second's work.
+_KEYS_IN_BUCKET = 500_000
 
 
 def to_buckets(
@@ -33,6 +36,11 @@ def to_buckets(
     """
     tasks = _tasks(df.sparkSession, buckets, partitions)
     return df.repartitionById(tasks, _bucket(key, buckets) if bucket is None else bucket)
+
+
+def buckets_for(keys: int | None) -> int:
+    """Into how many buckets a new table is cut that is to hold so many keys; 16 where that is not known."""
+    return max(_LEAST, -(-(keys or 0) // _KEYS_IN_BUCKET))
 
 
 def key_option(key: str | Sequence[str]) -> str:
