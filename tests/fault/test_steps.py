@@ -172,7 +172,7 @@ def attack(tmp_path: Path, run: Runner, name: str, kills: int, seed: int) -> Non
 
 @pytest.mark.parametrize("name", ["deletions", "vectors", "windows"])
 def test_killed_at_random(tmp_path: Path, run: Runner, name: str) -> None:
-    attack(tmp_path, run, name, 15, 3)
+    attack(tmp_path, run, name, 8, 3)
 
 
 @pytest.mark.long
