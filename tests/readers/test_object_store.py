@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,9 +26,11 @@ from upstream.conf.processes import Process
 from upstream.datasource.connectors.registry import CONNECTORS, parse_source_options
 from upstream.frames.table_folder import TableFolder
 from upstream.sink.lease import Lease, hold_lease, read_lease, release_lease
+from upstream.sink.maintenance import MaintenanceRules
 from upstream.sink.metrics import write_metrics
 from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import read_summaries
+from upstream.sink.upkeep import Upkeep
 
 from .programs import HERE, Asked
 
@@ -187,6 +190,34 @@ def test_errors_do_not_tell_secrets(stored: Callable[..., StoredSink], refusing_
         assert "What to do" in shown
         for secret in SECRETS.values():
             assert secret not in shown, f"attempt {number}"
+
+
+def test_maintenance_in_a_store(stored: Callable[..., StoredSink]) -> None:
+    """What only versions had that nobody can read any more goes; rows, deletions and what a task is about to commit stay."""
+    sink = stored()
+    sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
+    sink.batch(1, [sink.rows([(1, 20, None)], deleted=np.array([True]))])
+    for number in range(2, 8):
+        sink.batch(number, [sink.rows([(key, 10 + number, str(number)) for key in range(2, 20)])])
+    staged = sink.tasks([sink.rows([(5, 99, "in time")])])
+    before, rows = _objects(sink), sink.latest()
+    rules = MaintenanceRules(retention_us=1_000_000, versions=1, budget_s=60.0, every=1)
+    later = time.time_ns() // 1000 + 30 * 86_400_000_000
+    folder = TableFolder(sink.address, sink.storage)
+    assert Upkeep(folder, sink.stored(), rules, lambda: later).run(whole=True).checkpoint
+    # What comes before a checkpoint may go with the next maintenance.
+    done = Upkeep(folder, sink.stored(), rules, lambda: later).run(whole=True)
+    assert done.failed is None
+    assert done.entries > 0
+    assert done.files > 0
+    assert done.orphans == 0
+    assert _objects(sink) < before | {path for path in _objects(sink) if path.startswith("_delta_log/")}
+    assert sink.latest() == rows
+    assert sink.commit(staged, 8) is not None
+    assert sink.latest()[5] == (99, "in time")
+    summary = sink.batch(9, [sink.rows([(1, 15, "late")])])
+    assert summary is not None
+    assert summary.older == 1, "the deletion is still remembered"
 
 
 def test_a_lease_in_a_store(stored: Callable[..., StoredSink]) -> None:
