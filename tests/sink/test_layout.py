@@ -46,7 +46,7 @@ def test_the_table_records_its_layout(make_sink: Any) -> None:
         ({"key": "k,v"}, BASE, TableError, "has key"),
         ({"time": ""}, BASE, TableError, "has time t, this query has unset"),
         ({"time": "v2"}, [*BASE, ("v2", pa.int64())], TableError, "has time t, this query has v2"),
-        ({"buckets": "8"}, BASE, TableError, "has buckets 4, this query has 8.*fixed"),
+        ({"buckets": "8"}, BASE, TableError, "has buckets 4, this query has 8.*rebucket"),
         ({}, BASE[:2], SchemaError, "v is missing from the query"),
         ({}, [*BASE, ("more", pa.int64())], SchemaError, "more is not in the table"),
         ({}, [*BASE[:2], ("v", pa.int64())], SchemaError, "v is string in the table and long in the query"),
