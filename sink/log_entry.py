@@ -156,7 +156,7 @@ def put_entry(target: SinkTarget, version: int, info: Mapping[str, Any], actions
     Parameters
     ----------
     target
-        The table; it lies on a disk.
+        The table.
     version
         The one after that upon which the actions were found to be right.
     info
@@ -168,7 +168,15 @@ def put_entry(target: SinkTarget, version: int, info: Mapping[str, Any], actions
     ------
     OSError
         It cannot be written.
+    TableError
+        The table does not lie on a disk.
     """
+    if not target.is_local:
+        raise TableError(
+            f"the table at {target.location} lies in an object store, where this package writes no log entries of its own",
+            expected="a table on a disk, local or mounted, for what needs them: engine=vectors, repair, another number of buckets",
+            hint="use the engine rewrite, or copy the table to a disk, do it there, and copy it back",
+        )
     told = {"commitInfo": {"timestamp": int(time.time() * 1000), **info}}
     content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [told, *actions])
     place = os.path.join(target.location, entry_place(version))
