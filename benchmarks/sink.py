@@ -2,7 +2,8 @@
 
 Tables of 1, 10 and 50 million keys (``k BIGINT, ts BIGINT, v DOUBLE, name STRING``); batches of updates of different keys, uniform or Zipf. Each engine
 gets the same files of updates, one a micro-batch, by Spark's own file source; what is measured is the whole trigger, from planning to Spark's commit log.
-The first two batches of each are its start, and left out. Afterwards the table is compared with what the updates give, row by row.
+The first two batches of each are its start, and left out. Afterwards the table is compared with what the updates give, row by row, and read whole and by
+key, beside one of the same rows freshly written. One work goes on for a thousand commits, for what it does to reading.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ _HOME = CACHE / "sink"
 _SKIPPED = 2
 _PER_BUCKET = 1_000_000
 _NEW = 0.01  # of the updates, keys that the table does not have
+_BATCHES, _QUICK_BATCHES = 32, 6
+_LONG = 900  # batches after which the aim for reading counts
+_ASKED = 4711  # the key of which the row is read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,22 +104,47 @@ class Work:
         In a batch.
     zipf : bool
         Whether some keys are updated much more often than others.
+    commits : int
+        How many batches, if not as many as usual. Too long for the peers.
     """
 
     keys: int
     updates: int
     zipf: bool = False
+    commits: int = 0
 
     def __str__(self) -> str:
-        return f"{self.keys:,} keys, {self.updates:,} {'Zipf' if self.zipf else 'uniform'} updates a batch"
+        long = f", {self.commits:,} commits" if self.commits else ""
+        return f"{self.keys:,} keys, {self.updates:,} {'Zipf' if self.zipf else 'uniform'} updates a batch{long}"
 
 
 FULL = [
     *(Work(keys, 10_000) for keys in (1_000_000, 10_000_000, 50_000_000)),
     *(Work(keys, updates) for updates in (100, 100_000) for keys in (1_000_000, 10_000_000)),
     *(Work(keys, 10_000, zipf=True) for keys in (1_000_000, 10_000_000)),
+    *(Work(keys, 10_000, commits=1_000) for keys in (1_000_000, 10_000_000)),
 ]
 QUICK = [Work(200_000, 10_000)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What it takes to read a table.
+
+    Attributes
+    ----------
+    scan_spark, point_spark, scan_polars, point_polars : float
+        Seconds for the whole table, and for one key's row.
+    """
+
+    scan_spark: float
+    point_spark: float
+    scan_polars: float
+    point_polars: float
+
+    def times(self, fresh: Reading) -> Reading:
+        """How many times as long as another."""
+        return Reading(*(a / b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(fresh), strict=True)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +161,8 @@ class Result:
         Written to disk below the table, the log included.
     files : int
         Data files that the table has at the end.
-    scan_spark, scan_polars, point_polars : float
-        Seconds to read the whole table, and one key.
+    reading, fresh : Reading
+        Of the table afterwards, and of one of the rows that our table has then, freshly written.
     load_seconds : float
         To make the table.
     peak_mb : float
@@ -148,9 +177,8 @@ class Result:
     batches: int
     bytes_per_update: float
     files: int
-    scan_spark: float
-    scan_polars: float
-    point_polars: float
+    reading: Reading
+    fresh: Reading
     load_seconds: float
     peak_mb: float
 
@@ -237,7 +265,7 @@ def loaded(engine: Engine, keys: int) -> tuple[Path, float]:
     return table, json.loads(done.read_text())["seconds"]
 
 
-def measure(engine: Engine, work: Work, batches: int) -> Result:
+def measure(engine: Engine, work: Work, batches: int, fresh_reading: Reading | None) -> Result:
     """Run an engine's batches on a copy of the table, and see that the table is right."""
     origin, load_seconds = loaded(engine, work.keys)
     table = fresh(_HOME, "written")
@@ -246,35 +274,59 @@ def measure(engine: Engine, work: Work, batches: int) -> Result:
     job = {"do": "batches", "engine": engine.kind, "table": str(table), "updates": str(updates_of(work, batches))}
     once = _process(job, work.keys, f"sink-{labelled(engine.name)}")
     written = sum(path.stat().st_size for path in table.rglob("*") if path.is_file() and path not in before)
-    scan, point, files = read(table, expected(work, batches), engine.name)
+    check(table, expected(work, batches), engine.name)
+    reading = read(table, work.keys)
     seconds = once.said["seconds"][_SKIPPED:batches]
     changed = sum(len(updated(work, batch)) for batch in range(batches))
     return Result(
         str(work), engine.name, statistics.median(seconds), float(np.quantile(seconds, 0.99)), max(seconds), len(seconds), written / changed,
-        files, once.said["spark_scan"], scan, point, load_seconds, once.peak_mb,
+        len(_files(table)), reading, fresh_reading or read(written_anew(table, work.keys), work.keys), load_seconds, once.peak_mb,
     )  # fmt: skip
 
 
-def read(table: Path, wanted: npt.NDArray[np.float64], engine: str) -> tuple[float, float, int]:
-    """Seconds of a whole scan and of one key's row by Polars, and the number of files; refuses a wrong table."""
+def check(table: Path, wanted: npt.NDArray[np.float64], engine: str) -> None:
+    """Refuse a table that does not hold what the updates give."""
     import polars as pl
-    from deltalake import DeltaTable
 
-    scans, points = [], []
-    got = pl.DataFrame()
-    for _ in range(3):
-        began = time.perf_counter()
-        got = pl.scan_delta(str(table)).select("k", "v", "name").collect()
-        scans.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        one = pl.scan_delta(str(table)).filter(pl.col("k") == 4711).collect()
-        points.append(time.perf_counter() - began)
-        assert one.height == 1
+    got = pl.scan_delta(str(table)).select("k", "v").collect()
     keys, found = got["k"].to_numpy(), np.full(len(wanted), np.nan)
     found[keys] = got["v"].to_numpy()
     if len(keys) != np.count_nonzero(~np.isnan(wanted)) or not np.array_equal(found, wanted, equal_nan=True):
         raise SystemExit(f"{engine}: the table is not what the updates give")
-    return min(scans), min(points), len(DeltaTable(table).file_uris())
+
+
+def written_anew(table: Path, keys: int) -> Path:
+    """The rows of a table in one that nothing has been committed to since."""
+    import polars as pl
+
+    progress("the same rows, freshly written")
+    rows_now = fresh(_HOME, "rows-now")
+    rows_now.mkdir(parents=True)
+    got = pl.scan_delta(str(table)).select("k", "ts", "v", "name").collect()
+    for number, low in enumerate(range(0, got.height, 1_000_000)):
+        pq.write_table(got.slice(low, 1_000_000).to_arrow(), rows_now / f"{number:04d}.parquet")
+    anew = fresh(_HOME, "anew")
+    _process(
+        {"do": "load", "engine": "auto", "vectors": False, "base": str(rows_now), "table": str(anew)}, keys, "sink-anew"
+    )
+    return anew
+
+
+def read(table: Path, keys: int) -> Reading:
+    """Seconds that Spark and Polars take, the best of five."""
+    import polars as pl
+
+    spark = _process({"do": "read", "table": str(table), "key": _ASKED}, keys, "sink-read").said
+    scans, points = [], []
+    for _ in range(5):
+        began = time.perf_counter()
+        pl.scan_delta(str(table)).select("k", "v", "name").collect()
+        scans.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        one = pl.scan_delta(str(table)).filter(pl.col("k") == _ASKED).collect()
+        points.append(time.perf_counter() - began)
+        assert one.height == 1
+    return Reading(spark["scan"], spark["point"], min(scans), min(points))
 
 
 def aims(results: Sequence[Result]) -> None:
@@ -298,24 +350,36 @@ def aims(results: Sequence[Result]) -> None:
             ("1 M keys, x the better MERGE", ratio(merge(1_000_000), p50(1_000_000, ours)), 5, True),
             ("10 M keys, x the better MERGE", ratio(merge(10_000_000), p50(10_000_000, ours)), 25, True),
             ("50 M keys in terms of 1 M", ratio(p50(50_000_000, ours), p50(1_000_000, ours)), 2, False),
+            *(
+                (f"{each.work}: {what.replace('_', ', ')}, x fresh", times, 1.5, False)
+                for each in results
+                if each.batches >= _LONG and each.engine == ours
+                for what, times in dataclasses.asdict(each.reading.times(each.fresh)).items()
+            ),
         ]
     )
 
 
 def show(results: Sequence[Result]) -> None:
-    """A table per work."""
+    """A table per work; of reading, how many times as long as a table takes that holds the same and is freshly written."""
     for work in dict.fromkeys(each.work for each in results):
         print(f"\n{work}")
         print(
-            f"  {'engine':26} {'p50 s':>7} {'p99 s':>7} {'x ours':>7} {'B/update':>9} {'files':>6} {'Spark':>7} {'Polars':>7} {'a key':>7} {'load':>7} {'MB':>6}"
+            f"  {'engine':26} {'p50 s':>7} {'p99 s':>7} {'x ours':>7} {'B/update':>9} {'files':>6} {'load':>7} {'MB':>6}"
+            f" | reading x fresh: {'Spark':>6} {'a key':>6} {'Polars':>6} {'a key':>6}"
         )
         ours = next((each.p50 for each in results if each.work == work and each.engine.startswith(US)), math.nan)
-        for each in results:
-            if each.work == work:
-                print(
-                    f"  {each.engine:26} {each.p50:>7.3f} {each.p99:>7.3f} {each.p50 / ours:>7.2f} {each.bytes_per_update:>9,.0f} {each.files:>6} {each.scan_spark:>7.2f} "
-                    f"{each.scan_polars:>7.3f} {each.point_polars:>7.3f} {each.load_seconds:>7.1f} {each.peak_mb:>6,.0f}"
-                )
+        of_work = [each for each in results if each.work == work]
+        for each in of_work:
+            times = each.reading.times(each.fresh)
+            print(
+                f"  {each.engine:26} {each.p50:>7.3f} {each.p99:>7.3f} {each.p50 / ours:>7.2f} {each.bytes_per_update:>9,.0f} {each.files:>6} {each.load_seconds:>7.1f} "
+                f"{each.peak_mb:>6,.0f} | {'':16} {times.scan_spark:>6.2f} {times.point_spark:>6.2f} {times.scan_polars:>6.2f} {times.point_polars:>6.2f}"
+            )
+        anew = of_work[0].fresh
+        print(
+            f"  freshly written, s: Spark {anew.scan_spark:.2f}, a key {anew.point_spark:.2f}; Polars {anew.scan_polars:.3f}, a key {anew.point_polars:.3f}"
+        )
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -324,6 +388,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--engine", action="append", metavar="NAME", help="only engines whose names begin so")
     parser.add_argument("--keys", action="append", type=whole_number, help="only tables of so many keys, such as 10M")
     parser.add_argument("--updates", action="append", type=whole_number, help="only batches of so many updates")
+    parser.add_argument("--commits", type=int, help="only works of so many commits; 0 for those of the usual few")
     parser.add_argument("--batches", type=int, help="how many (default 32, with --quick 6; slow engines get fewer)")
     args = parser.parse_args(given)
     introduce()
@@ -332,26 +397,37 @@ def main(given: Sequence[str] | None = None) -> None:
         for work in QUICK if args.quick and not args.keys else FULL:
             if (args.keys and work.keys not in args.keys) or (args.updates and work.updates not in args.updates):
                 continue
+            if args.commits not in (None, work.commits):
+                continue
+            anew: Reading | None = None
             for engine in ENGINES:
                 if args.engine and not engine.name.startswith(tuple(args.engine)):
                     continue
-                if work.keys > engine.most_keys:
+                if work.keys > engine.most_keys or (work.commits and engine.base != "ours"):
                     continue
                 progress(f"{work}: {engine.name}")
-                batches = min(args.batches or (6 if args.quick else 32), engine.most_batches) + _SKIPPED
-                results.append(measure(engine, work, batches))
+                usual = min(args.batches or (_QUICK_BATCHES if args.quick else _BATCHES), engine.most_batches)
+                results.append(measure(engine, work, (work.commits or usual) + _SKIPPED, anew))
+                anew = results[-1].fresh
     finally:
         show(results)
         if args.json is not None:
             found = [dataclasses.asdict(each) for each in results]
             args.json.write_text(json.dumps({"machine": machine(), "results": found}, indent=1) + "\n")
-        fresh(_HOME, "written")
+        for name in ("written", "anew", "rows-now"):
+            fresh(_HOME, name)
     aims(results)
 
 
 def _process(job: dict[str, Any], keys: int, label: str) -> Any:
     buckets = max(16, keys // _PER_BUCKET)
     return run(engine_command("sink_batches", {"cores": cores(), "buckets": buckets, **job}), log=label)
+
+
+def _files(table: Path) -> list[str]:
+    from deltalake import DeltaTable
+
+    return DeltaTable(table).file_uris()
 
 
 def _linked(origin: str, copy: str) -> None:

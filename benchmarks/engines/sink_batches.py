@@ -16,8 +16,8 @@ Upsert = Callable[[Any, int], None]
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
-    """Load the table, or run its batches, as the job says."""
-    return load(job) if job["do"] == "load" else batches(job)
+    """Load the table, run its batches or read it, as the job says."""
+    return {"load": load, "batches": batches, "read": read}[job["do"]](job)
 
 
 def load(job: dict[str, Any]) -> dict[str, Any]:
@@ -55,13 +55,26 @@ def batches(job: dict[str, Any]) -> dict[str, Any]:
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     seconds = [progress.durationMs["triggerExecution"] / 1e3 for progress in query.recentProgress]
-    scans: list[float] = []
-    for _ in range(3):
-        began = time.perf_counter()
-        spark.read.format("delta").load(job["table"]).selectExpr("count(*)", "sum(v)", "max(name)").collect()
-        scans.append(time.perf_counter() - began)
     spark.stop()
-    return {"seconds": seconds, "spark_scan": min(scans)}
+    return {"seconds": seconds}
+
+
+def read(job: dict[str, Any]) -> dict[str, Any]:
+    """How long Spark takes for the whole table, and for one key of it."""
+    spark = session(job["cores"])
+    scans: list[float] = []
+    points: list[float] = []
+    for _ in range(5):
+        table = spark.read.format("delta").load(job["table"])
+        began = time.perf_counter()
+        table.selectExpr("count(*)", "sum(v)", "max(name)").collect()
+        scans.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        found = table.where(f"k = {job['key']}").collect()
+        points.append(time.perf_counter() - began)
+        assert len(found) == 1
+    spark.stop()
+    return {"scan": min(scans), "point": min(points)}
 
 
 def started(job: dict[str, Any]) -> Any:
