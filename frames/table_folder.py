@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import os
 import re
+import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from ..conf.errors import TableError, UpstreamError
+from .object_store import put_if_absent, puts_refused
 
 __all__ = ["Listed", "TableFolder"]
 
@@ -20,6 +22,7 @@ U = TypeVar("U")
 _MASK = "***"
 # An object store answers each request after some milliseconds, however many are under way.
 _AT_ONCE = 16
+_PUTS = 3
 # Of the storage options those whose values are no secret; all others are taken for one, whatever a store may call them. An address may
 # have a password in it.
 _PLAIN = re.compile(
@@ -124,6 +127,70 @@ class TableFolder:
         # Unbuffered, Arrow would hand over a buffer of its own, and the store's client takes bytes.
         with filesystem.open_output_stream(where, buffer_size=len(content) + 1) as stream:
             stream.write(content)
+
+    def put_new(self, path: str, content: bytes) -> bool:
+        """Write a file whole into a folder that is there, if there is none of its name. A process that dies meanwhile leaves no part of it.
+
+        Parameters
+        ----------
+        path, content
+            Of the file. The content has an id in it that no other content has.
+
+        Returns
+        -------
+        bool
+            False if there is one with another content.
+
+        Raises
+        ------
+        OSError
+            It cannot be written, or the store has not said whether it is there.
+        EnvironmentMissingError, TableError
+            As of :meth:`puts_refused`.
+        """
+        refusal = self.puts_refused()
+        if refusal is not None:
+            raise refusal
+        for attempt in range(1, _PUTS + 1):
+            try:
+                if self._put_if_absent(path, content):
+                    return True
+            except OSError:
+                if self.is_local or attempt == _PUTS:
+                    raise
+            # Whoever answers no, or not at all, may have put it nevertheless: an answer is lost, and the request repeated by the store's client.
+            with contextlib.suppress(FileNotFoundError):
+                return self.read(path) == content
+            # And where it is not: S3 says no to two at once of which neither is there afterwards, and a request may still be on its way. The
+            # next one settles it.
+        raise OSError(f"the store refuses {path} as if it were there, and it is not")
+
+    def puts_refused(self) -> UpstreamError | None:
+        """Why :meth:`put_new` is impossible where the table lies; None if it is possible.
+
+        A package is missing, the store cannot do it, or it is not reached with the options. It is tried once in a process.
+        """
+        return None if self.is_local else puts_refused(self.location, self.storage, self.masked)
+
+    def _put_if_absent(self, path: str, content: bytes) -> bool:
+        where, _ = self.place(path)
+        if not self.is_local:
+            try:
+                return put_if_absent(self.location, self.storage, path, content)
+            except OSError as error:
+                raise OSError(self.masked(error)) from None
+        # A name that no reader of a log takes for an entry. A link is made whole or not at all, and never over another file.
+        written = os.path.join(os.path.dirname(where), f".{uuid.uuid4()}.tmp")
+        try:
+            with open(written, "wb") as file:
+                file.write(content)
+            os.link(written, where)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                os.remove(written)
+        return True
 
     def has(self, path: str) -> bool:
         """Whether a file is there."""

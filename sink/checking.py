@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from ..conf.locations import absolute_location
+from ..frames.table_folder import TableFolder
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents
 from .keeping import Keep
@@ -94,7 +96,11 @@ def check_table(path: str, *, storage: Mapping[str, str] | None = None, source: 
     SchemaError
         The source lacks the key or the time.
     """
-    contents = Contents.of(path, storage or {})
+    with TableFolder(absolute_location(path), storage or {}).guarded():
+        return _check(Contents.of(path, storage or {}), source)
+
+
+def _check(contents: Contents, source: str | None) -> Report:
     log = look_at_log(contents)
     states: list[BucketState] = []
     lost: list[Finding] = []

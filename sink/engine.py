@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..conf.errors import OptionError
 from .held_rows import HeldRows
 from .key_index import KeyIndex
 from .marking import MarkedRows
@@ -39,8 +38,8 @@ class Engine:
 
     Raises
     ------
-    OptionError
-        The table lies where the engine asked for cannot write.
+    EnvironmentMissingError, TableError
+        The table lies in an object store where the engine asked for cannot commit.
     """
 
     def __init__(self, target: SinkTarget, layout: Layout, files: DataFiles) -> None:
@@ -48,14 +47,13 @@ class Engine:
         self._layout = layout
         self._files = files
         self._index = KeyIndex(target.location, layout.key, options.index_location, options.index_limit)
-        # delta-rs knows how to write an entry of the log only if there is none in each kind of store; we do on disks alone.
-        self._kind = "rewrite" if options.engine == "auto" and not target.is_local else options.engine
-        if self._kind == "vectors" and not target.is_local:
-            raise OptionError(
-                f"engine=vectors, and the table lies in an object store ({target.location})",
-                expected="a table on a disk, local or mounted",
-                hint="leave the option engine out: there buckets are written anew",
-            )
+        self._kind = options.engine
+        # Marks need an entry of the log that delta-rs cannot write, and so a store that lets us put one.
+        refusal = None if options.engine == "rewrite" else target.folder.puts_refused()
+        if refusal is not None:
+            if options.engine == "vectors":
+                raise refusal
+            self._kind = "rewrite"
 
     @contextlib.contextmanager
     def held_rows(self, held: Held, new: pa.Table, *, turn: bool) -> Generator[HeldRows]:

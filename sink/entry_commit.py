@@ -109,7 +109,7 @@ class EntryCommit:
                 "readVersion": before,
                 **told,
             }
-            if not put_entry(self._target, before + 1, info, actions):
+            if not put_entry(self._target.folder, before + 1, info, actions):
                 return False
         except OSError as error:
             raise TableError(

@@ -6,9 +6,7 @@ the entry of that version.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -21,7 +19,7 @@ from .files import StagedFile
 
 if TYPE_CHECKING:
     from ..frames.deletion_vectors import DeletionVector
-    from .options import SinkTarget
+    from ..frames.table_folder import TableFolder
 
 __all__ = [
     "add_action",
@@ -150,13 +148,13 @@ def _features(log: LogReplay) -> set[str]:
     return {name for least, names in _IMPLIED.items() if number >= least for name in names}
 
 
-def put_entry(target: SinkTarget, version: int, info: Mapping[str, Any], actions: Iterable[Action]) -> bool:
-    """Write the entry of a version; False if there is one.
+def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], actions: Iterable[Action]) -> bool:
+    """Write the entry of a version; False if somebody else has written one.
 
     Parameters
     ----------
-    target
-        The table.
+    folder
+        The table's.
     version
         The one after that upon which the actions were found to be right.
     info
@@ -167,28 +165,11 @@ def put_entry(target: SinkTarget, version: int, info: Mapping[str, Any], actions
     Raises
     ------
     OSError
-        It cannot be written.
-    TableError
-        The table does not lie on a disk.
+        It cannot be written, or an object store has not said whether it is.
+    EnvironmentMissingError, TableError
+        The table lies in an object store where no entries of our own can be written.
     """
-    if not target.is_local:
-        raise TableError(
-            f"the table at {target.location} lies in an object store, where this package writes no log entries of its own",
-            expected="a table on a disk, local or mounted, for what needs them: engine=vectors, repair, another number of buckets",
-            hint="use the engine rewrite, or copy the table to a disk, do it there, and copy it back",
-        )
-    told = {"commitInfo": {"timestamp": int(time.time() * 1000), **info}}
+    # The id, as Spark's commits have one, tells our entry from that of somebody who does the same at the same moment.
+    told = {"commitInfo": {"timestamp": int(time.time() * 1000), "txnId": str(uuid.uuid4()), **info}}
     content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [told, *actions])
-    place = os.path.join(target.location, entry_place(version))
-    # A name that no reader of the log takes for an entry. A link is made whole or not at all, and never over another one.
-    written = os.path.join(os.path.dirname(place), f".{uuid.uuid4()}.tmp")
-    try:
-        with open(written, "wb") as file:
-            file.write(content.encode())
-        os.link(written, place)
-    except FileExistsError:
-        return False
-    finally:
-        with contextlib.suppress(OSError):
-            os.remove(written)
-    return True
+    return folder.put_new(entry_place(version), content.encode())

@@ -15,12 +15,14 @@ import pyarrow.compute as pc
 
 from ..conf.clock import now_us
 from ..conf.errors import OptionError, TableError
+from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
 from ..frames.latest_table import BUCKETS_PROPERTY
+from ..frames.table_folder import TableFolder
 from .contents import Contents, Unreadable
 from .log_entry import add_action, check_features, put_entry, removed_action
 from .repairs import REPAIR_KEY
-from .table import replay_log
+from .table import remove_unnamed, replay_log
 from .tombstones import APP_ID, TombstoneList
 
 if TYPE_CHECKING:
@@ -48,11 +50,17 @@ def rebucket_table(path: str, buckets: int, *, storage: Mapping[str, str] | None
         The number is not at least 1, or the table is not divided by a key.
     TableError
         There is no such table, a file cannot be read, the entry cannot be written, or somebody has written to the table meanwhile.
+    EnvironmentMissingError
+        It lies in an object store, and the package is not installed by which an entry is put there.
     """
-    contents = Contents.of(path, storage or {})
-    layout, location = contents.layout, contents.target.location
     if buckets < 1:
         raise OptionError(f"{buckets} buckets", expected="at least 1")
+    with TableFolder(absolute_location(path), storage or {}).guarded():
+        return _rebucket(Contents.of(path, storage or {}), buckets)
+
+
+def _rebucket(contents: Contents, buckets: int) -> int:
+    layout, location = contents.layout, contents.target.location
     if not layout.key:
         raise OptionError(
             f"the table at {location} has no key by which its rows could be divided",
@@ -86,10 +94,10 @@ def rebucket_table(path: str, buckets: int, *, storage: Mapping[str, str] | None
             REPAIR_KEY: {"done": [done], "keys": count},
         }
         version = contents.table.version() + 1
-        committed = put_entry(contents.target, version, info, actions)
+        committed = put_entry(contents.target.folder, version, info, actions)
     finally:
         if not committed:
-            contents.files.remove([*(file.path for file in made), *listed])
+            remove_unnamed(contents.target, contents.files, [*(file.path for file in made), *listed])
     if not committed:
         raise TableError(
             f"somebody else has written to the table at {location} while it was laid out anew",

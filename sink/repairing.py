@@ -14,7 +14,9 @@ import pyarrow as pa
 
 from ..conf.clock import now_us
 from ..conf.errors import TableError
+from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
+from ..frames.table_folder import TableFolder
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents, Unreadable
 from .entry_commit import EntryCommit
@@ -23,6 +25,7 @@ from .log_state import look_at_log
 from .merge import as_pending
 from .orphans import orphans_of
 from .repairs import REPAIR_KEY, rows_recorded
+from .table import remove_unnamed
 from .tombstones import APP_ID
 
 if TYPE_CHECKING:
@@ -79,8 +82,14 @@ def repair_table(
     ------
     TableError
         There is no table, it is not one of ours, it cannot be opened, or somebody has written to it meanwhile.
+    EnvironmentMissingError
+        It lies in an object store, and the package is not installed by which an entry is put there.
     """
-    contents = Contents.of(path, storage or {})
+    with TableFolder(absolute_location(path), storage or {}).guarded():
+        return _repair(Contents.of(path, storage or {}), dry_run=dry_run, orphans=orphans, retention_us=retention_us)
+
+
+def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: int) -> Repairs:
     log = look_at_log(contents)
     states = [look_at(contents, bucket, whole=True)[0] for bucket in contents.buckets]
     wrong = {state.bucket for state in states if not state.is_right}
@@ -165,7 +174,7 @@ def _commit(
         committed = entry.commit(contents.table, replacements, {APP_ID: deletions.number}, told, made)
     finally:
         if not committed:
-            contents.files.remove(made)
+            remove_unnamed(contents.target, contents.files, made)
     if not committed:
         raise TableError(
             f"somebody else has written to the table at {contents.target.location} during the repair",

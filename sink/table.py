@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..conf.errors import TableError
-from ..frames.delta_log import LogReplay
+from ..frames.delta_log import LogReplay, entry_place
 from ..frames.latest_table import BUCKET
 from .files import DataFiles
 from .layout import Layout
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 
     from ..frames.deletion_vectors import DeletionVector
 
-__all__ = ["Held", "Snapshot", "create_table", "load_table", "replay_log", "take_snapshot"]
+__all__ = ["Held", "Snapshot", "create_table", "load_table", "remove_unnamed", "replay_log", "take_snapshot"]
 
-_Fingerprint = tuple[int, int, int]
+_Fingerprint = tuple[int, int, int] | bytes
 _TURNS = 64
 
 
@@ -112,14 +114,16 @@ class _Cached:
     log: LogReplay
 
 
-_cache: dict[str, _Cached] = {}
+_Place = tuple[str, tuple[tuple[str, str], ...]]
+_cache: dict[_Place, _Cached] = {}
 
 
 def load_table(target: SinkTarget) -> DeltaTable | None:
     """The table at its latest version; None if there is none.
 
-    Loading costs up to 30 ms (the log since its last checkpoint is read), bringing up to date 1 ms; so a process keeps the tables it
-    has met. One that was deleted and made anew is noticed by the log entry it was at, and read afresh.
+    Loading costs up to 30 ms (the log since its last checkpoint is read), and in an object store two requests for each entry; bringing up
+    to date 1 ms, or three requests. So a process keeps the tables it has met. One that was deleted and made anew is noticed by the log
+    entry it was at, and read afresh.
 
     Raises
     ------
@@ -129,9 +133,11 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    cached = _cache.pop(target.location, None)
+    place = _place(target)
+    cached = _cache.pop(place, None)
+    version = None if cached is None else cached.table.version()
     try:
-        if cached is not None and cached.last_entry == _fingerprint(target, cached.table.version()):
+        if cached is not None and version is not None and cached.last_entry == _fingerprint(target, version):
             cached.table.update_incremental()
         else:
             table = DeltaTable(target.location, storage_options=dict(target.storage) or None)
@@ -145,15 +151,16 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
             hint="put the missing or broken entry back from a copy, or fill a table at another path from the input, with a new "
             "checkpointLocation. Nothing was changed",
         ) from error
-    cached.last_entry = _fingerprint(target, cached.table.version())
+    if cached.last_entry is None or cached.table.version() != version:
+        cached.last_entry = _fingerprint(target, cached.table.version())
     if cached.last_entry is not None:
-        _cache[target.location] = cached
+        _cache[place] = cached
     return cached.table
 
 
 def replay_log(target: SinkTarget, table: DeltaTable) -> LogReplay:
     """The log of a loaded table, at its version. What a process has read of it is not read again."""
-    cached = _cache.get(target.location)
+    cached = _cache.get(_place(target))
     log = LogReplay(target.folder) if cached is None or cached.table is not table else cached.log
     log.follow(table.version())
     return log
@@ -211,11 +218,30 @@ def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Sn
     return Snapshot(table.version(), by_bucket, rows, TombstoneList.of(table, files), vectors)
 
 
+def remove_unnamed(target: SinkTarget, files: DataFiles, paths: Iterable[str]) -> None:
+    """Remove files that an attempt has left, but none that the table names: the commit may have been made although it seemed to fail.
+
+    Where the table cannot be read they stay, and maintenance removes them when they are old.
+    """
+    with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
+        table = load_table(target)
+        held = set[str]() if table is None else take_snapshot(table, files, target).named()
+        files.remove(set(paths) - held)
+
+
+def _place(target: SinkTarget) -> _Place:
+    """One address is another table in another store."""
+    return target.location, tuple(sorted(target.storage.items()))
+
+
 def _fingerprint(target: SinkTarget, version: int) -> _Fingerprint | None:
-    if not target.is_local:
-        return None
+    """Tells the entry of a version from any other of that version; None if there is none."""
+    place = entry_place(version)
     try:
-        entry = os.stat(os.path.join(target.location, "_delta_log", f"{version:020d}.json"))
+        if not target.is_local:
+            # What a store says of an object's time is too coarse; an entry has ids in it.
+            return hashlib.sha256(target.folder.read(place)).digest()
+        entry = os.stat(os.path.join(target.location, place))
     except OSError:
         return None
     return entry.st_ino, entry.st_mtime_ns, entry.st_size

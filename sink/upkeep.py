@@ -35,12 +35,13 @@ from .maintenance import (
     parse_interval_s,
     retention_properties,
 )
-from .options import SinkOptions, SinkTarget
 from .tombstones import FOLDER as TOMBSTONES
 from .tombstones import TombstoneList
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties
+
+    from .options import SinkTarget
 
 __all__ = ["Upkeep", "commit_hooks", "last_maintained", "maintain"]
 
@@ -230,9 +231,8 @@ class Upkeep:
         version, log = self._table.version(), LogReplay(self._folder)
         log.follow(version)
         changed = {**log.metadata, "configuration": {**log.metadata["configuration"], **properties}}
-        target = SinkTarget(SinkOptions(), self._folder.location, self._folder.storage, "")
         info = {"operation": "SET TBLPROPERTIES", "engineInfo": "pyspark-upstream", "readVersion": version}
-        put_entry(target, version + 1, info, [{"metaData": changed}])
+        put_entry(self._folder, version + 1, info, [{"metaData": changed}])
         self._table.update_incremental()
 
     def _clear(self, log: LogFiles, base: int, done: Maintained, deadline: float, *, whole: bool) -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from .programs import HERE, ROOT, Asked, Server, free_port, started
+from .stored import SECRETS, StoredSink, UnreliableStore
 from .tables import KINDS, write_table
 
 if TYPE_CHECKING:
@@ -67,3 +68,37 @@ def object_store(others: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         with urllib.request.urlopen(made) as answer:
             assert answer.status == 200
         yield server
+
+
+@pytest.fixture
+def storage(object_store: Server) -> dict[str, str]:
+    address = f"http://127.0.0.1:{object_store.port}"
+    return {"endpoint_url": address, "allow_http": "true", "region": "us-east-1", **SECRETS}
+
+
+@pytest.fixture
+def stored(tmp_path: Path, storage: dict[str, str]) -> Callable[..., StoredSink]:
+    """Makes sinks of one table in the store; more storage options go by their names."""
+
+    def make(query_id: str = "query-1", **more: str) -> StoredSink:
+        return StoredSink(
+            tmp_path, query_id=query_id, address=f"s3://lake/{tmp_path.name}", storage={**storage, **more}
+        )
+
+    return make
+
+
+@pytest.fixture
+def refusing_store(others: Path) -> Iterator[str]:
+    """In a process of its own: the store's client holds Python still while it waits."""
+    client = Asked(others, HERE / "refusing_store.py", *SECRETS.values())
+    yield f"http://127.0.0.1:{client.hear()}"
+    client.kill()
+
+
+@pytest.fixture
+def unreliable_store(others: Path, object_store: Server) -> Iterator[UnreliableStore]:
+    """The same objects by another address, whose answers a test spoils."""
+    client = Asked(others, HERE / "unreliable_store.py", str(object_store.port))
+    yield UnreliableStore(f"http://127.0.0.1:{client.hear()}", client)
+    client.kill()

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import os
 import subprocess
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import numpy as np
-import pyarrow as pa
-import pyarrow.fs as pa_fs
 import pytest
-from written import NOW_US, Sink
+from written import NOW_US
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.conf.processes import Process
@@ -32,44 +28,8 @@ from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import read_summaries
 from upstream.sink.upkeep import Upkeep
 
-from .programs import HERE, Asked
-
-SECRETS = {"access_key_id": "AKIDOFATEST", "secret_access_key": "never/to+be=seen", "session_token": "nor=this&one"}
-
-
-@dataclasses.dataclass
-class StoredSink(Sink):
-    """A sink whose table is in the object store; checkpoints are on the disk."""
-
-    address: str = ""
-    storage: dict[str, str] = dataclasses.field(default_factory=dict)
-
-    @property
-    def given(self) -> dict[str, str]:
-        storage = {f"storage.{name}": value for name, value in self.storage.items()}
-        return {**super().given, "path": self.address, "metricsLocation": f"{self.address}_metrics", **storage}
-
-    def stored(self, address: str = "") -> deltalake.DeltaTable:
-        return deltalake.DeltaTable(address or self.address, storage_options=self.storage)
-
-    def table(self) -> pa.Table:
-        return pa.RecordBatchReader.from_stream(self.stored().scan()).read_all()
-
-
-@pytest.fixture
-def storage(object_store: Any) -> dict[str, str]:
-    address = f"http://127.0.0.1:{object_store.port}"
-    return {"endpoint_url": address, "allow_http": "true", "region": "us-east-1", **SECRETS}
-
-
-@pytest.fixture
-def stored(tmp_path: Path, storage: dict[str, str]) -> Callable[..., StoredSink]:
-    def make(query_id: str = "query-1", **more: str) -> StoredSink:
-        return StoredSink(
-            tmp_path, query_id=query_id, address=f"s3://lake/{tmp_path.name}", storage={**storage, **more}
-        )
-
-    return make
+from .programs import HERE
+from .stored import SECRETS, StoredSink, as_printed
 
 
 def follow(sink: StoredSink) -> list[dict[str, Any]]:
@@ -106,13 +66,13 @@ def test_batches_deletions_repeats_metrics_and_followers(stored: Callable[..., S
 def test_what_a_batch_replaced_or_staged_in_vain_does_not_stay(stored: Callable[..., StoredSink]) -> None:
     sink = stored()
     sink.batch(0, [sink.rows([(1, 10, "a")])])
-    before = _objects(sink)
+    before = sink.objects()
     results = sink.tasks([sink.rows([(1, 20, "b")])])
     sink.writer().abort(results, 1)
-    assert _objects(sink) == before
+    assert sink.objects() == before
     repeated = sink.tasks([sink.rows([(1, 20, "b")])])
     assert sink.commit(repeated, 0) is None
-    assert _objects(sink) == before
+    assert sink.objects() == before
 
 
 def test_of_two_writers_at_once_one_is_refused(stored: Callable[..., StoredSink]) -> None:
@@ -160,14 +120,6 @@ def test_options_that_would_let_commits_be_overwritten_are_refused(
         parse_sink_options(stored(**{name: value}).given)
 
 
-@pytest.fixture
-def refusing_store(others: Path) -> Iterator[str]:
-    """In a process of its own: the store's client holds Python still while it waits."""
-    client = Asked(others, Path(__file__).with_name("refusing_store.py"), *SECRETS.values())
-    yield f"http://127.0.0.1:{client.hear()}"
-    client.kill()
-
-
 def test_errors_do_not_tell_secrets(stored: Callable[..., StoredSink], refusing_store: str) -> None:
     refused = stored(endpoint_url=refusing_store, max_retries="1", retry_timeout="5s")
     working = stored()
@@ -185,7 +137,7 @@ def test_errors_do_not_tell_secrets(stored: Callable[..., StoredSink], refusing_
     for number, attempt in enumerate(attempts):
         with pytest.raises(TableError) as caught:
             attempt()
-        shown = _as_printed(caught.value)
+        shown = as_printed(caught.value)
         assert "InvalidAccessKeyId" in shown or "403" in shown or "Forbidden" in shown, shown
         assert "What to do" in shown
         for secret in SECRETS.values():
@@ -200,10 +152,10 @@ def test_maintenance_in_a_store(stored: Callable[..., StoredSink]) -> None:
     for number in (2, 3):
         sink.batch(number, [sink.rows([(key, 10 + number, str(number)) for key in range(2, 20)])])
     staged = sink.tasks([sink.rows([(5, 99, "in time")])])
-    before, rows = _objects(sink), sink.latest()
+    before, rows = sink.objects(), sink.latest()
     rules = MaintenanceRules(retention_us=1_000_000, versions=1, budget_s=60.0, every=1)
     later = time.time_ns() // 1000 + 30 * 86_400_000_000
-    folder = TableFolder(sink.address, sink.storage)
+    folder = sink.place
     assert Upkeep(folder, sink.stored(), rules, lambda: later).run(whole=True).checkpoint
     # What comes before a checkpoint may go with the next maintenance.
     done = Upkeep(folder, sink.stored(), rules, lambda: later).run(whole=True)
@@ -211,7 +163,7 @@ def test_maintenance_in_a_store(stored: Callable[..., StoredSink]) -> None:
     assert done.entries > 0
     assert done.files > 0
     assert done.orphans == 0
-    assert _objects(sink) < before | {path for path in _objects(sink) if path.startswith("_delta_log/")}
+    assert sink.objects() < before | {path for path in sink.objects() if path.startswith("_delta_log/")}
     assert sink.latest() == rows
     assert sink.commit(staged, 4) is not None
     assert sink.latest()[5] == (99, "in time")
@@ -250,17 +202,6 @@ def _with_storage(writer: Any, given: dict[str, str]) -> Any:
     changed._commit = copy.copy(writer._commit)
     changed._commit._target = target
     return changed
-
-
-def _as_printed(error: BaseException) -> str:
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
-
-
-def _objects(sink: StoredSink) -> set[str]:
-    """Everything below the table."""
-    _, filesystem = TableFolder(sink.address, sink.storage).place("")
-    found = filesystem.get_file_info(pa_fs.FileSelector("", recursive=True))
-    return {info.path for info in found if info.type == pa_fs.FileType.File}
 
 
 @pytest.mark.spark

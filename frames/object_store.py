@@ -1,0 +1,201 @@
+"""Objects put only if there is none of their name: an entry of a table's log has to be, and Arrow's file systems cannot say so.
+
+By obstore, a binding of the library that delta-rs uses too (object_store), so that both go by the same options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..conf.errors import EnvironmentMissingError, TableError, UpstreamError
+from ..conf.units import parse_duration_us
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+__all__ = ["put_if_absent", "puts_refused"]
+
+_LOG = logging.getLogger("upstream.object_store")
+
+_Options = tuple[tuple[str, str], ...]
+
+_TRIAL = "_upstream_put_if_absent"
+_TRIAL_RETRIES = 2
+# What a store can do it keeps; what it could not may have been mended.
+_REFUSED_FOR_S = 60.0
+# Of the library's options those of its client for HTTP, which obstore wants apart: among the store's own it ends in a panic over them.
+_OF_CLIENT = frozenset(
+    "allow_http allow_invalid_certificates connect_timeout default_content_type http1_only http2_keep_alive_interval "
+    "http2_keep_alive_timeout http2_keep_alive_while_idle http2_max_frame_size http2_only pool_idle_timeout "
+    "pool_max_idle_per_host proxy_ca_certificate proxy_excludes proxy_url randomize_addresses read_timeout root_certificate "
+    "timeout user_agent".split()
+)
+_OF_RETRIES = ("max_retries", "retry_timeout")
+_OF_BACKOFF = "backoff_config."
+_CLOUDS = ("aws_", "google_", "azure_")
+
+
+class _Tried(NamedTuple):
+    refusal: UpstreamError | None
+    at_s: float
+
+
+_tried: dict[tuple[str, _Options], _Tried] = {}
+
+
+def put_if_absent(location: str, storage: Mapping[str, str], path: str, content: bytes) -> bool:
+    """Put an object whole; False if the store says that it cannot be put because there is one of its name.
+
+    Parameters
+    ----------
+    location, storage
+        The address below which it is to lie, and the options of its store.
+    path, content
+        Of the object.
+
+    Raises
+    ------
+    OSError
+        It was not put, or the store has not said whether it was.
+    """
+    return _put(_opened(location, _hashable(storage)), path, content)
+
+
+def puts_refused(location: str, storage: Mapping[str, str], masked: Callable[[object], str]) -> UpstreamError | None:
+    """Why objects cannot be put so in a store; None if they can. A process tries it once, with three small requests.
+
+    Parameters
+    ----------
+    location, storage
+        As of :func:`put_if_absent`.
+    masked
+        Takes secrets out of what the store says.
+    """
+    key = (location, _hashable(storage))
+    known = _tried.get(key)
+    now_s = time.monotonic()
+    if known is None or (known.refusal is not None and now_s - known.at_s > _REFUSED_FOR_S):
+        known = _tried[key] = _Tried(_refusal(*key, masked), now_s)
+        if known.refusal is not None:
+            _LOG.warning("%s", known.refusal)
+    return known.refusal
+
+
+def _refusal(location: str, options: _Options, masked: Callable[[object], str]) -> UpstreamError | None:
+    try:
+        import obstore
+    except ImportError:
+        return EnvironmentMissingError(
+            f"the package obstore is not installed, without which no entry of its log can be put at {location} only if there is none",
+            hint="pip install 'pyspark-upstream[stores]' where the driver runs; or leave the option engine out: buckets are written anew then",
+        )
+    try:
+        store = _opened(location, options, retries=_TRIAL_RETRIES)
+        # Of two that try at once one is refused, which tells it what it wants to know.
+        first = _put(store, _TRIAL, b"first")
+        second = first and _put(store, _TRIAL, b"second")
+        if first:
+            with contextlib.suppress(Exception):  # one that stays is refused the next time, and does no harm
+                obstore.delete(store, _TRIAL)
+    except OSError as error:
+        return TableError(
+            f"an object cannot be put at {location} only if there is none of its name: {masked(error)}",
+            expected="a store that does so, such as S3, GCS, Azure, MinIO or R2, and options by which obstore finds it: credentials "
+            "from the options, the environment or the machine's role",
+            hint="correct the options that begin with `storage.`; or leave the option engine out: buckets are written anew then",
+        )
+    if second:
+        return TableError(
+            f"the object store at {location} puts an object over another, although it is told to put it only if there is none",
+            expected="a store that heeds If-None-Match, such as S3, GCS, Azure, MinIO or R2: else of two writers each may undo the other's commit",
+            hint="keep the table in such a store, or leave the option engine out and let one query alone write it",
+        )
+    return None
+
+
+def _put(store: ObjectStore, path: str, content: bytes) -> bool:
+    import obstore
+    from obstore.exceptions import AlreadyExistsError, BaseError
+
+    try:
+        obstore.put(store, path, content, mode="create", use_multipart=False)
+    except AlreadyExistsError:
+        return False
+    except BaseError as error:
+        raise OSError(_said(error)) from None
+    return True
+
+
+@functools.lru_cache(maxsize=64)
+def _opened(location: str, options: _Options, retries: int | None = None) -> ObjectStore:
+    """A connection, which finds its credentials once and keeps them."""
+    from obstore.exceptions import BaseError
+    from obstore.store import from_url
+
+    own: dict[str, Any] = {}
+    client: dict[str, Any] = {}
+    retry: dict[str, Any] = {}
+    try:
+        for name, value in options:
+            bare = _bare(name)
+            if bare in _OF_CLIENT:
+                client[bare] = value
+            elif bare in _OF_RETRIES or bare.startswith(_OF_BACKOFF):
+                _set_retry(retry, bare, value)
+            elif _is_known(location, name, value):
+                own[name] = value
+        if retries is not None:
+            retry["max_retries"] = min(retry.get("max_retries", retries), retries)
+        return from_url(location, config=own, client_options=client, retry_config=retry)
+    except (BaseError, ValueError) as error:
+        raise OSError(_said(error)) from None
+
+
+def _bare(name: str) -> str:
+    for cloud in _CLOUDS:
+        name = name.removeprefix(cloud)
+    return name
+
+
+def _is_known(location: str, name: str, value: str) -> bool:
+    """Whether the library knows an option; others are delta-rs' own."""
+    from obstore.exceptions import BaseError, UnknownConfigurationKeyError
+    from obstore.store import from_url
+
+    try:
+        from_url(location, config={name: value})
+    except UnknownConfigurationKeyError:
+        return False
+    except BaseError:  # it wants more options, or has one more word to say when all are there
+        return True
+    return True
+
+
+def _set_retry(retry: dict[str, Any], name: str, value: str) -> None:
+    """As delta-rs names them."""
+    if name == "max_retries":
+        retry[name] = int(value)
+    elif name == "retry_timeout":
+        retry[name] = _duration(value)
+    else:
+        part = name.removeprefix(_OF_BACKOFF)
+        retry.setdefault("backoff", {})[part] = float(value) if part == "base" else _duration(value)
+
+
+def _duration(value: str) -> dt.timedelta:
+    return dt.timedelta(microseconds=parse_duration_us(value))
+
+
+def _hashable(storage: Mapping[str, str]) -> _Options:
+    return tuple(sorted((name.lower(), value) for name, value in storage.items()))
+
+
+def _said(error: Exception) -> str:
+    """Without what the library adds for those who debug it."""
+    return str(error).partition("\n\nDebug source")[0]

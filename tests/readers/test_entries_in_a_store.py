@@ -1,0 +1,321 @@
+"""Entries of our own in the log of a table in an object store, and what needs them: vectors, repair, another number of buckets."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from written import NOW_US
+
+from upstream.conf.errors import EnvironmentMissingError, TableError
+from upstream.frames import object_store
+from upstream.frames.delta_log import LogReplay, entry_place
+from upstream.frames.table_folder import TableFolder
+from upstream.sink import commit as commit_module
+from upstream.sink import engine as engine_module
+from upstream.sink import folding
+from upstream.sink.checking import check_table
+from upstream.sink.entry_commit import VECTORS
+from upstream.sink.log_entry import put_entry
+from upstream.sink.maintenance import MaintenanceRules
+from upstream.sink.rebucketing import rebucket_table
+from upstream.sink.repairing import repair_table
+from upstream.sink.upkeep import Upkeep
+
+from .stored import SECRETS, StoredSink, UnreliableStore, as_printed
+
+Make = Callable[..., StoredSink]
+
+
+@pytest.fixture
+def marking(stored: Make, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Sinks that mark rows as dead, however few there are."""
+    monkeypatch.setattr(folding, "_FREE_ROWS", 0)
+    monkeypatch.setattr(folding, "_FREE_SHARE", 2)
+
+    def make(query_id: str = "query-1", **more: str) -> StoredSink:
+        sink = stored(query_id, **more)
+        own = {"key": "k", "time": "t", "buckets": "2", "engine": "vectors"}
+        sink.options = own | {"indexLocation": str(sink.folder / "index")}
+        sink.metrics = False
+        return sink
+
+    return make
+
+
+def filled(sink: StoredSink, keys: int = 60) -> dict[int, tuple[int, str]]:
+    """A first batch, and one that takes rows out of it."""
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(keys)])])
+    sink.batch(1, [sink.rows([(0, 2, "b"), (1, 2, "b")], seq=100)])
+    assert vectors_of(sink)
+    return {key: (1, "a") for key in range(2, keys)} | {0: (2, "b"), 1: (2, "b")}
+
+
+def vectors_of(sink: StoredSink) -> set[str]:
+    """The files of the vectors that the table has."""
+    log = LogReplay(sink.place)
+    log.follow(sink.stored().version())
+    return {vector.path for vector in log.vectors().values() if vector.path is not None}
+
+
+def test_the_table_is_that_of_a_plain_computation(marking: Make) -> None:
+    """Batches of updates and deletions by both engines in turn, some repeated."""
+    sink, random = marking(), np.random.default_rng(7)
+    model: dict[int, tuple[int, str | None]] = {}
+    marked = 0
+    for batch_id in range(5):
+        sink.options = {**sink.options, "engine": "rewrite" if batch_id == 3 else "vectors"}
+        keys = random.choice(300, 20, replace=False) if batch_id else range(300)
+        rows = {int(key): (batch_id, f"in {batch_id}") for key in keys}
+        gone = np.array([batch_id > 0 and key % 5 == 0 for key in rows])
+        task = sink.rows([(key, *row) for key, row in rows.items()], seq=1000 * batch_id, deleted=gone)
+        assert sink.batch(batch_id, [task]) is not None
+        if batch_id == 2:
+            assert sink.batch(batch_id, [task]) is None, "a repeated batch changes nothing"
+        model |= {key: (row[0], None if left else row[1]) for (key, row), left in zip(rows.items(), gone, strict=True)}
+        live = {key: row for key, row in model.items() if row[1] is not None}
+        assert sink.latest() == live
+        marked += bool(vectors_of(sink))
+    assert marked >= 3
+    read = pl.read_delta(sink.address, storage_options=sink.storage).select("k", "t", "v")
+    assert {key: (time, value) for key, time, value in read.rows()} == live
+    assert check_table(sink.address, storage=sink.storage).findings == ()
+
+
+def test_by_itself_it_marks_rows_where_that_is_worth_it(marking: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = marking()
+    sink.options = {**sink.options, "engine": "auto"}
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
+    sink.batch(1, [sink.rows([(0, 2, "b")], seq=100)])
+    assert not vectors_of(sink)
+    monkeypatch.setattr(engine_module, "_WORTH_MARKING", 10)
+    sink.batch(2, [sink.rows([(0, 3, "c")], seq=200)])
+    assert vectors_of(sink)
+    assert sink.latest()[0] == (3, "c")
+
+
+@pytest.mark.parametrize("same_bucket", [True, False])
+def test_an_entry_that_somebody_else_has_written_is_not_overwritten(
+    marking: Make, monkeypatch: pytest.MonkeyPatch, same_bucket: bool
+) -> None:
+    """Both queries mark rows: the second to come looks again, and redoes its entry or refuses."""
+    sink, other = marking("one"), marking("other")
+    expected = filled(sink)
+    own, theirs = 4, 4 if same_bucket else 5
+    assert same_bucket or _bucket(sink, own) != _bucket(sink, theirs)
+    results = sink.tasks([sink.rows([(own, 11, "mine")], seq=1000)])
+    looked = commit_module.last_summary
+    raced: list[int] = []
+
+    def race(*given: Any) -> Any:
+        if not raced:
+            raced.append(1)
+            other.batch(0, [other.rows([(theirs, 12, "theirs")], seq=1000)])
+        return looked(*given)
+
+    monkeypatch.setattr(commit_module, "last_summary", race)
+    expected[theirs] = (12, "theirs")
+    if same_bucket:
+        with pytest.raises(TableError, match="changed by another writer"):
+            sink.commit(results, 2)
+    else:
+        assert sink.commit(results, 2) is not None
+        expected[own] = (11, "mine")
+    assert sink.latest() == expected
+    assert check_table(sink.address, storage=sink.storage).findings == ()
+
+
+def _bucket(sink: StoredSink, key: int) -> int:
+    table = sink.table()
+    return dict(zip(table.column("k").to_pylist(), table.column("_upstream_bucket").to_pylist(), strict=True))[key]
+
+
+def test_of_many_who_put_one_entry_exactly_one_does(stored: Make) -> None:
+    folders = [stored().place for _ in range(4)]
+    assert folders[0].puts_refused() is None
+    for version in range(5):
+        start = threading.Barrier(len(folders))
+        put: list[bool] = []
+
+        def write(number: int, folder: TableFolder, version: int = version, start: Any = start) -> None:
+            start.wait()
+            put.append(put_entry(folder, version, {"operation": "TEST", "writer": number}, []))
+
+        threads = [threading.Thread(target=write, args=each) for each in enumerate(folders)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(put) == [False, False, False, True]
+        assert folders[0].read(entry_place(version)).count(b'"writer"') == 1
+
+
+FAULTS = ["forgotten", "lost", "failed", "conflict", "late"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_answer_that_is_lost_is_not_taken_for_somebody_elses_commit(
+    marking: Make, unreliable_store: UnreliableStore, fault: str
+) -> None:
+    """Batch, repair and a new number of buckets: each is in the table once, says so, and keeps its files."""
+    sink = marking(endpoint_url=unreliable_store.address)
+    expected, version = filled(sink), 3
+    assert sink.stored().version() == version - 1
+    results = sink.tasks([sink.rows([(1, 3, "c"), (99, 3, "new")], seq=200)])
+    unreliable_store.spoil(fault)
+    summary = sink.commit(results, 2)
+    assert unreliable_store.spoilt() == 1
+    assert summary is not None
+    assert summary.delivered == 2
+    expected |= {1: (3, "c"), 99: (3, "new")}
+    assert (sink.stored().version(), sink.latest()) == (version, expected)
+    unreliable_store.spoil(fault)
+    assert rebucket_table(sink.address, 3, storage=sink.storage) == version + 1
+    assert unreliable_store.spoilt() == 1
+    assert sink.latest() == expected
+    assert check_table(sink.address, storage=sink.storage).findings == ()
+
+
+def test_files_stay_where_nobody_knows_whether_they_are_committed(
+    marking: Make, unreliable_store: UnreliableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The entry is there, no answer comes, and nothing can be read for a while: the table must not lose what its log names."""
+    sink = marking(endpoint_url=unreliable_store.address, max_retries="1")
+    expected = filled(sink)
+    real = TableFolder.read
+
+    def silent(folder: TableFolder, path: str) -> bytes:
+        if path == entry_place(3):
+            raise OSError("no answer")
+        return real(folder, path)
+
+    unreliable_store.spoil("lost", 99)
+    with monkeypatch.context() as patched:
+        patched.setattr(TableFolder, "read", silent)
+        with pytest.raises(TableError, match="no answer"):
+            rebucket_table(sink.address, 3, storage=sink.storage)
+    unreliable_store.spoil("", 0)
+    assert sink.stored().version() == 3
+    assert sink.latest() == expected
+    assert check_table(sink.address, storage=sink.storage).findings == ()
+
+
+def test_a_store_that_passes_over_conditions_is_found_out(
+    marking: Make, unreliable_store: UnreliableStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    unreliable_store.spoil("blind", 0)
+    sink = marking(endpoint_url=unreliable_store.address)
+    with pytest.raises(TableError, match=r"puts an object over another.*If-None-Match.*leave the option engine out"):
+        sink.writer()
+    sink.options = {**sink.options, "engine": "auto"}
+    sink.batch(0, [sink.rows([(1, 1, "a")])])
+    assert sink.latest() == {1: (1, "a")}
+    assert not [path for path in sink.objects() if "put_if_absent" in path]
+    assert "puts an object over another" in caplog.text
+
+
+def test_without_the_package_buckets_are_written_anew(marking: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_WORTH_MARKING", 1)
+    monkeypatch.setattr(object_store, "_tried", {})
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    sink = marking()
+    with pytest.raises(
+        EnvironmentMissingError, match=r"obstore is not installed.*pip install 'pyspark-upstream\[stores\]'"
+    ):
+        sink.writer()
+    sink.options = {**sink.options, "engine": "auto"}
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(9)])])
+    sink.batch(1, [sink.rows([(0, 2, "b")], seq=100)])
+    assert not vectors_of(sink)
+    with pytest.raises(EnvironmentMissingError, match="obstore is not installed"):
+        rebucket_table(sink.address, 3, storage=sink.storage)
+    assert sink.latest() == dict.fromkeys(range(1, 9), (1, "a")) | {0: (2, "b")}
+
+
+def test_damage_is_found_and_mended(marking: Make) -> None:
+    sink = marking()
+    expected = filled(sink)
+    (victim,) = {path for path in sink.stored().get_add_actions().column("path").to_pylist() if _bucket_of(path) == 0}
+    sink.place.remove([victim])
+    found = check_table(sink.address, storage=sink.storage)
+    assert any(victim in finding.text and finding.mends for finding in found.findings)
+    done = repair_table(sink.address, storage=sink.storage)
+    assert any(victim in text for text in done.done)
+    assert check_table(sink.address, storage=sink.storage).healthy
+    held = sink.latest()
+    assert 0 < len(held) < len(expected)
+    assert held.items() <= expected.items()
+
+
+def _bucket_of(path: str) -> int:
+    return int(path.partition("/")[0].partition("=")[2])
+
+
+def test_maintenance_keeps_the_vectors_that_are_in_use(marking: Make) -> None:
+    sink = marking()
+    expected = filled(sink)
+    first = vectors_of(sink)
+    for batch_id in (2, 3):
+        sink.batch(batch_id, [sink.rows([(batch_id, 5, "d")], seq=100 * batch_id)])
+        expected[batch_id] = (5, "d")
+    rules = MaintenanceRules(retention_us=1_000_000, versions=1, budget_s=60.0, every=1)
+    later = time.time_ns() // 1000 + 30 * 86_400_000_000
+    for _ in range(2):  # what comes before a checkpoint may go with the next maintenance
+        done = Upkeep(sink.place, sink.stored(), rules, lambda: later).run(whole=True)
+    assert done.failed is None
+    left = {path for path in sink.objects() if path.startswith(VECTORS)}
+    assert left == vectors_of(sink)
+    assert first - left, "those of old versions are gone"
+    assert sink.latest() == expected
+    sink.batch(4, [sink.rows([(7, 9, "e")], seq=900)])
+    assert sink.latest() == expected | {7: (9, "e")}
+
+
+def test_a_table_made_anew_under_one_name_is_read_afresh(marking: Make) -> None:
+    """What a process has loaded of a table is told from another table by its last entry."""
+    sink = marking()
+    filled(sink)
+    folder = sink.place
+    folder.remove(sink.objects())
+    again = marking("another")
+    again.now_us = NOW_US + 1
+    filled(again, keys=30)
+    assert len(again.latest()) == 30
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"AWS_ENDPOINT_URL": "{}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"},
+        {"aws_endpoint": "{}", "allow_http": "TRUE", "aws_default_region": "us-east-1", "access_key_id": "a", "secret_access_key": "b"},
+        {"endpoint": "{}", "allow_http": "1", "timeout": "20s", "connect_timeout": "5s", "access_key_id": "a", "secret_access_key": "b",
+         "max_retries": "3", "retry_timeout": "10s", "backoff_config.init_backoff": "50ms", "backoff_config.max_backoff": "1s",
+         "backoff_config.base": "2", "allow_unsafe_rename": "false", "conditional_put": "etag", "unheard_of": "x"},
+    ],
+)  # fmt: skip
+def test_options_are_those_of_delta_rs(marking: Make, storage: dict[str, str], named: dict[str, str]) -> None:
+    """Whatever delta-rs takes: names in each spelling, of the client, of retries, and such as it passes over."""
+    sink = marking()
+    sink.storage = {name: value.format(storage["endpoint_url"]) for name, value in named.items()}
+    assert sink.place.puts_refused() is None
+    sink.batch(0, [sink.rows([(1, 1, "a")])])
+    assert sink.place.put_new(entry_place(9), b"1")
+    assert not sink.place.put_new(entry_place(9), b"2")
+
+
+def test_refusals_tell_no_secret(stored: Make, refusing_store: str, caplog: pytest.LogCaptureFixture) -> None:
+    sink = stored(endpoint_url=refusing_store, max_retries="1", retry_timeout="5s")
+    refusal = sink.place.puts_refused()
+    assert refusal is not None
+    with pytest.raises(TableError) as caught:
+        sink.place.put_new(entry_place(0), b"1")
+    assert "InvalidAccessKeyId" in str(caught.value), "it is told what the store says"
+    for secret in SECRETS.values():
+        assert secret not in as_printed(caught.value) + str(refusal) + caplog.text + repr(sink.place)

@@ -1,0 +1,104 @@
+"""What lies before an object store and spoils puts of a log's entries. Its argument is the store's port; it prints its own.
+
+Lines of its input are a fault and how many puts it is to strike:
+
+- `forgotten`: the entry is put, and the answer is a server's error. The client asks again, and hears that there is one.
+- `lost`: the entry is put, and the connection ends without an answer.
+- `failed`: it is not put, and the connection ends without an answer.
+- `conflict`: it is not put, and the answer is that of S3 to two at once, which looks as if there were one.
+- `late`: as `failed`, and it is put when the next request for anything comes.
+- `blind`: each condition is passed over, so that one entry is put over another.
+- `spoilt`: asks how many puts were struck.
+"""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import sys
+import threading
+
+STORE = int(sys.argv[1])
+_lock = threading.Lock()
+_fault, _left, _struck = "", 0, 0
+_late: list[tuple[str, dict[str, str], bytes]] = []
+
+Answer = tuple[int, list[tuple[str, str]], bytes]
+
+
+def asked(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+    connection = http.client.HTTPConnection("127.0.0.1", STORE)
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    found = answer.status, answer.getheaders(), answer.read()
+    connection.close()
+    return found
+
+
+def strikes(command: str, path: str) -> str:
+    """The fault of this request, if it has any."""
+    global _left, _struck
+    with _lock:
+        if command != "PUT" or "/_delta_log/" not in path or not path.endswith(".json") or _left == 0:
+            return ""
+        _left -= 1
+        _struck += 1
+        return _fault
+
+
+class Unreliable(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        headers = dict(self.headers.items())
+        while _late:
+            asked("PUT", *_late.pop())
+        fault = strikes(self.command, self.path)
+        if _fault == "blind":
+            headers = {name: value for name, value in headers.items() if name.lower() != "if-none-match"}
+        if fault == "late":
+            _late.append((self.path, headers, body))
+        if fault in ("failed", "late", "lost"):
+            if fault == "lost":
+                asked(self.command, self.path, headers, body)
+            self.close_connection = True
+            return
+        if fault == "conflict":
+            self.give(409, [], b"<Error><Code>ConditionalRequestConflict</Code></Error>")
+            return
+        status, told, content = asked(self.command, self.path, headers, body)
+        if fault == "forgotten":
+            status, told, content = 500, [], b"<Error><Code>InternalError</Code></Error>"
+        self.give(status, told, content)
+
+    def give(self, status: int, told: list[tuple[str, str]], content: bytes) -> None:
+        self.send_response_only(status)
+        of_head = self.command == "HEAD"
+        for name, value in told:
+            if name.lower() not in ("transfer-encoding", "connection") and (
+                of_head or name.lower() != "content-length"
+            ):
+                self.send_header(name, value)
+        if not of_head:
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = serve  # noqa: N815 its parent's names
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 its parent's name
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Unreliable)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(server.server_address[1], flush=True)
+for line in sys.stdin:
+    fault, times = line.split()
+    with _lock:
+        if fault == "spoilt":
+            print(_struck, flush=True)
+            continue
+        _fault, _left, _struck = fault, int(times), 0
+    print("so be it", flush=True)
