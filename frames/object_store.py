@@ -30,12 +30,14 @@ _TRIAL_RETRIES = 2
 # What a store can do it keeps; what it could not may have been mended.
 _REFUSED_FOR_S = 60.0
 # Of the library's options those of its client for HTTP, which obstore wants apart: among the store's own it ends in a panic over them.
-_OF_CLIENT = frozenset(
-    "allow_http allow_invalid_certificates connect_timeout default_content_type http1_only http2_keep_alive_interval "
-    "http2_keep_alive_timeout http2_keep_alive_while_idle http2_max_frame_size http2_only pool_idle_timeout "
-    "pool_max_idle_per_host proxy_ca_certificate proxy_excludes proxy_url randomize_addresses read_timeout root_certificate "
-    "timeout user_agent".split()
-)
+_OF_CLIENT = {
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only",
+    "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle",
+    "http2_max_frame_size", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate",
+    "proxy_excludes", "proxy_url", "randomize_addresses", "read_timeout", "root_certificate", "timeout",
+    "user_agent",
+}  # fmt: skip
+_DO_WITHOUT = "queries do without where the option engine is left out: then buckets are written anew"
 _OF_RETRIES = ("max_retries", "retry_timeout")
 _OF_BACKOFF = "backoff_config."
 _CLOUDS = ("aws_", "google_", "azure_")
@@ -93,7 +95,7 @@ def _refusal(location: str, options: _Options, masked: Callable[[object], str]) 
     except ImportError:
         return EnvironmentMissingError(
             f"the package obstore is not installed, without which no entry of its log can be put at {location} only if there is none",
-            hint="pip install 'pyspark-upstream[stores]' where the driver runs; or leave the option engine out: buckets are written anew then",
+            hint=f"pip install 'pyspark-upstream[stores]' where the driver runs; {_DO_WITHOUT}",
         )
     try:
         store = _opened(location, options, retries=_TRIAL_RETRIES)
@@ -108,13 +110,13 @@ def _refusal(location: str, options: _Options, masked: Callable[[object], str]) 
             f"an object cannot be put at {location} only if there is none of its name: {masked(error)}",
             expected="a store that does so, such as S3, GCS, Azure, MinIO or R2, and options by which obstore finds it: credentials "
             "from the options, the environment or the machine's role",
-            hint="correct the options that begin with `storage.`; or leave the option engine out: buckets are written anew then",
+            hint=f"correct the options that begin with `storage.`; {_DO_WITHOUT}",
         )
     if second:
         return TableError(
             f"the object store at {location} puts an object over another, although it is told to put it only if there is none",
             expected="a store that heeds If-None-Match, such as S3, GCS, Azure, MinIO or R2: else of two writers each may undo the other's commit",
-            hint="keep the table in such a store, or leave the option engine out and let one query alone write it",
+            hint=f"keep the table in such a store; {_DO_WITHOUT}, and one alone has to write the table",
         )
     return None
 
@@ -152,7 +154,8 @@ def _opened(location: str, options: _Options, retries: int | None = None) -> Obj
                 own[name] = value
         if retries is not None:
             retry["max_retries"] = min(retry.get("max_retries", retries), retries)
-        return from_url(location, config=own, client_options=client, retry_config=retry)
+        settings: dict[str, Any] = {"config": own, "client_options": client, "retry_config": retry}
+        return from_url(location, **settings)
     except (BaseError, ValueError) as error:
         raise OSError(_said(error)) from None
 
@@ -168,8 +171,9 @@ def _is_known(location: str, name: str, value: str) -> bool:
     from obstore.exceptions import BaseError, UnknownConfigurationKeyError
     from obstore.store import from_url
 
+    settings: dict[str, Any] = {"config": {name: value}}
     try:
-        from_url(location, config={name: value})
+        from_url(location, **settings)
     except UnknownConfigurationKeyError:
         return False
     except BaseError:  # it wants more options, or has one more word to say when all are there

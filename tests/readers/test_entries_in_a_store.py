@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def filled(sink: StoredSink, keys: int = 60) -> dict[int, tuple[int, str]]:
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(keys)])])
     sink.batch(1, [sink.rows([(0, 2, "b"), (1, 2, "b")], seq=100)])
     assert vectors_of(sink)
-    return {key: (1, "a") for key in range(2, keys)} | {0: (2, "b"), 1: (2, "b")}
+    return dict.fromkeys(range(2, keys), (1, "a")) | {0: (2, "b"), 1: (2, "b")}
 
 
 def vectors_of(sink: StoredSink) -> set[str]:
@@ -142,19 +142,17 @@ def test_of_many_who_put_one_entry_exactly_one_does(stored: Make) -> None:
     assert folders[0].puts_refused() is None
     for version in range(5):
         start = threading.Barrier(len(folders))
-        put: list[bool] = []
-
-        def write(number: int, folder: TableFolder, version: int = version, start: Any = start) -> None:
-            start.wait()
-            put.append(put_entry(folder, version, {"operation": "TEST", "writer": number}, []))
-
-        threads = [threading.Thread(target=write, args=each) for each in enumerate(folders)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(folders)) as pool:
+            put = list(
+                pool.map(lambda folder, at=version, together=start: _put_together(folder, at, together), folders)
+            )
         assert sorted(put) == [False, False, False, True]
         assert folders[0].read(entry_place(version)).count(b'"writer"') == 1
+
+
+def _put_together(folder: TableFolder, version: int, start: threading.Barrier) -> bool:
+    start.wait()
+    return put_entry(folder, version, {"operation": "TEST", "writer": "one of them"}, [])
 
 
 FAULTS = ["forgotten", "lost", "failed", "conflict", "late"]
@@ -201,7 +199,7 @@ def test_files_stay_where_nobody_knows_whether_they_are_committed(
         patched.setattr(TableFolder, "read", silent)
         with pytest.raises(TableError, match="no answer"):
             rebucket_table(sink.address, 3, storage=sink.storage)
-    unreliable_store.spoil("", 0)
+    unreliable_store.spoil("none", 0)
     assert sink.stored().version() == 3
     assert sink.latest() == expected
     assert check_table(sink.address, storage=sink.storage).findings == ()
@@ -212,7 +210,7 @@ def test_a_store_that_passes_over_conditions_is_found_out(
 ) -> None:
     unreliable_store.spoil("blind", 0)
     sink = marking(endpoint_url=unreliable_store.address)
-    with pytest.raises(TableError, match=r"puts an object over another.*If-None-Match.*leave the option engine out"):
+    with pytest.raises(TableError, match=r"puts an object over another.*If-None-Match.*option engine is left out"):
         sink.writer()
     sink.options = {**sink.options, "engine": "auto"}
     sink.batch(0, [sink.rows([(1, 1, "a")])])

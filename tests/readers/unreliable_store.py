@@ -19,9 +19,7 @@ import sys
 import threading
 
 STORE = int(sys.argv[1])
-_lock = threading.Lock()
-_fault, _left, _struck = "", 0, 0
-_late: list[tuple[str, dict[str, str], bytes]] = []
+LATE: list[tuple[str, dict[str, str], bytes]] = []
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
 
@@ -35,15 +33,27 @@ def asked(method: str, path: str, headers: dict[str, str], body: bytes) -> Answe
     return found
 
 
-def strikes(command: str, path: str) -> str:
-    """The fault of this request, if it has any."""
-    global _left, _struck
-    with _lock:
-        if command != "PUT" or "/_delta_log/" not in path or not path.endswith(".json") or _left == 0:
-            return ""
-        _left -= 1
-        _struck += 1
-        return _fault
+class Faults:
+    """What is to happen to the next puts."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.set("", 0)
+
+    def set(self, fault: str, times: int) -> None:
+        self.fault, self.left, self.struck = fault, times, 0
+
+    def of(self, command: str, path: str) -> str:
+        """The fault of this request, if it has any."""
+        with self.lock:
+            if command != "PUT" or "/_delta_log/" not in path or not path.endswith(".json") or self.left == 0:
+                return ""
+            self.left -= 1
+            self.struck += 1
+            return self.fault
+
+
+FAULTS = Faults()
 
 
 class Unreliable(http.server.BaseHTTPRequestHandler):
@@ -52,13 +62,13 @@ class Unreliable(http.server.BaseHTTPRequestHandler):
     def serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         headers = dict(self.headers.items())
-        while _late:
-            asked("PUT", *_late.pop())
-        fault = strikes(self.command, self.path)
-        if _fault == "blind":
+        while LATE:
+            asked("PUT", *LATE.pop())
+        fault = FAULTS.of(self.command, self.path)
+        if FAULTS.fault == "blind":
             headers = {name: value for name, value in headers.items() if name.lower() != "if-none-match"}
         if fault == "late":
-            _late.append((self.path, headers, body))
+            LATE.append((self.path, headers, body))
         if fault in ("failed", "late", "lost"):
             if fault == "lost":
                 asked(self.command, self.path, headers, body)
@@ -96,9 +106,9 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 print(server.server_address[1], flush=True)
 for line in sys.stdin:
     fault, times = line.split()
-    with _lock:
+    with FAULTS.lock:
         if fault == "spoilt":
-            print(_struck, flush=True)
-            continue
-        _fault, _left, _struck = fault, int(times), 0
-    print("so be it", flush=True)
+            print(FAULTS.struck, flush=True)
+        else:
+            FAULTS.set(fault, int(times))
+            print("so be it", flush=True)

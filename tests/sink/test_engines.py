@@ -16,14 +16,11 @@ from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from upstream.conf.errors import OptionError, TableError
+from upstream.conf.errors import TableError
+from upstream.frames import table_folder
 from upstream.sink import commit as commit_module
 from upstream.sink import engine as engine_module
-from upstream.sink import entry_commit, key_index, log_entry
-from upstream.sink.engine import Engine
-from upstream.sink.files import DataFiles
-from upstream.sink.layout import Layout
-from upstream.sink.options import parse_sink_options
+from upstream.sink import entry_commit, key_index
 
 ENGINES = ("vectors",)
 
@@ -209,7 +206,7 @@ def test_a_log_that_cannot_be_written_leaves_the_table_as_it_was(
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(log_entry.os, "link", full)
+        patched.setattr(table_folder.os, "link", full)
         with pytest.raises(TableError, match="No space left"):
             sink.batch(1, [sink.rows([(0, 2, "b")], seq=50)])
     assert (sink.latest(), sink.files()) == (before, files)
@@ -239,12 +236,3 @@ def test_a_checkpoint_is_made_now_and_then_and_read(make_sink: Any, monkeypatch:
         if batch_id % 3 == 0:
             commit_module.load_table.__globals__["_cache"].clear()  # as in a new process
     assert len(list((sink.path / "_delta_log").glob("*.checkpoint.parquet"))) == 2
-
-
-def test_in_an_object_store_buckets_are_written_anew(make_sink: Any) -> None:
-    given = {**make_sink(engine="vectors").given, "path": "s3://bucket/table"}
-    layout = Layout(("k",), "t", 4, ())
-    target = parse_sink_options(given)
-    with pytest.raises(OptionError, match="engine=vectors, and the table lies in an object store"):
-        Engine(target, layout, DataFiles(target, pa.schema([])))
-    Engine(parse_sink_options({**given, "engine": "auto"}), layout, DataFiles(target, pa.schema([])))

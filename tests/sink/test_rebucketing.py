@@ -18,8 +18,6 @@ from upstream.conf.errors import OptionError, TableError
 from upstream.datasource.connectors.latest.log import TableLog
 from upstream.frames.table_folder import TableFolder
 from upstream.sink import rebucketing
-from upstream.sink.log_entry import put_entry
-from upstream.sink.options import parse_sink_options
 from upstream.sink.placing import buckets_for
 from upstream.sink.recorded import recorded_options
 
@@ -126,9 +124,3 @@ def test_what_cannot_be_is_refused(sink: Any) -> None:
 
 def test_buckets_by_the_keys_that_are_expected() -> None:
     assert [buckets_for(keys) for keys in (None, 1, 8_000_000, 8_000_001, 50_000_000)] == [16, 16, 16, 17, 100]
-
-
-def test_in_an_object_store_no_entry_of_our_own_is_written() -> None:
-    target = parse_sink_options({"path": "s3://bucket/table", "key": "k"}, started=False)
-    with pytest.raises(TableError, match=r"lies in an object store.*engine rewrite"):
-        put_entry(target, 1, {}, [])
