@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from written import NOW_US
 
 from upstream.conf.errors import EnvironmentMissingError, TableError
 from upstream.frames import object_store
@@ -101,38 +100,30 @@ def test_by_itself_it_marks_rows_where_that_is_worth_it(marking: Make, monkeypat
     assert sink.latest()[0] == (3, "c")
 
 
-@pytest.mark.parametrize("same_bucket", [True, False])
 def test_an_entry_that_somebody_else_has_written_is_not_overwritten(
-    marking: Make, monkeypatch: pytest.MonkeyPatch, same_bucket: bool
+    marking: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both queries mark rows: the second to come looks again, and redoes its entry or refuses."""
+    """Both queries mark rows: the second to come looks again, and writes its entry after the other."""
     sink, other = marking("one"), marking("other")
-    expected = filled(sink)
-    own, theirs = 4, 4 if same_bucket else 5
-    assert same_bucket or _bucket(sink, own) != _bucket(sink, theirs)
-    results = sink.tasks([sink.rows([(own, 11, "mine")], seq=1000)])
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
+    assert _bucket_of(sink, 4) != _bucket_of(sink, 5)
+    results = sink.tasks([sink.rows([(4, 11, "mine")], seq=1000)])
     looked = commit_module.last_summary
     raced: list[int] = []
 
     def race(*given: Any) -> Any:
         if not raced:
             raced.append(1)
-            other.batch(0, [other.rows([(theirs, 12, "theirs")], seq=1000)])
+            other.batch(0, [other.rows([(5, 12, "theirs")], seq=1000)])
         return looked(*given)
 
     monkeypatch.setattr(commit_module, "last_summary", race)
-    expected[theirs] = (12, "theirs")
-    if same_bucket:
-        with pytest.raises(TableError, match="changed by another writer"):
-            sink.commit(results, 2)
-    else:
-        assert sink.commit(results, 2) is not None
-        expected[own] = (11, "mine")
-    assert sink.latest() == expected
-    assert check_table(sink.address, storage=sink.storage).findings == ()
+    assert sink.commit(results, 1) is not None
+    assert sink.latest() == dict.fromkeys(range(60), (1, "a")) | {4: (11, "mine"), 5: (12, "theirs")}
+    assert {path for path in sink.objects() if path.startswith(VECTORS)} == vectors_of(sink), "what was in vain is gone"
 
 
-def _bucket(sink: StoredSink, key: int) -> int:
+def _bucket_of(sink: StoredSink, key: int) -> int:
     table = sink.table()
     return dict(zip(table.column("k").to_pylist(), table.column("_upstream_bucket").to_pylist(), strict=True))[key]
 
@@ -155,30 +146,36 @@ def _put_together(folder: TableFolder, version: int, start: threading.Barrier) -
     return put_entry(folder, version, {"operation": "TEST", "writer": "one of them"}, [])
 
 
-FAULTS = ["forgotten", "lost", "failed", "conflict", "late"]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_an_answer_that_is_lost_is_not_taken_for_somebody_elses_commit(
-    marking: Make, unreliable_store: UnreliableStore, fault: str
+@pytest.mark.parametrize("fault", ["forgotten", "lost", "failed", "conflict", "late"])
+def test_an_answer_that_is_lost_is_not_taken_for_somebody_elses_entry(
+    stored: Make, unreliable_store: UnreliableStore, fault: str
 ) -> None:
-    """Batch, repair and a new number of buckets: each is in the table once, says so, and keeps its files."""
-    sink = marking(endpoint_url=unreliable_store.address)
-    expected, version = filled(sink), 3
-    assert sink.stored().version() == version - 1
-    results = sink.tasks([sink.rows([(1, 3, "c"), (99, 3, "new")], seq=200)])
+    folder = stored(endpoint_url=unreliable_store.address).place
+    assert folder.puts_refused() is None
     unreliable_store.spoil(fault)
-    summary = sink.commit(results, 2)
+    assert folder.put_new(entry_place(0), b"ours")
     assert unreliable_store.spoilt() == 1
+    assert folder.read(entry_place(0)) == b"ours"
+    unreliable_store.spoil(fault)
+    assert not folder.put_new(entry_place(0), b"theirs")
+    assert folder.read(entry_place(0)) == b"ours"
+
+
+def test_what_was_committed_without_an_answer_is_in_the_table_once(
+    marking: Make, unreliable_store: UnreliableStore
+) -> None:
+    """A batch and a new number of buckets: each says that it was done, and keeps its files."""
+    sink = marking(endpoint_url=unreliable_store.address)
+    expected = filled(sink)
+    results = sink.tasks([sink.rows([(1, 3, "c"), (99, 3, "new")], seq=200)])
+    unreliable_store.spoil("forgotten", 2)
+    summary = sink.commit(results, 2)
     assert summary is not None
     assert summary.delivered == 2
-    expected |= {1: (3, "c"), 99: (3, "new")}
-    assert (sink.stored().version(), sink.latest()) == (version, expected)
-    unreliable_store.spoil(fault)
-    assert rebucket_table(sink.address, 3, storage=sink.storage) == version + 1
-    assert unreliable_store.spoilt() == 1
-    assert sink.latest() == expected
-    assert check_table(sink.address, storage=sink.storage).findings == ()
+    assert rebucket_table(sink.address, 1, storage=sink.storage) == 4
+    assert unreliable_store.spoilt() == 2
+    assert sink.latest() == expected | {1: (3, "c"), 99: (3, "new")}
+    assert check_table(sink.address, storage=sink.storage).healthy
 
 
 def test_files_stay_where_nobody_knows_whether_they_are_committed(
@@ -186,11 +183,12 @@ def test_files_stay_where_nobody_knows_whether_they_are_committed(
 ) -> None:
     """The entry is there, no answer comes, and nothing can be read for a while: the table must not lose what its log names."""
     sink = marking(endpoint_url=unreliable_store.address, max_retries="1")
-    expected = filled(sink)
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
+    expected = sink.latest()
     real = TableFolder.read
 
     def silent(folder: TableFolder, path: str) -> bytes:
-        if path == entry_place(3):
+        if path == entry_place(2):
             raise OSError("no answer")
         return real(folder, path)
 
@@ -200,9 +198,8 @@ def test_files_stay_where_nobody_knows_whether_they_are_committed(
         with pytest.raises(TableError, match="no answer"):
             rebucket_table(sink.address, 3, storage=sink.storage)
     unreliable_store.spoil("none", 0)
-    assert sink.stored().version() == 3
+    assert sink.stored().version() == 2
     assert sink.latest() == expected
-    assert check_table(sink.address, storage=sink.storage).findings == ()
 
 
 def test_a_store_that_passes_over_conditions_is_found_out(
@@ -240,7 +237,7 @@ def test_without_the_package_buckets_are_written_anew(marking: Make, monkeypatch
 def test_damage_is_found_and_mended(marking: Make) -> None:
     sink = marking()
     expected = filled(sink)
-    (victim,) = {path for path in sink.stored().get_add_actions().column("path").to_pylist() if _bucket_of(path) == 0}
+    victim = min(path for path in sink.objects() if path.startswith("_upstream_bucket=0/"))
     sink.place.remove([victim])
     found = check_table(sink.address, storage=sink.storage)
     assert any(victim in finding.text and finding.mends for finding in found.findings)
@@ -252,17 +249,12 @@ def test_damage_is_found_and_mended(marking: Make) -> None:
     assert held.items() <= expected.items()
 
 
-def _bucket_of(path: str) -> int:
-    return int(path.partition("/")[0].partition("=")[2])
-
-
 def test_maintenance_keeps_the_vectors_that_are_in_use(marking: Make) -> None:
     sink = marking()
     expected = filled(sink)
     first = vectors_of(sink)
-    for batch_id in (2, 3):
-        sink.batch(batch_id, [sink.rows([(batch_id, 5, "d")], seq=100 * batch_id)])
-        expected[batch_id] = (5, "d")
+    sink.batch(2, [sink.rows([(2, 5, "d"), (3, 5, "d")], seq=200)])
+    expected |= {2: (5, "d"), 3: (5, "d")}
     rules = MaintenanceRules(retention_us=1_000_000, versions=1, budget_s=60.0, every=1)
     later = time.time_ns() // 1000 + 30 * 86_400_000_000
     for _ in range(2):  # what comes before a checkpoint may go with the next maintenance
@@ -272,20 +264,18 @@ def test_maintenance_keeps_the_vectors_that_are_in_use(marking: Make) -> None:
     assert left == vectors_of(sink)
     assert first - left, "those of old versions are gone"
     assert sink.latest() == expected
-    sink.batch(4, [sink.rows([(7, 9, "e")], seq=900)])
+    sink.batch(3, [sink.rows([(7, 9, "e")], seq=900)])
     assert sink.latest() == expected | {7: (9, "e")}
 
 
 def test_a_table_made_anew_under_one_name_is_read_afresh(marking: Make) -> None:
     """What a process has loaded of a table is told from another table by its last entry."""
     sink = marking()
-    filled(sink)
-    folder = sink.place
-    folder.remove(sink.objects())
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
+    sink.place.remove(sink.objects())
     again = marking("another")
-    again.now_us = NOW_US + 1
-    filled(again, keys=30)
-    assert len(again.latest()) == 30
+    again.batch(0, [again.rows([(1, 1, "b")])])
+    assert again.latest() == {1: (1, "b")}
 
 
 @pytest.mark.parametrize(
