@@ -118,15 +118,19 @@ class TableFolder:
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file whole; what a process leaves that dies meanwhile may be a part of it on a disk, and nothing in a store."""
-        where, filesystem = self.place(path)
-        if filesystem is None:
-            os.makedirs(os.path.dirname(where), exist_ok=True)
-            with open(where, "wb") as file:
-                file.write(content)
-            return
-        # Unbuffered, Arrow would hand over a buffer of its own, and the store's client takes bytes.
-        with filesystem.open_output_stream(where, buffer_size=len(content) + 1) as stream:
+        with self.opened_to_write(path, len(content) + 1) as stream:
             stream.write(content)
+
+    def opened_to_write(self, path: str, buffer_size: int | None = None) -> Any:
+        """A new file as a stream of Arrow's, to be closed; `buffer_size` for what is written as Python's bytes."""
+        where, filesystem = self.place(path)
+        if filesystem is not None:
+            # Unbuffered, Arrow would hand over a buffer of its own, and the store's client takes bytes.
+            return filesystem.open_output_stream(where, buffer_size=buffer_size)
+        import pyarrow as pa
+
+        os.makedirs(os.path.dirname(where), exist_ok=True)
+        return pa.OSFile(where, "wb")
 
     def put_new(self, path: str, content: bytes) -> bool:
         """Write a file whole into a folder that is there, if there is none of its name. A process that dies meanwhile leaves no part of it.

@@ -110,13 +110,11 @@ class DataFiles:
         import pyarrow.parquet as pq
 
         path = f"{self._folder}{partition}part-{uuid.uuid4()}.parquet"
-        where, filesystem = self._table.place(path)
         try:
-            if filesystem is None:
-                os.makedirs(os.path.dirname(where), exist_ok=True)
-            # Dictionaries cost more time than all else here, and zstd finds most of what they would save.
-            pq.write_table(rows, where, filesystem=filesystem, compression="zstd", use_dictionary=False)
-            size = self.size(path)
+            with self._table.opened_to_write(path) as sink:
+                # Dictionaries cost more time than all else here, and zstd finds most of what they would save.
+                pq.write_table(rows, sink, compression="zstd", use_dictionary=False)
+                size = sink.tell()
         except OSError as error:
             self.remove([path])
             raise self._unwritable(path, error) from error

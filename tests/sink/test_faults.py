@@ -30,7 +30,7 @@ def fill(sink: Any, batches: int = 3) -> None:
 
 def restarted(sink: Any) -> None:
     """As another process would see the table: without what this one knows of it."""
-    table_module._cache.pop(str(sink.path), None)
+    table_module._cache.clear()
 
 
 def says_what_to_do(error: BaseException) -> bool:
