@@ -128,8 +128,8 @@ def _bucket_of(sink: StoredSink, key: int) -> int:
     return dict(zip(table.column("k").to_pylist(), table.column("_upstream_bucket").to_pylist(), strict=True))[key]
 
 
-def test_of_many_who_put_one_entry_exactly_one_does(stored: Make) -> None:
-    folders = [stored().place for _ in range(4)]
+def test_of_many_who_put_one_entry_exactly_one_does(stored: Make, unreliable_store: UnreliableStore) -> None:
+    folders = [stored(endpoint_url=unreliable_store.address).place for _ in range(4)]
     assert folders[0].puts_refused() is None
     for version in range(5):
         start = threading.Barrier(len(folders))

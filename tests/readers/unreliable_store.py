@@ -1,4 +1,4 @@
-"""What lies before an object store and spoils puts of a log's entries. Its argument is the store's port; it prints its own.
+"""What lies before an object store, has puts wait for each other, and spoils those of a log's entries. Its argument is the store's port; it prints its own.
 
 Lines of its input are a fault and how many puts it is to strike:
 
@@ -13,6 +13,7 @@ Lines of its input are a fault and how many puts it is to strike:
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import http.server
 import sys
@@ -24,7 +25,16 @@ LATE: list[tuple[str, dict[str, str], bytes]] = []
 Answer = tuple[int, list[tuple[str, str]], bytes]
 
 
+# The server behind looks whether there is an object, and writes it then; a store does both at once.
+PUTS = threading.Lock()
+
+
 def asked(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+    with PUTS if method == "PUT" else contextlib.nullcontext():
+        return passed_on(method, path, headers, body)
+
+
+def passed_on(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
     connection = http.client.HTTPConnection("127.0.0.1", STORE)
     connection.request(method, path, body, headers)
     answer = connection.getresponse()
