@@ -22,6 +22,8 @@ Action = dict[str, Any]
 
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 _LOG = "_delta_log"
+# In an object store so many entries are read at once.
+_AHEAD = 32
 _MAPS = ("partitionValues", "configuration", "tags", "options")
 
 
@@ -46,6 +48,8 @@ class LogReplay:
         The `add` action of each live file, by its path.
     protocol, metadata : dict
         The latest actions of these kinds.
+    transactions : dict of str to int
+        The last one of each application.
     """
 
     def __init__(self, folder: TableFolder) -> None:
@@ -65,8 +69,10 @@ class LogReplay:
         if self.version == -1 and version > 0:
             self._begin(version)
         while self.version < version:
-            self._take(self._entry(self.version + 1))
-            self.version += 1
+            ahead = range(self.version + 1, min(version, self.version + _AHEAD) + 1)
+            for actions in self._folder.each(self._entry, ahead):
+                self._take(actions)
+                self.version += 1
 
     def vectors(self) -> dict[str, DeletionVector]:
         """The deletion vector of each file that has one."""
@@ -86,6 +92,7 @@ class LogReplay:
         self.files: dict[str, Action] = {}
         self.protocol: Action = {}
         self.metadata: Action = {}
+        self.transactions: dict[str, int] = {}
 
     def _take(self, actions: list[Action]) -> None:
         for action in actions:
@@ -97,6 +104,8 @@ class LogReplay:
                 self.files[unquote(action["add"]["path"])] = action["add"]
             self.protocol = action.get("protocol", self.protocol)
             self.metadata = action.get("metaData", self.metadata)
+            if "txn" in action:
+                self.transactions[action["txn"]["appId"]] = action["txn"]["version"]
 
     def _entry(self, version: int) -> list[Action]:
         try:
@@ -127,7 +136,7 @@ class LogReplay:
         import pyarrow.parquet as pq
 
         where, filesystem = self._folder.place(f"{_LOG}/{name}")
-        kinds = ("add", "protocol", "metaData")
+        kinds = ("add", "protocol", "metaData", "txn")
         try:
             with pq.ParquetFile(where, filesystem=filesystem) as file:
                 if "sidecar" in file.schema_arrow.names:

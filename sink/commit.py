@@ -36,7 +36,7 @@ from .remembered import LastCommit
 from .staleness import Arrivals
 from .steps import Step
 from .summary import CommitSummary, last_summary
-from .table import Snapshot, create_table, load_table, take_snapshot
+from .table import Snapshot, create_table, load_table, take_snapshot, transaction_version
 from .task import TaskResult
 from .tombstones import APP_ID
 from .upkeep import commit_hooks, last_maintained, maintain
@@ -163,13 +163,13 @@ class BatchCommit:
         app_id = _APP_PREFIX + query_id
         merged: _Merged | None = None
         for _ in range(_TRIES):
+            recorded = None if table is None else transaction_version(self._target, table, app_id)
             if last is not None:
-                last.check(table, self._target.location, app_id, query_id)
+                last.check(table, self._target.location, recorded, query_id)
             if table is None:
                 break
             # A batch that is in the table already changes nothing.
-            recorded = table.transaction_version(app_id) if self._target.repeatable else None
-            if recorded is not None and recorded >= batch_id:
+            if self._target.repeatable and recorded is not None and recorded >= batch_id:
                 self.discard(results, made)
                 self._remember(table, table.version(), recorded)
                 return None

@@ -26,7 +26,7 @@ from .queue_figures import QueueFigures
 from .side_table import SideTable
 from .stats import file_stats
 from .summary import CommitSummary, summaries_after
-from .table import load_table
+from .table import load_table, transaction_version
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -118,7 +118,7 @@ def write_metrics(target: SinkTarget) -> int:
     query_id = writer_id(target)
     for _ in range(_TRIES):
         metrics = side.ready()
-        recorded = metrics.transaction_version(_APP_PREFIX + query_id)
+        recorded = transaction_version(place, metrics, _APP_PREFIX + query_id)
         missing = summaries_after(table, query_id, -1 if recorded is None else recorded)
         if not missing:
             return 0

@@ -71,7 +71,7 @@ class LastCommit:
         except (OSError, pa.ArrowException) as error:
             raise _unusable(checkpoint, error) from error
 
-    def check(self, table: DeltaTable | None, location: str, app_id: str, query_id: str) -> None:
+    def check(self, table: DeltaTable | None, location: str, recorded: int | None, query_id: str) -> None:
         """Refuse a table that does not hold what this query has committed.
 
         Parameters
@@ -80,8 +80,8 @@ class LastCommit:
             As it is now; None if there is none.
         location
             Where.
-        app_id
-            Names the query's transactions in the table.
+        recorded
+            The query's last batch by the table's transactions; None if it has none.
         query_id
             Names the query in the commits' summaries.
 
@@ -94,7 +94,6 @@ class LastCommit:
             raise self._lost(f"there is no table at {location} any more")
         if str(table.metadata().id) != self.table_id:
             raise self._lost(f"the table at {location} is another one than this query has written: it was made anew")
-        recorded = table.transaction_version(app_id)
         if table.version() < self.version or recorded is None or recorded < self.batch_id:
             raise self._lost(
                 f"the table at {location}, at version {table.version()}, does not hold this query's last commit"

@@ -16,14 +16,23 @@ from .files import DataFiles
 from .layout import Layout
 from .maintenance import retention_properties
 from .options import SinkTarget
-from .tombstones import TombstoneList
+from .tombstones import APP_ID, TombstoneList
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from ..frames.deletion_vectors import DeletionVector
 
-__all__ = ["Held", "Snapshot", "create_table", "load_table", "remove_unnamed", "replay_log", "take_snapshot"]
+__all__ = [
+    "Held",
+    "Snapshot",
+    "create_table",
+    "load_table",
+    "remove_unnamed",
+    "replay_log",
+    "take_snapshot",
+    "transaction_version",
+]
 
 _Fingerprint = tuple[int, int, int] | bytes
 _TURNS = 64
@@ -166,6 +175,15 @@ def replay_log(target: SinkTarget, table: DeltaTable) -> LogReplay:
     return log
 
 
+def transaction_version(target: SinkTarget, table: DeltaTable, application: str) -> int | None:
+    """The last transaction of an application that a loaded table has; None if it has none."""
+    if not target.is_local:
+        # delta-rs reads the log for each such question: there a request for each entry since the last checkpoint.
+        with contextlib.suppress(TableError):  # a log in a form that is not followed here
+            return replay_log(target, table).transactions.get(application)
+    return table.transaction_version(application)
+
+
 def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
     """Make the table, empty; if somebody else has just made it, theirs.
 
@@ -215,7 +233,8 @@ def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Sn
     by_bucket = {bucket: tuple(sorted(paths)) for bucket, paths in found.items()}
     admitted = "deletionVectors" in (table.protocol().reader_features or ())
     vectors = replay_log(target, table).vectors() if admitted else {}
-    return Snapshot(table.version(), by_bucket, rows, TombstoneList.of(table, files), vectors)
+    tombstones = TombstoneList.numbered(transaction_version(target, table, APP_ID) or 0, files)
+    return Snapshot(table.version(), by_bucket, rows, tombstones, vectors)
 
 
 def remove_unnamed(target: SinkTarget, files: DataFiles, paths: Iterable[str]) -> None:

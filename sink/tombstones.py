@@ -70,7 +70,17 @@ class TombstoneList:
         TableError
             It is gone.
         """
-        number = table.transaction_version(APP_ID) or 0
+        return cls.numbered(table.transaction_version(APP_ID) or 0, files)
+
+    @classmethod
+    def numbered(cls, number: int, files: DataFiles | TableFolder) -> TombstoneList:
+        """The list of a number.
+
+        Raises
+        ------
+        TableError
+            It is gone.
+        """
         if number == 0:
             return cls()
         found = cls(number)

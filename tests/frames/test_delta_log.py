@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from upstream.conf.errors import TableError
 from upstream.frames.delta_log import LogReplay, entry_place
@@ -20,7 +20,9 @@ from upstream.frames.table_folder import TableFolder
 def table(tmp_path: Path) -> str:
     path = str(tmp_path / "table")
     for at in range(6):
-        write_deltalake(path, pa.table({"p": [at % 2], "n": [at]}), mode="append", partition_by=["p"])
+        rows = pa.table({"p": [at % 2], "n": [at]})
+        said = CommitProperties(app_transactions=[Transaction("odd" if at % 2 else "even", at)])
+        write_deltalake(path, rows, mode="append", partition_by=["p"], commit_properties=said)
     DeltaTable(path).optimize.compact()
     DeltaTable(path).delete("n = 3")
     return path
@@ -30,7 +32,7 @@ def state(path: str, version: int, log: LogReplay | None = None) -> Any:
     log = LogReplay(TableFolder(path)) if log is None else log
     log.follow(version)
     adds = {name: {key: each for key, each in add.items() if each is not None} for name, add in log.files.items()}
-    return adds, log.metadata["id"], log.protocol["minReaderVersion"]
+    return adds, log.metadata["id"], log.protocol["minReaderVersion"], dict(log.transactions)
 
 
 def test_step_by_step_or_at_once_or_from_a_checkpoint(table: str) -> None:
@@ -41,6 +43,8 @@ def test_step_by_step_or_at_once_or_from_a_checkpoint(table: str) -> None:
         assert found == state(table, version)
         read = pa.RecordBatchReader.from_stream(DeltaTable(table, version).get_add_actions()).read_all()
         assert sorted(found[0]) == sorted(read.column("path").to_pylist())
+        told = {name: DeltaTable(table, version).transaction_version(name) for name in ("odd", "even")}
+        assert found[3] == {name: number for name, number in told.items() if number is not None}
     whole = {version: state(table, version) for version in (4, last)}
     DeltaTable(table, 4).create_checkpoint()
     for version in range(4):
