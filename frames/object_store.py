@@ -31,12 +31,28 @@ _TRIAL_RETRIES = 2
 _REFUSED_FOR_S = 60.0
 # Of the library's options those of its client for HTTP, which obstore wants apart: among the store's own it ends in a panic over them.
 _OF_CLIENT = {
-    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "http1_only",
-    "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle",
-    "http2_max_frame_size", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate",
-    "proxy_excludes", "proxy_url", "randomize_addresses", "read_timeout", "root_certificate", "timeout",
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "default_content_type",
+    "disable_system_certificates",
+    "http1_only",
+    "http2_keep_alive_interval",
+    "http2_keep_alive_timeout",
+    "http2_keep_alive_while_idle",
+    "http2_max_frame_size",
+    "http2_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "randomize_addresses",
+    "read_timeout",
+    "root_certificate",
+    "timeout",
     "user_agent",
-}  # fmt: skip
+}
 _DO_WITHOUT = "queries do without where the option engine is left out: then buckets are written anew"
 _OF_RETRIES = ("max_retries", "retry_timeout")
 _OF_BACKOFF = "backoff_config."
