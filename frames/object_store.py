@@ -49,7 +49,6 @@ _OF_CLIENT = {
     "proxy_url",
     "randomize_addresses",
     "read_timeout",
-    "root_certificate",
     "timeout",
     "user_agent",
 }
@@ -96,12 +95,12 @@ def puts_refused(location: str, storage: Mapping[str, str], masked: Callable[[ob
         Takes secrets out of what the store says.
     """
     key = (location, _hashable(storage))
-    known = _tried.get(key)
+    known = before = _tried.get(key)
     now_s = time.monotonic()
     if known is None or (known.refusal is not None and now_s - known.at_s > _REFUSED_FOR_S):
         known = _tried[key] = _Tried(_refusal(*key, masked), now_s)
-        if known.refusal is not None:
-            _LOG.warning("%s", known.refusal)
+    if before is None and known.refusal is not None:
+        _LOG.warning("%s", known.refusal)
     return known.refusal
 
 
