@@ -155,19 +155,21 @@ class TableFolder:
         refusal = self.puts_refused()
         if refusal is not None:
             raise refusal
-        for attempt in range(1, _PUTS + 1):
+        failed = OSError(f"the store refuses {path} as if it were there, and it is not")
+        for _ in range(_PUTS):
             try:
                 if self._put_if_absent(path, content):
                     return True
-            except OSError:
-                if self.is_local or attempt == _PUTS:
+            except OSError as error:
+                if self.is_local:
                     raise
+                failed = error
             # Whoever answers no, or not at all, may have put it nevertheless: an answer is lost, and the request repeated by the store's client.
             with contextlib.suppress(FileNotFoundError):
                 return self.read(path) == content
             # And where it is not: S3 says no to two at once of which neither is there afterwards, and a request may still be on its way. The
             # next one settles it.
-        raise OSError(f"the store refuses {path} as if it were there, and it is not")
+        raise failed
 
     def puts_refused(self) -> UpstreamError | None:
         """Why :meth:`put_new` is impossible where the table lies; None if it is possible.

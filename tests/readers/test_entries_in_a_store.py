@@ -158,6 +158,16 @@ def test_an_answer_that_is_lost_is_not_taken_for_somebody_elses_entry(
     assert folder.read(entry_place(0)) == b"ours"
 
 
+def test_what_is_never_answered_nor_there_is_an_error(stored: Make, unreliable_store: UnreliableStore) -> None:
+    folder = stored(endpoint_url=unreliable_store.address, max_retries="0").place
+    assert folder.puts_refused() is None
+    unreliable_store.spoil("failed", 99)
+    with pytest.raises(OSError, match="error sending request"):
+        folder.put_new(entry_place(0), b"ours")
+    assert unreliable_store.spoilt() == 3, "it was tried again, each time the store was found without it"
+    assert not folder.has(entry_place(0))
+
+
 def test_what_was_committed_without_an_answer_is_in_the_table_once(
     marking: Make, unreliable_store: UnreliableStore
 ) -> None:
