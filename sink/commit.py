@@ -107,7 +107,7 @@ class BatchCommit:
         merger: BucketMerger,
         clock_us: Callable[[], int] = now_us,
     ) -> None:
-        self._outputs = Outputs(target, layout, files.schema)
+        self._outputs = Outputs(target, layout, layout.arrow_schema())
         self._target = target
         self._layout = layout
         self._files = files

@@ -80,7 +80,7 @@ class Contents:
                 hint="check the path",
             )
         layout = Layout.recorded(table, target.location)
-        files = DataFiles(target, layout.arrow_schema())
+        files = DataFiles(target, layout.file_schema())
         snapshot = take_snapshot(table, files, target)
         actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
         sizes = dict(zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True))

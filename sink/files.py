@@ -112,8 +112,10 @@ class DataFiles:
         path = f"{self._folder}{partition}part-{uuid.uuid4()}.parquet"
         try:
             with self._table.opened_to_write(path) as sink:
-                # Dictionaries cost more time than all else here, and zstd finds most of what they would save.
-                pq.write_table(rows, sink, compression="zstd", use_dictionary=False)
+                # Dictionaries cost more time than all else here, and zstd finds most of what they would save. By this schema and not
+                # the rows': it has the columns' numbers, where there are any.
+                with pq.ParquetWriter(sink, self.schema, compression="zstd", use_dictionary=False) as writer:
+                    writer.write_table(rows)
                 size = sink.tell()
         except OSError as error:
             self.remove([path])

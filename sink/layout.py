@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import SchemaError, TableError
+from ..frames.column_mapping import Ids, check_mapping, with_field_ids
 from ..frames.latest_table import (
     BUCKET,
     BUCKETS_PROPERTY,
@@ -25,6 +26,7 @@ from ..frames.latest_table import (
 )
 from ..frames.system import SYSTEM
 from .keeping import Keep
+from .mapped_table import ids_in
 from .options import SinkOptions
 from .schema_changes import widens
 
@@ -37,7 +39,6 @@ __all__ = ["Layout"]
 
 VERSION = "1"
 
-_FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 _DECIMAL = re.compile(r"decimal\(\d+,\s*-?\d+\)")
 _CHARS = re.compile(r"(var)?char\(\d+\)")
 _WHOLE = {"byte", "short", "integer", "long"}
@@ -67,6 +68,8 @@ class Layout:
         What of each key is kept.
     delete_when : str or None
         The query's column that marks deletions; the table does not have it.
+    ids : mapping or None
+        The numbers of the table's columns; None for a table without column mapping, as all are whose names plain Delta admits.
     """
 
     key: tuple[str, ...]
@@ -76,6 +79,7 @@ class Layout:
     progress_time: str | None = None
     keep: Keep = Keep()  # noqa: RUF009 it is frozen
     delete_when: str | None = None
+    ids: Ids | None = dataclasses.field(default=None, hash=False)
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Layout:
@@ -111,7 +115,7 @@ class Layout:
             )
         decides = options.guard != "arrival" and options.keep.count is not None
         kept = tuple((name, json.dumps(kind)) for name, kind in fields.items() if name != deletes)
-        return cls(
+        layout = cls(
             key,
             time if decides else None,
             options.buckets if key else 1,
@@ -120,6 +124,7 @@ class Layout:
             keep=options.keep,
             delete_when=deletes,
         )
+        return layout.numbered_in(None)
 
     @classmethod
     def recorded(cls, table: DeltaTable, location: str) -> Layout:
@@ -128,40 +133,48 @@ class Layout:
         Raises
         ------
         TableError
-            It was not made by this sink.
+            It was not made by this sink, or its files call its columns otherwise.
         """
         properties = table.metadata().configuration
         if LAYOUT_PROPERTY not in properties:
             raise _foreign(location)
-        described: list[dict[str, Json]] = json.loads(table.schema().to_json())["fields"]
+        _check_mapping(table, location)
         keep, time = Keep.parse(properties.get(KEEP_PROPERTY, "latest")), properties.get(TIME_PROPERTY)
         return cls(
             tuple(json.loads(properties[KEY_PROPERTY])),
             None if keep.count is None else time,
             int(properties[BUCKETS_PROPERTY]),
             tuple(
-                (field["name"], json.dumps(field["type"])) for field in described if field["name"] not in (SEQ, BUCKET)
+                (name, json.dumps(kind)) for name, kind in cls.columns_of(table).items() if name not in (SEQ, BUCKET)
             ),
             time,
             keep,
-        )
+        ).numbered_in(table)
 
-    def delta_schema(self) -> str:
-        """The table's schema in the JSON that Spark and Delta share."""
+    def numbered_in(self, table: DeltaTable | None) -> Layout:
+        """The layout with the numbers that its columns have, or would get, in a table; in a new one if there is none."""
+        return dataclasses.replace(self, ids=ids_in(table, self.plain_schema()))
+
+    def plain_schema(self) -> Json:
+        """The table's schema in the JSON that Spark and Delta share, without what column mapping adds to it."""
         fields = [(name, json.loads(kind)) for name, kind in self.fields]
         described = [
             {"name": name, "type": kind, "nullable": True, "metadata": {}}
             for name, kind in [*fields, (SEQ, "long"), (BUCKET, "integer")]
         ]
-        return json.dumps({"type": "struct", "fields": described})
+        return {"type": "struct", "fields": described}
 
     def arrow_schema(self) -> pa.Schema:
         """The schema of the data files: the user's columns and `_upstream_seq`."""
         import pyarrow as pa
         from deltalake import Schema
 
-        whole = pa.schema(Schema.from_json(self.delta_schema()).to_arrow())
+        whole = pa.schema(Schema.from_json(json.dumps(self.plain_schema())).to_arrow())
         return pa.schema([field for field in whole if field.name != BUCKET])
+
+    def file_schema(self) -> pa.Schema:
+        """:meth:`arrow_schema` as it is written: with the columns' numbers, where they have any."""
+        return self.arrow_schema() if self.ids is None else with_field_ids(self.arrow_schema(), self.ids)
 
     @property
     def deciding(self) -> list[str]:
@@ -202,7 +215,7 @@ class Layout:
         if LAYOUT_PROPERTY not in recorded or list(meta.partition_columns) != [BUCKET]:
             raise _foreign(location)
         self._check_properties(recorded, location)
-        self._check_features(table, location)
+        _check_mapping(table, location)
         self._check_columns(table, location, merging=merging)
 
     def _check_properties(self, recorded: dict[str, str], location: str) -> None:
@@ -222,17 +235,9 @@ class Layout:
                     hint=hint,
                 )
 
-    def _check_features(self, table: DeltaTable, location: str) -> None:
-        protocol = table.protocol()
-        if protocol.min_reader_version == 2 or "columnMapping" in (protocol.reader_features or ()):
-            raise TableError(
-                f"the table at {location} uses columnMapping (renamed columns), under which buckets cannot be rewritten",
-                hint="write to another path",
-            )
-
     @staticmethod
     def columns_of(table: DeltaTable) -> dict[str, Json]:
-        """The names and types of a table's columns, as :meth:`delta_schema` has them."""
+        """The names and types of a table's columns, as :meth:`plain_schema` has them."""
         described: list[dict[str, Json]] = json.loads(table.schema().to_json())["fields"]
         return {field["name"]: _delta_type(field["type"], field["name"]) for field in described}
 
@@ -276,9 +281,11 @@ def _foreign(location: str) -> TableError:
     )
 
 
+def _check_mapping(table: DeltaTable, location: str) -> None:
+    check_mapping(json.loads(table.schema().to_json()), table.metadata().configuration, location)
+
+
 def _check_names(names: Sequence[str], count: int) -> None:
-    for name in names:
-        _check_characters(name)
     lowered = [name.lower() for name in names]
     twice = sorted({name for name in lowered if lowered.count(name) > 1}) or (["a name"] if len(names) < count else [])
     if twice:
@@ -351,8 +358,6 @@ def _delta_type(kind: Json, name: str) -> Json:
             }
             for field in kind["fields"]
         ]
-        for field in fields:
-            _check_characters(field["name"])
         return {"type": "struct", "fields": fields}
     elif kind["type"] == "array":
         return {"type": "array", "elementType": _delta_type(kind["elementType"], name), "containsNull": True}
@@ -368,15 +373,6 @@ def _delta_type(kind: Json, name: str) -> Json:
         f"the column {name!r} is of type {_shown(kind)}, which a plain Delta table cannot hold",
         hint="cast it, for example to string, or drop it before writing",
     )
-
-
-def _check_characters(name: str) -> None:
-    if _FORBIDDEN.search(name):
-        new = _FORBIDDEN.sub("_", name.strip())
-        raise SchemaError(
-            f"the column name {name!r} has a character that a plain Delta table does not admit (one of ' ,;{{}}()=', tab, newline)",
-            hint=f'rename it before writing, for example .withColumnRenamed({name!r}, "{new}")',
-        )
 
 
 def _shown(kind: Json) -> str:

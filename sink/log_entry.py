@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import TableError
+from ..frames.column_mapping import FEATURE as MAPPING
 from ..frames.delta_log import LogReplay, entry_place
 from ..frames.latest_table import BUCKET
 from .files import StagedFile
@@ -39,12 +40,13 @@ _IMPLIED = {
     2: ("appendOnly", "invariants"),
     3: ("checkConstraints",),
     4: ("changeDataFeed", "generatedColumns"),
-    5: ("columnMapping",),
+    5: (MAPPING,),
     6: ("identityColumns",),
 }
 # Under these an entry needs nothing beyond what is written here, or the table's columns cannot use them.
 _HEEDED = {
     _FEATURE,
+    MAPPING,  # other names in files are refused when the table is looked at
     "invariants",
     "timestampNtz",
     "changeDataFeed",
@@ -120,7 +122,7 @@ def check_features(log: LogReplay, location: str) -> None:
 def vector_protocol(log: LogReplay) -> list[Action]:
     """What has to be said before the table's first deletion vector; nothing if it has been said."""
     features = _features(log)
-    readers: set[str] = set(log.protocol.get("readerFeatures") or ())
+    readers: set[str] = set(log.protocol.get("readerFeatures") or ()) | ({MAPPING} & features)
     configuration = log.metadata.get("configuration", {})
     said: list[Action] = []
     if _FEATURE not in features or _FEATURE not in readers:

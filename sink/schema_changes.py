@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import TableError
 from ..frames.latest_table import BUCKET, SEQ
+from .mapped_table import change_columns
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -80,6 +81,10 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
         if name not in held
     ]
     try:
+        if layout.ids is not None:
+            if not change_columns(target, table, described, layout.ids):
+                raise _unchangeable(target, f"somebody else has written version {table.version() + 1}")
+            return True
         # An overwrite of no bucket: of deltalake's ways to commit the one that takes a schema.
         table.create_write_transaction(
             [],
@@ -89,10 +94,14 @@ def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool
             [(BUCKET, "in", ["-1"])],
             commit_properties=CommitProperties(max_commit_retries=0),
         )
-    except DeltaError as error:
-        raise TableError(
-            f"the columns of the table at {target.location} cannot be changed: {target.masked(error)}",
-            expected="one query writing to the table at a time, in a folder that may be written to",
-            hint="restart the query; it looks at the table again",
-        ) from error
+    except (DeltaError, OSError) as error:
+        raise _unchangeable(target, error) from error
     return True
+
+
+def _unchangeable(target: SinkTarget, why: object) -> TableError:
+    return TableError(
+        f"the columns of the table at {target.location} cannot be changed: {target.masked(why)}",
+        expected="one query writing to the table at a time, in a folder that may be written to",
+        hint="restart the query; it looks at the table again",
+    )

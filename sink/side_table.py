@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from ..conf.errors import TableError
 from .maintenance import is_ours, retention_properties
+from .mapped_table import change_columns, ids_in, make_table
 from .options import SinkTarget
 from .table import load_table
 from .upkeep import commit_hooks, maintain
@@ -48,19 +50,13 @@ class SideTable:
 
     def ready(self) -> DeltaTable:
         """The table with all columns: made if there is none, columns added that it does not have."""
-        from deltalake import DeltaTable, Schema
+        from deltalake import Schema
         from deltalake.exceptions import DeltaError
 
         found = self.load()
         if found is None:
             try:
-                DeltaTable.create(
-                    self._place.location,
-                    self._schema,
-                    configuration=retention_properties(self._place.options.maintenance_rules({})),
-                    storage_options=dict(self._place.storage) or None,
-                    raise_if_key_not_exists=False,
-                )
+                self._make()
             except (DeltaError, OSError) as error:
                 if self.load() is None:  # else somebody else has just made it
                     raise self._unusable(error) from error
@@ -70,11 +66,32 @@ class SideTable:
         new = [field for field in Schema.from_arrow(self._schema).fields if field.name not in held]
         if not new:
             return found
+        schema = json.loads(found.schema().to_json())
+        schema["fields"] += [json.loads(field.to_json()) for field in new]
         try:
-            found.alter.add_columns(new)
-        except DeltaError as error:
+            if (ids := ids_in(found, schema)) is not None:
+                change_columns(self._place, found, schema, ids)  # whether we did, or somebody else, is seen below
+            else:
+                found.alter.add_columns(new)
+        except (DeltaError, OSError) as error:
             raise self._unusable(error) from error
         return self.ready()
+
+    def _make(self) -> None:
+        from deltalake import DeltaTable, Schema
+
+        schema = json.loads(Schema.from_arrow(self._schema).to_json())
+        configuration = retention_properties(self._place.options.maintenance_rules({}))
+        if (ids := ids_in(None, schema)) is not None:
+            make_table(self._place, schema, ids, [], configuration)
+            return
+        DeltaTable.create(
+            self._place.location,
+            self._schema,
+            configuration=configuration,
+            storage_options=dict(self._place.storage) or None,
+            raise_if_key_not_exists=False,
+        )
 
     def append(
         self, table: DeltaTable, files: Mapping[str, tuple[int, str]], written_ms: int, transaction: tuple[str, int]

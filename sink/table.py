@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +16,7 @@ from ..frames.latest_table import BUCKET
 from .files import DataFiles
 from .layout import Layout
 from .maintenance import retention_properties
+from .mapped_table import make_table
 from .options import SinkTarget
 from .tombstones import APP_ID, TombstoneList
 
@@ -195,16 +197,21 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
     from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
 
+    schema = layout.plain_schema()
+    configuration = layout.properties() | retention_properties(target.options.maintenance_rules({}))
     try:
-        DeltaTable.create(
-            target.location,
-            Schema.from_json(layout.delta_schema()),
-            partition_by=[BUCKET],
-            configuration=layout.properties() | retention_properties(target.options.maintenance_rules({})),
-            storage_options=dict(target.storage) or None,
-            raise_if_key_not_exists=False,
-        )
-    except DeltaError as error:
+        if layout.ids is not None:
+            make_table(target, schema, layout.ids, [BUCKET], configuration)
+        else:
+            DeltaTable.create(
+                target.location,
+                Schema.from_json(json.dumps(schema)),
+                partition_by=[BUCKET],
+                configuration=configuration,
+                storage_options=dict(target.storage) or None,
+                raise_if_key_not_exists=False,
+            )
+    except (DeltaError, OSError) as error:
         found = load_table(target)
         if found is None:
             raise TableError(

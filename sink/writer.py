@@ -97,7 +97,7 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         if table is not None and change_schema(target, layout, table):
             table = load_table(target)
         columns = layout.arrow_schema()
-        files = DataFiles(target, columns)
+        files = DataFiles(target, layout.file_schema())
         snapshot = Snapshot.empty() if table is None else take_snapshot(table, files, target)
         forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
         merger = merger_of(
@@ -136,6 +136,7 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
         merging = target.options.merge_schema
         layout = with_table_columns(layout, table) if merging else layout
         layout.check(table, target.location, merging=merging)
+        layout = layout.numbered_in(table)
     check_metrics(target)
     Outputs(target, layout, layout.arrow_schema()).check()
     return layout, table

@@ -95,7 +95,7 @@ class Sink:
     def commit(self, results: Sequence[TaskResult], batch_id: int) -> CommitSummary | None:
         target = parse_sink_options(self.given)
         layout = self._layout()
-        files = DataFiles(target, layout.arrow_schema())
+        files = DataFiles(target, layout.file_schema())
         engine = Engine(target, layout, files)
         merger = merger_of(layout, files, tombstone_files(target, layout, files.schema), None, engine)
         return BatchCommit(target, layout, files, merger, lambda: self.now_us).commit(results, batch_id)

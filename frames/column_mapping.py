@@ -1,0 +1,197 @@
+"""Delta's column mapping, as far as tables of ours have it: where a name could be no column's otherwise, every column is mapped to itself.
+
+Plain Delta admits no names with a space or one of ``,;{}()=`` in them; under column mapping any name is right, since data files may call a column otherwise.
+Here they never do: a column's physical name is its name, as the format has it where mapping is switched on for a table that exists. So whoever reads
+files by the names in them reads them right, whether he knows of mapping or not; see docs/decisions/0026.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ..conf.errors import TableError
+
+__all__ = [
+    "FEATURE",
+    "MODE",
+    "Ids",
+    "check_mapping",
+    "field_ids",
+    "ids_of",
+    "is_mapped",
+    "last_id",
+    "mapped",
+    "mapping_properties",
+    "mapping_protocol",
+    "needs_mapping",
+    "with_field_ids",
+]
+
+Json = Any
+Path = tuple[str, ...]
+Ids = Mapping[Path, int]
+"""The number of each column, and of each field of a struct in one, by its path: names, and ``element``, ``key`` and ``value`` on the way through lists and maps."""
+
+FEATURE = "columnMapping"
+MODE = "delta.columnMapping.mode"
+_LAST = "delta.columnMapping.maxColumnId"
+_ID, _PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+_UNPLAIN = re.compile(r"[ ,;{}()\n\t=]")
+_INNER = {"array": (("elementType", "element"),), "map": (("keyType", "key"), ("valueType", "value"))}
+
+
+def needs_mapping(schema: Json) -> bool:
+    """Whether a schema, in the JSON that Spark and Delta share, has names, at any depth, that plain Delta does not admit."""
+    return any(_UNPLAIN.search(path[-1]) for path, _ in _fields(schema))
+
+
+def is_mapped(configuration: Mapping[str, str]) -> bool:
+    """Whether a table with these properties maps its columns."""
+    return configuration.get(MODE, "none").lower() != "none"
+
+
+def check_mapping(schema: Json, configuration: Mapping[str, str], location: str) -> None:
+    """Refuse a table whose columns are called otherwise in its files.
+
+    Parameters
+    ----------
+    schema, configuration
+        The table's.
+    location
+        Where it lies.
+
+    Raises
+    ------
+    TableError
+        Naming the columns.
+    """
+    if not is_mapped(configuration):
+        return
+    if configuration[MODE].lower() != "name":
+        raise TableError(
+            f"the table at {location} maps its columns by {configuration[MODE]!r} ({MODE})",
+            expected="a table whose columns are found by their names",
+            hint="read it as a batch from Spark, and write its rows to a table at another path",
+        )
+    wrong = [
+        f"{'.'.join(path)} is {field.get('metadata', {}).get(_PHYSICAL)} there"
+        for path, field in _fields(schema)
+        if field.get("metadata", {}).get(_PHYSICAL) != path[-1]
+    ]
+    if wrong:
+        raise TableError(
+            f"the table at {location} has columns that its files call otherwise: {', '.join(wrong)}",
+            expected="columns that are called the same in the files: many readers do not know of column mapping, and would find nulls",
+            hint="rename a column back that was renamed (ALTER TABLE … RENAME COLUMN); let mergeSchema add columns, not ALTER TABLE; or write the "
+            "rows to a table at another path. engine=merge takes such a table if it is not one of the sink's own",
+        )
+
+
+def ids_of(schema: Json) -> dict[Path, int]:
+    """The numbers that a mapped schema gives its columns."""
+    return {path: int(field["metadata"][_ID]) for path, field in _fields(schema) if _ID in field.get("metadata", {})}
+
+
+def last_id(configuration: Mapping[str, str]) -> int:
+    """The greatest number that a column of a table has, or ever had; 0 where there are none."""
+    return int(configuration.get(_LAST, 0))
+
+
+def field_ids(schema: Json, known: Ids | None = None, last: int = 0) -> dict[Path, int]:
+    """A number for each column and field of a schema: that which is known, or the next ones after the last."""
+    found: dict[Path, int] = {}
+    for path, _ in _fields(schema):
+        number = (known or {}).get(path)
+        if number is None:
+            last += 1
+            number = last
+        found[path] = number
+    return found
+
+
+def mapped(schema: Json, ids: Ids) -> Json:
+    """A schema in which each column is mapped to itself."""
+    return _rebuilt(schema, (), ids)
+
+
+def mapping_properties(ids: Ids, last: int = 0) -> dict[str, str]:
+    """What a table's properties say of the mapping, where the greatest number was `last`."""
+    return {MODE: "name", _LAST: str(max([last, *ids.values()]))}
+
+
+def mapping_protocol(schema: Json, protocol: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """The protocol that a table with this schema needs for mapping; None if it has it.
+
+    The old numbers, which say the same as names of features, unless the table has features that only names say: more readers know the numbers.
+    """
+    if protocol is None:
+        zoneless = any(kind == "timestamp_ntz" for kind in _kinds(schema))
+        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
+        if zoneless:
+            protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"]}
+            protocol["writerFeatures"] = ["timestampNtz"]
+    if protocol["minWriterVersion"] < 7:
+        wanted = {**protocol, "minReaderVersion": 2, "minWriterVersion": max(protocol["minWriterVersion"], 5)}
+    else:
+        wanted = {**protocol, "minReaderVersion": 3}
+        for kind in ("readerFeatures", "writerFeatures"):
+            wanted[kind] = sorted({*(protocol.get(kind) or ()), FEATURE})
+    return None if wanted == protocol else wanted
+
+
+def with_field_ids(schema: pa.Schema, ids: Ids) -> pa.Schema:
+    """The schema of a mapped table's data files: Parquet carries each column's number, as the format asks."""
+    return pa.schema([_numbered(field, (field.name,), ids) for field in schema])
+
+
+def _fields(kind: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
+    """Each column and field of a struct, at any depth, with its path."""
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        inner = (*path, field["name"])
+        yield inner, field
+        yield from _fields(field["type"], inner)
+    for name, step in _INNER.get(kind["type"], ()):
+        yield from _fields(kind[name], (*path, step))
+
+
+def _kinds(kind: Json) -> Iterator[str]:
+    """The types that are no struct, list or map."""
+    if isinstance(kind, str):
+        yield kind
+        return
+    for inner in [*(field["type"] for field in kind.get("fields", ())), *(kind[name] for name, _ in _INNER.get(kind["type"], ()))]:
+        yield from _kinds(inner)
+
+
+def _rebuilt(kind: Json, path: Path, ids: Ids) -> Json:
+    if not isinstance(kind, dict):
+        return kind
+    if kind["type"] == "struct":
+        fields = [
+            {
+                **field,
+                "type": _rebuilt(field["type"], (*path, field["name"]), ids),
+                "metadata": {_ID: ids[(*path, field["name"])], _PHYSICAL: field["name"]},
+            }
+            for field in kind["fields"]
+        ]
+        return {**kind, "fields": fields}
+    return {**kind, **{name: _rebuilt(kind[name], (*path, step), ids) for name, step in _INNER[kind["type"]]}}
+
+
+def _numbered(field: pa.Field, path: Path, ids: Ids) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_numbered(child, (*path, child.name), ids) for child in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_numbered(kind.value_field, (*path, "element"), ids))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_numbered(kind.key_field, (*path, "key"), ids), _numbered(kind.item_field, (*path, "value"), ids))
+    field = field.with_type(kind)
+    return field.with_metadata({"PARQUET:field_id": str(ids[path])}) if path in ids else field

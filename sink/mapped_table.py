@@ -1,0 +1,115 @@
+"""Tables under column mapping: made, and given columns, by entries of our own. delta-rs (1.6.6) does neither; it commits to them like to any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..frames.column_mapping import (
+    Ids,
+    field_ids,
+    ids_of,
+    is_mapped,
+    last_id,
+    mapped,
+    mapping_properties,
+    mapping_protocol,
+    needs_mapping,
+)
+from ..frames.delta_log import LogReplay, entry_place
+from .log_entry import put_entry
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from .options import SinkTarget
+
+__all__ = ["change_columns", "ids_in", "make_table"]
+
+Json = Any
+
+
+def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int] | None:
+    """The numbers that the columns of a schema have, or would have, in a table; None where none is needed.
+
+    Parameters
+    ----------
+    table
+        None if there is none yet.
+    schema
+        The table's columns, and those that it is to get, in the JSON that Spark and Delta share.
+    """
+    if table is not None and is_mapped(configuration := table.metadata().configuration):
+        return field_ids(schema, ids_of(json.loads(table.schema().to_json())), last_id(configuration))
+    return field_ids(schema) if needs_mapping(schema) else None
+
+
+def make_table(
+    target: SinkTarget, schema: Json, ids: Ids, partition_by: Sequence[str], configuration: Mapping[str, str]
+) -> bool:
+    """Make a table whose columns are mapped to themselves; False if there is one.
+
+    Parameters
+    ----------
+    target
+        Where.
+    schema
+        Of the table, in the JSON that Spark and Delta share.
+    ids
+        The numbers of its columns.
+    partition_by, configuration
+        Of the table.
+
+    Raises
+    ------
+    OSError, TableError
+        It cannot be written.
+    """
+    described = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": _text(mapped(schema, ids)),
+        "partitionColumns": list(partition_by),
+        "configuration": {**configuration, **mapping_properties(ids)},
+        "createdTime": int(time.time() * 1000),
+    }
+    if target.is_local:
+        os.makedirs(os.path.dirname(os.path.join(target.location, entry_place(0))), exist_ok=True)
+    info = {"operation": "CREATE TABLE", "engineInfo": "pyspark-upstream"}
+    return put_entry(target, 0, info, [{"protocol": mapping_protocol(schema)}, {"metaData": described}])
+
+
+def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids) -> bool:
+    """Give a table these columns, all mapped to themselves; False if somebody else has taken the version.
+
+    Parameters
+    ----------
+    target, table
+        The table, whose files call its columns by their names.
+    schema
+        Its own columns, and new ones after them.
+    ids
+        The numbers of all of them.
+
+    Raises
+    ------
+    OSError, TableError
+        It cannot be written.
+    """
+    version, log = table.version(), LogReplay(target.folder)
+    log.follow(version)
+    configuration = log.metadata["configuration"]
+    told = {**configuration, **mapping_properties(ids, last_id(configuration))}
+    actions = [{"metaData": {**log.metadata, "schemaString": _text(mapped(schema, ids)), "configuration": told}}]
+    if (protocol := mapping_protocol(schema, log.protocol)) is not None:
+        actions.insert(0, {"protocol": protocol})
+    info = {"operation": "CHANGE COLUMNS", "engineInfo": "pyspark-upstream", "readVersion": version}
+    return put_entry(target, version + 1, info, actions)
+
+
+def _text(schema: Json) -> str:
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
