@@ -14,7 +14,7 @@ from rich.console import Console
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import quoted
+from ..conf.names import quoted
 from ..frames.latest_table import BUCKET, SEQ
 from .failures import FAILED, Failure
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from .errors import OptionError
+from .names import split_list
 from .units import parse_bytes, parse_duration_us
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "parsed",
     "positive_float",
     "positive_int",
-    "quoted",
     "share",
     "text",
     "told",
@@ -93,8 +93,8 @@ def text() -> _Parser:
 
 
 def columns() -> _Parser:
-    """One or more column names, separated by commas; a name with a comma in it is quoted by backticks."""
-    return _Parser("one or more column names, separated by commas", _column_list)
+    """One or more column names, separated by commas; a name with a comma in it is in backticks."""
+    return _Parser("one or more column names, separated by commas", split_list)
 
 
 def one_of(*choices: str) -> _Parser:
@@ -256,11 +256,6 @@ def parse_options(
     return [group(**values[group]) for group in groups]
 
 
-def quoted(name: str) -> str:
-    """A column's name as Spark reads it literally, whatever dots and backticks are in it."""
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _fields(group: type) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(group) if "doc" in field.metadata]
 
@@ -275,29 +270,6 @@ def _at_least(number: int, minimum: int) -> int:
     if number < minimum:
         raise ValueError
     return number
-
-
-def _column_list(value: str) -> tuple[str, ...]:
-    names: list[str] = []
-    rest = value.strip()
-    while rest:
-        if rest.startswith("`"):
-            name, closed, rest = rest[1:].partition("`")
-            if not closed:
-                raise ValueError("a backtick is not closed")
-            _, comma, rest = rest.partition(",")
-        else:
-            name, comma, rest = rest.partition(",")
-            name = name.strip()
-        if not name:
-            raise ValueError("an empty name")
-        names.append(name)
-        rest = rest.strip()
-        if comma and not rest:
-            raise ValueError("a comma at the end")
-    if not names or len(set(names)) != len(names):
-        raise ValueError("a name is given twice" if names else "")
-    return tuple(names)
 
 
 def told(

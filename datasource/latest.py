@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..conf.names import listed
 from ..conf.session import make_known
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def latest(
     make_known(spark)
     names = [key] if isinstance(key, str) else list(key)
     reader = spark.readStream.format("upstream").option("coalesce", "true")
-    reader = reader.option("key", ",".join(f"`{name}`" for name in names))
+    reader = reader.option("key", listed(names))
     if time is not None:
         reader = reader.option("time", time)
     for name, value in options.items():

@@ -165,7 +165,10 @@ def _kinds(kind: Json) -> Iterator[str]:
     if isinstance(kind, str):
         yield kind
         return
-    for inner in [*(field["type"] for field in kind.get("fields", ())), *(kind[name] for name, _ in _INNER.get(kind["type"], ()))]:
+    for inner in [
+        *(field["type"] for field in kind.get("fields", ())),
+        *(kind[name] for name, _ in _INNER.get(kind["type"], ())),
+    ]:
         yield from _kinds(inner)
 
 
@@ -177,7 +180,7 @@ def _rebuilt(kind: Json, path: Path, ids: Ids) -> Json:
             {
                 **field,
                 "type": _rebuilt(field["type"], (*path, field["name"]), ids),
-                "metadata": {_ID: ids[(*path, field["name"])], _PHYSICAL: field["name"]},
+                "metadata": {**field.get("metadata", {}), _ID: ids[(*path, field["name"])], _PHYSICAL: field["name"]},
             }
             for field in kind["fields"]
         ]
@@ -192,6 +195,8 @@ def _numbered(field: pa.Field, path: Path, ids: Ids) -> pa.Field:
     elif pa.types.is_list(kind):
         kind = pa.list_(_numbered(kind.value_field, (*path, "element"), ids))
     elif pa.types.is_map(kind):
-        kind = pa.map_(_numbered(kind.key_field, (*path, "key"), ids), _numbered(kind.item_field, (*path, "value"), ids))
+        kind = pa.map_(
+            _numbered(kind.key_field, (*path, "key"), ids), _numbered(kind.item_field, (*path, "value"), ids)
+        )
     field = field.with_type(kind)
     return field.with_metadata({"PARQUET:field_id": str(ids[path])}) if path in ids else field

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ..conf.errors import SchemaError
 from .buckets import bucket_of
+from .columns import columns_at
 from .system import punctuation_mask
 
 __all__ = ["ROWS_AT_ONCE", "apart", "by_bucket", "frames_column", "some_at_once"]
@@ -83,5 +84,5 @@ def frames_column(frames: Sequence[bytes]) -> pa.BinaryArray:
 
 
 def _buckets(rows: pa.Table, key: Sequence[str], buckets: int) -> npt.NDArray[np.int16] | npt.NDArray[np.int32]:
-    bucket = bucket_of([rows.column(name) for name in key], buckets)
+    bucket = bucket_of(columns_at(rows, key), buckets)
     return bucket.astype(np.int16) if buckets < 1 << 15 else bucket  # two bytes are sorted without comparing

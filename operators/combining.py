@@ -7,7 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING
 
 from ..conf.errors import OptionError, SchemaError
-from ..conf.options import quoted
+from ..conf.names import quoted
 from ..frames.reorder_reports import reorder_folder
 from .keyed import KeyedRows
 from .reorder.build import Flush, Source, build, check_inputs, check_ordered, flush_rows_each

@@ -7,7 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING, cast
 
 from ..conf.errors import SchemaError
-from ..conf.options import quoted
+from ..conf.names import quoted
 from ..frames.at_source import at_source
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast
 
 from ..conf.errors import OptionError, SchemaError
-from ..conf.options import quoted
+from ..conf.names import quoted
 from ..frames.system import SYSTEM
 from .keyed import KeyedRows
 from .steps import mapped

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import SchemaError
-from ..conf.options import quoted
+from ..conf.names import quoted
 from ..frames.at_source import at_source
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM, deleted_mask, punctuation_mask

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..conf.names import parts_of
+from ..frames.columns import columns_at
+
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData, ParquetFile
 
@@ -21,7 +24,8 @@ def apart(files: Sequence[ParquetFile], rows: pa.Table, key: Sequence[str]) -> b
 
     Only columns of whole numbers and times are looked at, whose bounds in a footer are exact.
     """
-    spans = {name: span for name in key if (span := _span(rows.column(name))) is not None}
+    columns = zip(key, columns_at(rows, key), strict=True)
+    spans = {_path(name, rows): span for name, column in columns if (span := _span(column)) is not None}
     return bool(spans) and all(any(_outside(file, name, span) for name, span in spans.items()) for file in files)
 
 
@@ -37,11 +41,17 @@ def _span(column: pa.ChunkedArray) -> Span | None:
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _outside(file: ParquetFile, name: str, span: Span) -> bool:
+def _path(name: str, rows: pa.Table) -> str:
+    """As footers have it, where a column with a dot in its name looks like a field."""
+    return name if name in rows.column_names else ".".join(parts_of(name))
+
+
+def _outside(file: ParquetFile, path: str, span: Span) -> bool:
     footer: FileMetaData = file.metadata
-    place = next((at for at in range(footer.num_columns) if footer.schema.column(at).path == name), None)
-    if place is None:
+    places = [at for at in range(footer.num_columns) if footer.schema.column(at).path == path]
+    if len(places) != 1:  # not there, or two that look alike
         return False
+    (place,) = places
     for group in range(footer.num_row_groups):
         bounds = footer.row_group(group).column(place).statistics
         if bounds is None or not bounds.has_min_max:

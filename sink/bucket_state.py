@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..frames.buckets import bucket_of
+from ..frames.columns import columns_at
 from ..frames.latest_table import SEQ
 from ..frames.newest import key_codes
 from .contents import Contents, Unreadable
@@ -127,14 +128,12 @@ def _with_seq(rows: pa.Table, seq: int) -> pa.Table:
 def _duplicates(rows: pa.Table, layout: Layout) -> int:
     if rows.num_rows == 0 or layout.keep.count is None:
         return 0
-    codes, size = key_codes([rows.column(name) for name in layout.key])
+    codes, size = key_codes(columns_at(rows, layout.key))
     return int(np.maximum(np.bincount(codes, minlength=size) - layout.keep.count, 0).sum())
 
 
 def _misplaced(rows: pa.Table, bucket: int, layout: Layout) -> dict[int, int]:
     if rows.num_rows == 0 or not layout.key:
         return {}
-    belongs, counts = np.unique(
-        bucket_of([rows.column(name) for name in layout.key], layout.buckets), return_counts=True
-    )
+    belongs, counts = np.unique(bucket_of(columns_at(rows, layout.key), layout.buckets), return_counts=True)
     return {int(other): int(count) for other, count in zip(belongs, counts, strict=True) if other != bucket}

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ..conf.locations import absolute_location
 from ..frames.table_folder import TableFolder
+from ..frames.columns import columns_at
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents
 from .keeping import Keep
@@ -167,8 +168,9 @@ def _lost(contents: Contents, bucket: int, given: pa.Table, held: pa.Table, buri
     missing = newer(held, given, layout) & newer(buried, given, layout)
     if not missing.any():
         return []
-    keys = given.filter(pa.array(missing)).select(list(layout.key)).slice(0, _EXAMPLES).to_pylist()
-    shown = "; ".join(", ".join(str(value) for value in key.values()) for key in keys)
+    some = given.filter(pa.array(missing)).slice(0, _EXAMPLES)
+    keys = zip(*(column.to_pylist() for column in columns_at(some, layout.key)), strict=True)
+    shown = "; ".join(", ".join(str(value) for value in key) for key in keys)
     count = int(np.count_nonzero(missing))
     text = f"bucket {bucket}: {count:,} keys of the source are newer there, or only there (such as {shown})"
     return [Finding(text, False)]

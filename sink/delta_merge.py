@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import EnvironmentMissingError, OptionError, SchemaError, TableError
 from ..conf.locations import absolute_location
-from ..conf.options import quoted
+from ..conf.names import quoted, spark_name
 from ..frames.latest_table import LAYOUT_PROPERTY
 from ..frames.system import SYSTEM
 from .batch_name import BatchName, running_batch
 from .deleting import with_deletions
+from .key_names import column_named, key_named
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,7 +41,7 @@ class DeltaMerge:
     path : str
         The table's folder or address.
     key : tuple of str
-        The columns that name what is updated.
+        The columns, or fields of columns, that name what is updated.
     time : str or None
         The column that says which of two rows is newer; without it the row that arrives later is.
     delete_when : str or None
@@ -78,7 +79,8 @@ class DeltaMerge:
         spark = batch.sparkSession
         columns = [name for name in batch.columns if name not in (SYSTEM, self.delete_when)]
         newest = self._newest(batch, columns)
-        alike = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.key)
+        names = [spark_name(name, columns) for name in self.key]
+        alike = " AND ".join(f"t.{name} = s.{name}" for name in names)
         newer = "true"
         if self.time is not None:
             time = quoted(self.time)
@@ -125,7 +127,8 @@ class DeltaMerge:
         """The column; a null in it fails the batch, as it does in the sink's own tables."""
         from pyspark.sql import functions as F
 
-        column, kind = F.col(quoted(name)), batch.schema[name].dataType
+        column = F.col(spark_name(name, batch.columns))
+        kind = batch.select(column).schema[0].dataType
         text = f"upstream.conf.errors.MalformedRowError: a row has no {role} in the column {name!r}. What to do: filter such rows out before writing."
         unusable = column.isNull()
         if role == "time" and kind.typeName() in ("float", "double"):
@@ -206,13 +209,11 @@ def check_merge(
     marks: str | None = None
     if deletes is not None:
         df, marks = with_deletions(df, deletes)
-    columns = [name for name in df.columns if name not in (SYSTEM, marks)]
-    for name, role in [*((name, "key") for name in keys), *([(time, "time")] if time is not None else [])]:
-        if name not in columns:
-            raise SchemaError(
-                f"the {role} column {name!r} is not among the columns {', '.join(columns)}",
-                hint=f"name an existing column in the option {role}, or keep it in the select before writing",
-            )
+    kinds = {field["name"]: field["type"] for field in df.schema.jsonValue()["fields"]}
+    kinds = {name: kind for name, kind in kinds.items() if name not in (SYSTEM, marks)}
+    columns = list(kinds)
+    keys = tuple(key_named(name, kinds) for name in keys)
+    time = None if time is None else column_named(time, kinds, "time")
     absent = [name for name in columns if name.lower() not in lowered]
     if absent:
         raise SchemaError(

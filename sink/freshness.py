@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..conf.options import quoted
+from ..conf.names import quoted
 
 if TYPE_CHECKING:
     from .summary import CommitSummary

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from ..frames.columns import columns_at
 from ..frames.newest import key_codes
 from ..frames.order import ordered
 from .bucket import BucketMerge, BucketMerger, Tally, Verdict
@@ -88,7 +89,7 @@ class NewestFew(BucketMerger):
 
     def _kept_of(self, both: Pending, old: int) -> tuple[Int64s, Int64s, Kept]:
         assert self._layout.time is not None
-        codes, _ = key_codes([both.rows.column(name) for name in self._layout.key])
+        codes, _ = key_codes(columns_at(both.rows, self._layout.key))
         time = ordered(both.rows.column(self._layout.time))
         deleted = np.zeros(len(codes), dtype=np.bool_) if both.deleted is None else both.deleted
         count = self._layout.keep.count or 1

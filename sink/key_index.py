@@ -32,13 +32,15 @@ import pyarrow.compute as pc
 
 from ..conf.errors import TableError
 from ..frames.buckets import spark_hash
+from ..frames.columns import columns_at
 
 __all__ = ["KeyIndex", "Matches", "key_hashes"]
 
 Int64s = npt.NDArray[np.int64]
 
-_HASH, _POSITION = "hash", "position"
-_FORMAT = "1"
+# No column of a table has such a name.
+_HASH, _POSITION = "_upstream_hash", "_upstream_position"
+_FORMAT = "2"
 _SEEDS = (42, 0x5BD1E995)
 _HOME = re.compile(r"[0-9a-f]{24}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -75,7 +77,7 @@ def key_hashes(rows: pa.Table, key: Sequence[str]) -> Int64s:
     key
         Their names.
     """
-    columns = [rows.column(name) for name in key]
+    columns = columns_at(rows, key)
     kind = columns[0].type
     if len(columns) == 1 and (pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or _is_micros(kind)):
         whole = columns[0].cast(pa.int32()) if pa.types.is_date32(kind) else columns[0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.options import quoted
+from ..conf.names import quoted
 from ..conf.session import make_known
 from ..frames.at_source import at_source
 from ..frames.system import SYSTEM

@@ -26,6 +26,7 @@ from ..frames.latest_table import (
 )
 from ..frames.system import SYSTEM
 from .keeping import Keep
+from .key_names import KEYS, TIMES, check_key, column_named, columns_of, is_decimal, key_named, shown_type
 from .mapped_table import ids_in
 from .options import SinkOptions
 from .schema_changes import widens
@@ -39,11 +40,7 @@ __all__ = ["Layout"]
 
 VERSION = "1"
 
-_DECIMAL = re.compile(r"decimal\(\d+,\s*-?\d+\)")
 _CHARS = re.compile(r"(var)?char\(\d+\)")
-_WHOLE = {"byte", "short", "integer", "long"}
-_TIMES = _WHOLE | {"date", "timestamp", "timestamp_ntz", "float", "double"}
-_KEYS = _TIMES | {"boolean", "string", "binary"}
 
 Json = Any
 
@@ -55,7 +52,7 @@ class Layout:
     Attributes
     ----------
     key : tuple of str
-        The update key's columns, as they are spelled in the schema.
+        The update key's columns or their fields, as they are spelled in the schema; see :func:`~upstream.conf.names.path_name`.
     time : str or None
         The event time's column, if it decides which of two rows is newer; else arrival does, or nothing is compared.
     buckets : int
@@ -97,19 +94,19 @@ class Layout:
         count = len(described) - any(field["name"] == SYSTEM for field in described)
         deletes = None if options.delete_when is None else _mark(options.delete_when, fields)
         _check_names([name for name in fields if name != deletes], count - (deletes is not None))
-        key = tuple(_resolve(name, fields, "key") for name in options.key)
-        time = None if options.time is None else _resolve(options.time, fields, "time")
-        if deletes is not None and deletes in (*key, time):
+        key = tuple(key_named(name, fields) for name in options.key)
+        time = None if options.time is None else column_named(options.time, fields, "time")
+        if deletes is not None and deletes in (*columns_of(key, fields), time):
             raise SchemaError(
                 f"deleteWhen names the column {deletes!r}, which is of the key or the time",
                 expected="a column that says nothing but whether a row deletes its key: the table does not have it",
                 hint="make one before writing",
             )
         for name in key:
-            _check_key_type(name, fields[name])
-        if time is not None and fields[time] not in _TIMES:
+            check_key(name, fields)
+        if time is not None and fields[time] not in TIMES:
             raise SchemaError(
-                f"the time column {time!r} is of type {_shown(fields[time])}",
+                f"the time column {time!r} is of type {shown_type(fields[time])}",
                 expected="a timestamp, a date or a number",
                 hint="cast it before writing, for example with to_timestamp",
             )
@@ -178,9 +175,14 @@ class Layout:
 
     @property
     def deciding(self) -> list[str]:
-        """The columns of a data file that decide which of two rows is newer: the key, the time, `_upstream_seq`."""
-        time = [] if self.time is None or self.time in self.key else [self.time]
-        return [*self.key, *time, SEQ]
+        """The columns of a data file that decide which of two rows is newer: those of the key, the time, `_upstream_seq`."""
+        time = [] if self.time is None else [self.time]
+        return list(dict.fromkeys([*self.key_columns, *time, SEQ]))
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The columns that the key is in: its own, and the structs of those parts of it that are fields."""
+        return columns_of(self.key, dict(self.fields))
 
     def properties(self) -> dict[str, str]:
         """The table properties that record the layout."""
@@ -253,12 +255,12 @@ class Layout:
         else:
             problems += [f"{name} is not in the table" for name in wanted if name not in present]
         problems += [
-            f"{name} is {_shown(present[name])} in the table and {_shown(kind)} in the query"
+            f"{name} is {shown_type(present[name])} in the table and {shown_type(kind)} in the query"
             for name, kind in wanted.items()
             if name in present
             and present[name] != kind
             # A key of another type has another hash, and lies in another bucket.
-            and not (merging and name not in self.key and widens(present[name], kind))
+            and not (merging and name not in self.key_columns and widens(present[name], kind))
         ]
         if problems:
             raise SchemaError(
@@ -298,53 +300,22 @@ def _check_names(names: Sequence[str], count: int) -> None:
         )
 
 
-def _resolve(name: str, fields: dict[str, Json], role: str) -> str:
-    if name in fields:
-        return name
-    near = [field for field in fields if field.lower() == name.lower()]
-    outer, _, inner = name.partition(".")
-    if not near and inner and any(field.lower() == outer.lower() for field in fields):
-        raise SchemaError(
-            f"the {role} column {name!r} is a field of the column {outer!r}",
-            expected="a column: rows are found by the columns of the table, and by their statistics",
-            hint=f'make one before writing, for example .withColumn("{name.replace(".", "_")}", F.col("{name}")), or name all of {outer!r}',
-        )
-    if not near:
-        raise SchemaError(
-            f"the {role} column {name!r} is not among the columns {', '.join(fields)}",
-            hint=f"name an existing column in the option {role}, or keep it in the select before writing",
-        )
-    return near[0]
-
-
 def _mark(name: str, fields: dict[str, Json]) -> str:
     """The column that marks deletions."""
-    found = _resolve(name, fields, "deleteWhen")
+    found = column_named(name, fields, "deleteWhen")
     if fields[found] != "boolean":
         raise SchemaError(
-            f"deleteWhen names the column {found!r}, which is of type {_shown(fields[found])}",
+            f"deleteWhen names the column {found!r}, which is of type {shown_type(fields[found])}",
             expected="a column of booleans, or, through upstream.write_latest and upstream.write_batch, a condition",
             hint="make one before writing, for example .withColumn('gone', F.col('op') == 'D')",
         )
     return found
 
 
-def _check_key_type(name: str, kind: Json) -> None:
-    if isinstance(kind, dict) and kind["type"] == "struct":
-        for field in kind["fields"]:
-            _check_key_type(f"{name}.{field['name']}", field["type"])
-    elif not isinstance(kind, str) or (kind not in _KEYS and not _DECIMAL.fullmatch(kind)):
-        raise SchemaError(
-            f"the key column {name!r} is of type {_shown(kind)}",
-            expected="numbers, decimals, text, binary, dates, timestamps, booleans, or structs of these",
-            hint="cast it, or make a key column from it, before writing",
-        )
-
-
 def _delta_type(kind: Json, name: str) -> Json:
     """A Spark type as the table holds it: everything may be null, no metadata."""
     if isinstance(kind, str):
-        if kind in _KEYS or _DECIMAL.fullmatch(kind):
+        if kind in KEYS or is_decimal(kind):
             return kind.replace(" ", "")
         if _CHARS.fullmatch(kind):
             return "string"
@@ -370,18 +341,6 @@ def _delta_type(kind: Json, name: str) -> Json:
             "valueContainsNull": True,
         }
     raise SchemaError(
-        f"the column {name!r} is of type {_shown(kind)}, which a plain Delta table cannot hold",
+        f"the column {name!r} is of type {shown_type(kind)}, which a plain Delta table cannot hold",
         hint="cast it, for example to string, or drop it before writing",
     )
-
-
-def _shown(kind: Json) -> str:
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        return "struct<" + ", ".join(f"{field['name']}: {_shown(field['type'])}" for field in kind["fields"]) + ">"
-    if kind["type"] == "array":
-        return f"array<{_shown(kind['elementType'])}>"
-    if kind["type"] == "map":
-        return f"map<{_shown(kind['keyType'])}, {_shown(kind['valueType'])}>"
-    return str(kind["type"])

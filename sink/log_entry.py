@@ -56,26 +56,26 @@ _HEEDED = {
 }
 
 
-def add_action(file: StagedFile, written_ms: int) -> Action:
-    """A data file that comes to the table."""
+def add_action(file: StagedFile, written_ms: int, *, changed: bool = True) -> Action:
+    """A data file that comes to the table; `changed` says whether its rows are new to it."""
     return {
         "add": {
             "path": file.path,
             "partitionValues": {BUCKET: str(file.bucket)},
             "size": file.size,
             "modificationTime": written_ms,
-            "dataChange": True,
+            "dataChange": changed,
             "stats": file.stats,
         }
     }
 
 
-def removed_action(add: Mapping[str, Any], written_ms: int) -> Action:
-    """A data file that leaves the table, by the action that brought it."""
+def removed_action(add: Mapping[str, Any], written_ms: int, *, changed: bool = True) -> Action:
+    """A data file that leaves the table, by the action that brought it; `changed` says whether its rows leave with it."""
     removed: Action = {
         "path": add["path"],
         "deletionTimestamp": written_ms,
-        "dataChange": True,
+        "dataChange": changed,
         "extendedFileMetadata": True,
         "partitionValues": add["partitionValues"],
         "size": add["size"],

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import MalformedRowError
+from ..conf.names import spark_name
+from ..frames.columns import columns_at, null_rows
 from ..frames.conflicts import ties_within
 from ..frames.latest_table import SEQ
 from ..frames.newest import NewestPerKey, key_codes
@@ -175,7 +177,7 @@ class Pending:
             lost(conflicting)
 
     def _arrived(self, layout: Layout) -> _Arrived:
-        codes, size = key_codes([self.rows.column(name) for name in layout.key])
+        codes, size = key_codes(columns_at(self.rows, layout.key))
         time = None if layout.time is None else ordered(self.rows.column(layout.time))
         order = self._arrival_order(layout)
         if order is not None:
@@ -304,8 +306,8 @@ class Incoming:
             return
         # With its key set, punctuation speaks for that key alone.
         whole = np.ones(table.num_rows, dtype=np.bool_)
-        for name in self._layout.key:
-            whole &= table.column(name).is_null().to_numpy()
+        for column in columns_at(table, self._layout.key):
+            whole &= column.is_null().to_numpy()
         table = table.filter(pa.array(whole))
         times = table.column(self._layout.progress_time)
         sources = pc.fill_null(pc.struct_field(table.column(SYSTEM), ["source"]), "").to_pylist()
@@ -372,7 +374,9 @@ def contest(held: pa.Table, new: pa.Table, layout: Layout) -> Contest:
     won, tied = np.ones(new.num_rows, dtype=np.bool_), np.zeros(new.num_rows, dtype=np.bool_)
     if count == 0:
         return Contest(np.full(new.num_rows, -1, dtype=np.int64), won, tied)
-    codes, size = key_codes([_stacked(held.column(name), new.column(name)) for name in layout.key])
+    codes, size = key_codes(
+        [_stacked(*pair) for pair in zip(columns_at(held, layout.key), columns_at(new, layout.key), strict=True)]
+    )
     position = np.full(size, -1, dtype=np.int64)
     position[codes[:count]] = np.arange(count)
     rival = position[codes[count:]]
@@ -438,12 +442,12 @@ def _check_rows(part: Pending, layout: Layout) -> None:
             expected="no deletions with keep=all: nothing ever leaves the table",
             hint="filter such rows out before writing, or write a table with keep=latest",
         )
-    for name in layout.key:
-        if _nulls(rows.column(name)):
+    for name, column in zip(layout.key, columns_at(rows, layout.key), strict=True):
+        if nulls := int(np.count_nonzero(null_rows(column))):
             raise MalformedRowError(
-                f"{_nulls(rows.column(name))} of {rows.num_rows} rows have a null in the key column {name!r}",
+                f"{nulls} of {rows.num_rows} rows have a null in the key column {name!r}",
                 expected="a key in every row; only punctuation rows have none",
-                hint=f'filter such rows out before writing, for example .where("`{name}` IS NOT NULL OR `{SYSTEM}`.punctuation")',
+                hint=f'filter such rows out before writing, for example .where("{spark_name(name, rows.column_names)} IS NOT NULL OR `{SYSTEM}`.punctuation")',
             )
     if layout.time is None:
         return
@@ -455,9 +459,3 @@ def _check_rows(part: Pending, layout: Layout) -> None:
             expected="a time in every row",
             hint=f'filter such rows out before writing, for example .where("`{layout.time}` IS NOT NULL")',
         )
-
-
-def _nulls(column: pa.ChunkedArray) -> int:
-    if pa.types.is_struct(column.type):
-        return int(column.null_count) or max((_nulls(child) for child in column.flatten()), default=0)
-    return int(column.null_count)

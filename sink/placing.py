@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..conf.options import quoted
+from ..conf.names import listed, spark_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,7 +35,7 @@ def to_buckets(
         Where rows are in frames, the column that says whose they are.
     """
     tasks = _tasks(df.sparkSession, buckets, partitions)
-    return df.repartitionById(tasks, _bucket(key, buckets) if bucket is None else bucket)
+    return df.repartitionById(tasks, _bucket(key, df.columns, buckets) if bucket is None else bucket)
 
 
 def buckets_for(keys: int | None) -> int:
@@ -45,20 +45,16 @@ def buckets_for(keys: int | None) -> int:
 
 def key_option(key: str | Sequence[str]) -> str:
     """Column names as the option ``key`` takes them."""
-    return ",".join(_listed(name) for name in ([key] if isinstance(key, str) else key))
+    return listed([key] if isinstance(key, str) else key)
 
 
-def _bucket(key: Sequence[str], buckets: int) -> Column:
+def _bucket(key: Sequence[str], columns: Sequence[str], buckets: int) -> Column:
     from pyspark.sql import functions as F
 
-    return F.pmod(F.hash(*[F.col(quoted(name)) for name in key]), F.lit(buckets))
+    return F.pmod(F.hash(*[F.col(spark_name(name, columns)) for name in key]), F.lit(buckets))
 
 
 def _tasks(session: SparkSession, buckets: int, partitions: int | None) -> int:
     if partitions is None:
         partitions = min(int(str(session.conf.get(_PARTITIONS))), max(session.sparkContext.defaultParallelism, 2))
     return max(1, min(buckets, partitions))
-
-
-def _listed(name: str) -> str:
-    return f"`{name}`" if "," in name or name != name.strip() else name

@@ -17,6 +17,7 @@ from ..conf.clock import now_us
 from ..conf.errors import OptionError, TableError
 from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
+from ..frames.columns import columns_at
 from ..frames.latest_table import BUCKETS_PROPERTY
 from ..frames.table_folder import TableFolder
 from .contents import Contents, Unreadable
@@ -131,7 +132,7 @@ def _divided(tables: Sequence[pa.Table], key: Sequence[str], buckets: int) -> It
     if not tables:
         return
     rows = pa.concat_tables(tables)
-    numbers = pa.array(bucket_of([rows.column(name) for name in key], buckets))
+    numbers = pa.array(bucket_of(columns_at(rows, key), buckets))
     for bucket in sorted(numbers.unique().to_pylist()):
         yield bucket, rows.filter(pc.equal(numbers, bucket))
 

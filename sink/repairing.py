@@ -17,6 +17,7 @@ from ..conf.errors import TableError
 from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
 from ..frames.table_folder import TableFolder
+from ..frames.columns import columns_at
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents, Unreadable
 from .entry_commit import EntryCommit
@@ -212,6 +213,6 @@ def _belonging(contents: Contents, source: int, bucket: int) -> pa.Table:
         if not contents.layout.key:
             parts.append(rows)
             continue
-        mine = bucket_of([rows.column(name) for name in contents.layout.key], contents.layout.buckets) == bucket
+        mine = bucket_of(columns_at(rows, contents.layout.key), contents.layout.buckets) == bucket
         parts.append(rows.filter(pa.array(mine)))
     return pa.concat_tables(parts) if parts else contents.files.schema.empty_table()

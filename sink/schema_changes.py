@@ -37,7 +37,7 @@ def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
     held = {name: kind for name, kind in layout.columns_of(table).items() if name not in (SEQ, BUCKET)}
     wanted = {name: json.loads(kind) for name, kind in layout.fields}
     merged = {**held, **wanted}
-    for name in set(held) & set(wanted) - set(layout.key):
+    for name in set(held) & set(wanted) - set(layout.key_columns):
         if widens(wanted[name], held[name]):
             merged[name] = held[name]
     return dataclasses.replace(layout, fields=tuple((name, json.dumps(kind)) for name, kind in merged.items()))

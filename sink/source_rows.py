@@ -7,10 +7,12 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError, TableError
 from ..conf.locations import absolute_location
+from ..frames.columns import columns_at, null_rows
 from ..frames.latest_table import SEQ
 from ..frames.system import SYSTEM, SYSTEM_TYPE
 from .keeping import Keep
@@ -91,7 +93,9 @@ class SourceRows:
             kinds = [SYSTEM_TYPE if name == SYSTEM else schema.field(name).type for name in names]
             columns = [batch.column(name).cast(kind) for name, kind in zip(names, kinds, strict=True)]
             # A row without a key or a time is in no table, and punctuation is no row.
-            yield pa.RecordBatch.from_arrays(columns, names=names).drop_null()
+            rows = pa.RecordBatch.from_arrays(columns, names=names).drop_null()
+            nulls = [null_rows(column) for column in columns_at(pa.Table.from_batches([rows]), self._layout.key)]
+            yield rows.filter(pa.array(~np.logical_or.reduce(nulls)))
 
     def _open(self, place: str, wanted: list[str]) -> Any:
         """Batches with at least these columns, and the system column where it has one."""

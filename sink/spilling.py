@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from ..conf.errors import EnvironmentMissingError
 from ..frames.buckets import bucket_of
+from ..frames.columns import columns_at
 from .merge import Incoming, Pending, concat_pending
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _by_bucket(newest: Pending, layout: Layout) -> Iterator[tuple[int, Pending]]
     if not layout.key:
         yield 0, newest
         return
-    buckets = bucket_of([newest.rows.column(name) for name in layout.key], layout.buckets)
+    buckets = bucket_of(columns_at(newest.rows, layout.key), layout.buckets)
     order = np.argsort(buckets, kind="stable")
     ordered, buckets = newest.take(order), buckets[order]
     starts = np.flatnonzero(np.diff(buckets, prepend=-1))

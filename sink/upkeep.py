@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ..conf.clock import now_us
+from ..frames.column_mapping import is_mapped
 from ..frames.deletion_vectors import DeletionVector
 from ..frames.delta_log import LogReplay
 from ..frames.latest_table import BUCKET, Delivered
 from ..frames.table_folder import Listed, TableFolder
 from .bucket import DELETIONS
+from .compacting import compact_bucket
 from .entry_commit import VECTORS
 from .log_entry import put_entry
 from .maintenance import (
@@ -330,6 +332,9 @@ class Upkeep:
         bucket = max(small, key=lambda each: len(small[each]), default=None)
         if bucket is None or len(small[bucket]) < _MANY:
             return 0
+        if is_mapped(table.metadata().configuration):  # delta-rs does not
+            target = SinkTarget(SinkOptions(), self._folder.location, self._folder.storage, "")
+            return compact_bucket(target, table, bucket, _SMALL, self._clock_us() // 1000)
         from deltalake import WriterProperties
 
         figures = table.optimize.compact(

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...conf.errors import OptionError, SchemaError
 from ...conf.locations import absolute_location
-from ...conf.options import quoted
+from ...conf.names import quoted
 from ...conf.units import parse_duration_us
 from ...frames.buckets import integers_with_hash
 from ...frames.feed_reports import feeds_folder

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from upstream.conf.errors import MalformedRowError, SchemaError
+from upstream.conf.errors import MalformedRowError, SchemaError, TableError
+from upstream.conf.names import listed, path_name
 from upstream.frames.buckets import bucket_of
 from upstream.frames.latest_table import BUCKET
+from upstream.sink.apart import apart
+from upstream.sink.checking import check_table
+from upstream.sink.rebucketing import rebucket_table
+from upstream.sink.recorded import recorded_options
+from upstream.sink.repairing import repair_table
+
+ENGINES = ("rewrite", "vectors")
 
 D38 = pa.decimal128(38, 4)
 TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
@@ -30,37 +43,61 @@ TYPES: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
     (pa.timestamp("us", "UTC"), st.sampled_from([dt.datetime(1969, 1, 1, tzinfo=dt.timezone.utc)])),
     (pa.struct([("x", pa.int32()), ("y", pa.binary())]), st.sampled_from([{"x": 1, "y": b""}, {"x": 1, "y": b"1"}])),
 ]
-NAMES = st.sampled_from(["k", "a.b", "ключ", "key'quoted", '"quotes"', "emoji😀", "K2"])
+NAMES = st.sampled_from(["k", "a.b", "ключ", "key'quoted", '"quotes"', "emoji😀", "K2", "two words", "a,b", "x=1;"])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def placed(name: str, depth: int, kind: pa.DataType) -> pa.Field:
+    """A column that is a key's part, or has it as a field, so many structs deep, beside another field."""
+    for _ in range(depth):
+        kind = pa.struct([("beside", pa.int64()), ("in.ner", kind)])
+    return pa.field(name, kind)
+
+
+def wrapped(value: Any, depth: int, beside: int) -> Any:
+    for _ in range(depth):
+        value = {"beside": beside, "in.ner": value}
+    return value
+
+
+def unwrapped(value: Any, depth: int) -> Any:
+    for _ in range(depth):
+        value = value["in.ner"]
+    return value
+
+
+def leaf(column: pa.ChunkedArray, depth: int) -> pa.ChunkedArray:
+    return pc.struct_field(column, ["in.ner"] * depth) if depth else column
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_key_is_one_row(make_sink: Any, data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
-    names = data.draw(st.lists(NAMES, min_size=len(chosen), max_size=len(chosen), unique=True))
-    columns = pa.schema([*zip(names, (kind for kind, _ in chosen), strict=True), ("t", pa.int64()), ("v", pa.int64())])
+    count = len(chosen)
+    names = data.draw(st.lists(NAMES, min_size=count, max_size=count, unique=True))
+    depths = data.draw(st.lists(st.sampled_from([0, 0, 1, 2]), min_size=count, max_size=count))
+    parts = list(zip(names, depths, (kind for kind, _ in chosen), strict=True))
+    columns = pa.schema([*(placed(*part) for part in parts), pa.field("t", pa.int64()), pa.field("v", pa.int64())])
     keys = data.draw(st.lists(st.tuples(*(values for _, values in chosen)), max_size=12))
     with tempfile.TemporaryDirectory() as folder:
-        sink = make_sink(columns, key=",".join(f"`{name}`" for name in names))
+        sink = make_sink(columns, key=listed(path_name([name, *["in.ner"] * depth]) for name, depth, _ in parts))
         sink.folder = Path(folder)
         sink.__post_init__()
         model: dict[str, int] = {}
         for batch_id, start in enumerate(range(0, len(keys), 4)):
-            rows = [(*key, at, at) for at, key in enumerate(keys[start : start + 4], start)]
+            given_keys = list(enumerate(keys[start : start + 4], start))
+            rows = [(*map(wrapped, key, depths, [at] * count), at, at) for at, key in given_keys]
             sink.batch(batch_id, [sink.rows(rows, seq=start)])
-            model |= {repr(as_read(row[:-2], chosen)): row[-1] for row in rows}
+            model |= {repr(as_read(key, chosen)): at for at, key in given_keys}
         if not keys:
             return
         found = sink.table()
         held = list(zip(*(found.column(name).to_pylist() for name in (*names, "v")), strict=True))
-        assert {repr(row[:-1]): row[-1] for row in held} == model
+        assert {repr(tuple(map(unwrapped, row[:-1], depths))): row[-1] for row in held} == model
         assert len(held) == len(model)
-        assert (
-            found.column(BUCKET).to_pylist()
-            == bucket_of(
-                [found.column(name).cast(kind) for name, (kind, _) in zip(names, chosen, strict=True)], 4
-            ).tolist()
-        )
+        leaves = [leaf(found.column(name), depth).cast(kind) for name, depth, kind in parts]
+        assert found.column(BUCKET).to_pylist() == bucket_of(leaves, 4).tolist()
+        assert check_table(str(sink.path)).healthy
 
 
 @pytest.mark.parametrize(("row", "name"), [((None, {"x": 1}), "'k'"), ((1, None), "'s'"), ((1, {"x": None}), "'s'")])
@@ -72,10 +109,116 @@ def test_a_null_in_any_part_of_a_key_is_a_malformed_row(make_sink: Any, row: tup
         sink.batch(0, [sink.rows([(1, {"x": 1}, 5), (*row, 5)])])
 
 
-def test_a_field_of_a_struct_is_no_column(make_sink: Any) -> None:
-    columns = pa.schema([("s", pa.struct([("x", pa.int64())])), ("t", pa.int64())])
-    with pytest.raises(SchemaError, match=r"'s.x' is a field of the column 's'.*withColumn\(\"s_x\""):
-        make_sink(columns, key="s.x").writer()
+POSITION = pa.struct([("id", pa.int64()), ("at", pa.struct([("x", pa.int64())]))])
+NESTED = pa.schema([("position", POSITION), ("t", pa.int64()), ("v", pa.string())])
+
+
+def place(key: int, x: int = 0) -> dict[str, Any]:
+    return {"id": key, "at": {"x": x}}
+
+
+@pytest.mark.parametrize("row", [None, {"id": None, "at": {"x": 1}}])
+def test_a_null_on_the_way_to_a_field_is_a_null_in_the_key(make_sink: Any, row: Any) -> None:
+    sink = make_sink(NESTED, key="position.id")
+    with pytest.raises(
+        MalformedRowError,
+        match=r"1 of 2 rows have a null in the key column '`position`.`id`'.*where\(\"`position`.`id` IS NOT",
+    ):
+        sink.batch(0, [sink.rows([(place(1), 5, "x"), (row, 5, "y")])])
+
+
+@pytest.mark.parametrize(
+    ("key", "recorded"),
+    [
+        ("position.id", ["`position`.`id`"]),
+        ("POSITION.at.X", ["`position`.`at`.`x`"]),
+        ("`position`.id,v", ["`position`.`id`", "v"]),
+        ("position", ["position"]),
+    ],
+)
+def test_what_a_name_means(make_sink: Any, key: str, recorded: list[str]) -> None:
+    sink = make_sink(NESTED, key=key)
+    sink.batch(0, [sink.rows([(place(1), 5, "x")])])
+    assert json.loads(DeltaTable(str(sink.path)).metadata().configuration["upstream.key"]) == recorded
+    again = recorded_options(sink.given)
+    assert make_sink(NESTED, key=again["key"]).batch(1, [sink.rows([(place(1), 6, "y")], seq=5)]).keys == 1
+
+
+def test_a_column_with_a_dot_comes_before_a_field(make_sink: Any) -> None:
+    """And a table goes on by what it was made with when such a column comes later."""
+    both = pa.schema([*NESTED, ("position.id", pa.int64())])
+    assert make_sink(both, key="position.id").writer()._layout.key == ("position.id",)
+    sink = make_sink(NESTED, key="position.id")
+    sink.batch(0, [sink.rows([(place(1), 5, "x")])])
+    with pytest.raises(TableError, match=r"has key \[\"`position`.`id`\"\], this query has \[\"position.id\"\]"):
+        make_sink(both, key="position.id", mergeSchema="true").writer()
+    later = make_sink(both, key="`position`.id", mergeSchema="true", query_id="query-2")
+    later.batch(0, [later.rows([(place(1), 6, "y", 7), (place(2), 6, "y", 7)], seq=5)])
+    assert later.table().num_rows == 2
+
+
+@pytest.mark.parametrize("key", ["position.nothing", "position.id.x", "v.x", "`position.id`", "position..id"])
+def test_what_no_name_means(make_sink: Any, key: str) -> None:
+    with pytest.raises(SchemaError, match="is not among the columns position, t, v"):
+        make_sink(NESTED, key=key).writer()
+
+
+def test_only_parts_of_the_key_are_fields(make_sink: Any) -> None:
+    with pytest.raises(
+        SchemaError, match=r"time column 'position.id' is a field of a column.*withColumn\(\"position_id"
+    ):
+        make_sink(NESTED, key="v", time="position.id").writer()
+    many = pa.schema([("position", pa.struct([("many", pa.list_(pa.int64()))])), *list(NESTED)[1:]])
+    with pytest.raises(SchemaError, match=r"key column '`position`\.`many`' is of type array<long>"):
+        make_sink(many, key="position.many").writer()
+
+
+def test_a_table_by_a_field(make_sink: Any, tmp_path: Path) -> None:
+    """Deletions, conflicts, several of a key, check, repair and another number of buckets; fields beside the key are payload."""
+    output = str(tmp_path / "conflicts")
+    sink = make_sink(NESTED, key="position.id", conflictOutput=output)
+    sink.batch(0, [sink.rows([(place(key), 5, "x") for key in range(30)])])
+    first = sink.batch(1, [sink.rows([(place(1, 7), 5, "x"), (place(2), 5, "x"), (place(3, 9), 4, "old")], seq=50)])
+    assert (first.conflicts, first.keys) == (1, 30), "the field beside the key differs"
+    gone = np.array([True])
+    assert sink.batch(2, [sink.rows([(place(4, 3), 6, None)], seq=60, deleted=gone)]).deleted == 1
+    sink.batch(3, [sink.rows([(place(4), 5, "late")], seq=70)])
+
+    def held() -> dict[int, tuple[int, str]]:
+        return {row["position"]["id"]: (row["position"]["at"]["x"], row["v"]) for row in sink.table().to_pylist()}
+
+    expected = {key: (7 if key == 1 else 0, "x") for key in range(30) if key != 4}
+    assert held() == expected
+    assert check_table(str(sink.path), source=str(sink.path)).healthy
+    rebucket_table(str(sink.path), 8)
+    again = make_sink(NESTED, key="position.id", buckets="8")
+    assert again.batch(4, [again.rows([(place(4), 5, "late"), (place(5), 8, "z")], seq=80)]).keys == 29
+    assert held() == expected | {5: (0, "z")}
+    pq.write_table(pa.table({"position": [place(77), None, place(5)], "t": [9, 9, 8]}), tmp_path / "source.parquet")
+    (finding,) = check_table(str(sink.path), source=str(tmp_path / "source.parquet")).findings
+    assert "1 keys of the source are newer there, or only there (such as 77)" in finding.text
+    (sink.path / min(sink.live_files())).write_bytes(b"no Parquet")
+    assert repair_table(str(sink.path)).done
+    assert check_table(str(sink.path)).healthy
+
+
+def test_the_newest_few_by_a_field(make_sink: Any) -> None:
+    sink = make_sink(NESTED, key="position.id", keep="latest 2")
+    for number in range(4):
+        sink.batch(number, [sink.rows([(place(1, number), number, "x"), (place(2), 1, "y")], seq=10 * number)])
+    found = sorted((row["position"]["id"], row["t"]) for row in sink.table().to_pylist())
+    assert found == [(1, 2), (1, 3), (2, 1)]
+
+
+def test_files_apart_by_a_field_and_by_a_column_that_looks_like_one(tmp_path: Path) -> None:
+    rows = pa.table({"a": [{"b": 1}, {"b": 9}], "c": [{"d": 1}, {"d": 9}], "a.b": [100, 200]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    with pq.ParquetFile(tmp_path / "rows.parquet") as file:
+        after, among = (pa.table({"c": [{"d": value}], "a.b": [value]}) for value in (10, 5))
+        assert apart([file], after, ["`c`.`d`"])
+        assert not apart([file], among, ["`c`.`d`"])
+        # Its footer has two columns of the path a.b.
+        assert not apart([file], pa.table({"a.b": [50]}), ["a.b"])
 
 
 def test_deletions_by_a_column(make_sink: Any) -> None:

@@ -85,14 +85,6 @@ def test_a_rewritten_file_of_another_engine_is_read(sink: Any) -> None:
     assert sink.latest() == expected
 
 
-@pytest.mark.parametrize("name", ["a b", "a,b", "a;b", "a{b", "a(b)", "a\nb", "a\tb", "a=b"])
-def test_column_names_that_delta_does_not_admit(make_sink: Any, name: str) -> None:
-    with pytest.raises(SchemaError, match="withColumnRenamed"):
-        make_sink(pa.schema([*BASE, (name, pa.string())])).writer()
-    with pytest.raises(SchemaError, match="withColumnRenamed"):
-        make_sink(pa.schema([*BASE, ("s", pa.struct([(name, pa.string())]))])).writer()
-
-
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from ....conf.errors import OptionError, TableError
+from ....frames.column_mapping import check_mapping
 from ....frames.deletion_vectors import DeletionVector
 from ....frames.delta_log import LogReplay
 from ....frames.latest_table import (
@@ -82,7 +83,7 @@ def describe(folder: TableFolder) -> Described:
     OptionError
         There is none.
     TableError
-        It is not one of ours.
+        It is not one of ours, or its files call its columns otherwise.
     """
     table = open_table(folder)
     metadata = table.metadata()
@@ -93,6 +94,7 @@ def describe(folder: TableFolder) -> Described:
             expected=f"a table with the property {LAYOUT_PROPERTY}, whose commits say what they delivered",
             hint='read it with spark.readStream.format("delta"), and take the DataFrame into an UpdateStream',
         )
+    check_mapping(json.loads(table.schema().to_json()), properties, folder.location)
     whole = pa.schema(table.schema().to_arrow())
     columns = pa.schema([field for field in whole if field.name not in (BUCKET, SEQ)])
     key = tuple(json.loads(properties[KEY_PROPERTY]))

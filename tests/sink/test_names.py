@@ -1,0 +1,348 @@
+"""Names that plain Delta does not admit: such a table maps each column to itself, and others stay as they are."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from upstream.conf.errors import TableError
+from upstream.frames.buckets import bucket_of
+from upstream.frames.column_mapping import field_ids, ids_of, mapped, mapping_protocol, needs_mapping
+from upstream.frames.table_folder import TableFolder
+from upstream.sink import upkeep as upkeep_module
+from upstream.sink.checking import check_table
+from upstream.sink.log_entry import put_entry
+from upstream.sink.maintenance import MaintenanceRules
+from upstream.sink.options import parse_sink_options
+from upstream.sink.rebucketing import rebucket_table
+from upstream.sink.repairing import repair_table
+from upstream.sink.table import create_table
+from upstream.sink.upkeep import Upkeep
+
+ENGINES = ("rewrite", "vectors")
+
+MODE, LAST = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
+ID, PHYSICAL = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+UNPLAIN = " ,;{}()\n\t="
+INNER = pa.struct([("in ner", pa.int64()), ("plain", pa.list_(pa.struct([("x;y", pa.int64())])))])
+COLUMNS = pa.schema([("the key", pa.int64()), ("t", pa.int64()), ("a,b", pa.string()), ("s", INNER)])
+NAMED = {"key": "the key"}
+
+
+def row(key: int, at: int, text: str) -> tuple[Any, ...]:
+    return key, at, text, {"in ner": key, "plain": [{"x;y": at}]}
+
+
+def columns_in_log(path: Path) -> dict[str, dict[str, Any]]:
+    """The metadata of the table's columns and their fields, by their path."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def look(kind: Any, path: str) -> None:
+        for field in kind.get("fields", ()) if isinstance(kind, dict) else ():
+            found[f"{path}{field['name']}"] = field["metadata"]
+            look(field["type"], f"{path}{field['name']}/")
+        for name in ("elementType", "keyType", "valueType"):
+            if isinstance(kind, dict) and name in kind:
+                look(kind[name], f"{path}{name}/")
+
+    look(json.loads(DeltaTable(str(path)).schema().to_json()), "")
+    return found
+
+
+def ids_in_file(path: Path) -> dict[str, int]:
+    """The field ids of a Parquet file's columns, by their path."""
+    found: dict[str, int] = {}
+
+    def look(field: pa.Field, path: str) -> None:
+        if field.metadata and b"PARQUET:field_id" in field.metadata:
+            found[f"{path}{field.name}"] = int(field.metadata[b"PARQUET:field_id"])
+        if pa.types.is_struct(field.type):
+            for child in field.type:
+                look(child, f"{path}{field.name}/")
+        elif pa.types.is_list(field.type):
+            look(field.type.value_field.with_name("elementType"), f"{path}{field.name}/")
+
+    for field in pq.ParquetFile(path).schema_arrow:
+        look(field, "")
+    return found
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_name_is_a_column(make_sink: Any, engine: str, data: st.DataObject) -> None:
+    letters = st.text(st.sampled_from(UNPLAIN + ".`'\"aé/%"), min_size=1, max_size=4)
+    name = letters.filter(lambda text: text.strip() and not text.startswith("`"))
+    names = data.draw(st.lists(name, min_size=4, max_size=4, unique_by=str.lower))
+    columns = pa.schema(
+        [(names[0], pa.int64()), (names[1], pa.int64()), (names[2], pa.struct([(names[3], pa.string())]))]
+    )
+    batches = data.draw(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=4))
+    quoted = "`" + names[0].replace("`", "``") + "`"
+    with tempfile.TemporaryDirectory() as folder:
+        sink = make_sink(columns, key=quoted, time=names[1])
+        sink.folder = Path(folder)
+        sink.__post_init__()
+        model: dict[int, tuple[Any, ...]] = {}
+        for batch_id, keys in enumerate(batches):
+            rows = [(key, batch_id, {names[3]: f"{key}{batch_id}"}) for key in sorted(set(keys))]
+            sink.batch(batch_id, [sink.rows(rows, seq=10 * batch_id)])
+            model |= {each[0]: each[1:] for each in rows}
+        if not model:
+            return
+        assert sink.latest() == model
+        assert check_table(str(sink.path)).healthy
+        asked = any(character in UNPLAIN for name in names for character in name)
+        assert (MODE in DeltaTable(str(sink.path)).metadata().configuration) == asked
+
+
+def test_a_column_is_called_in_the_files_as_it_is(make_sink: Any) -> None:
+    sink = make_sink(COLUMNS, **NAMED)
+    sink.batch(0, [sink.rows([row(1, 1, "x")])])
+    table = DeltaTable(str(sink.path))
+    told = columns_in_log(sink.path)
+    assert {path: about[PHYSICAL] for path, about in told.items()} == {path: path.rpartition("/")[2] for path in told}
+    numbers = {path: about[ID] for path, about in told.items()}
+    assert sorted(numbers.values()) == list(range(1, len(told) + 1))
+    assert table.metadata().configuration[MODE] == "name"
+    assert table.metadata().configuration[LAST] == str(len(told))
+    (file,) = sink.live_files()
+    del numbers["_upstream_bucket"]
+    assert ids_in_file(sink.path / file) == numbers
+    protocol = table.protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version, protocol.reader_features) == (2, 5, None)
+
+
+def test_tables_of_plain_names_have_no_mapping(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(1, 1, "x")])])
+    table = DeltaTable(str(sink.path))
+    assert table.protocol().min_reader_version == 1
+    assert MODE not in table.metadata().configuration
+    assert all(about == {} for about in columns_in_log(sink.path).values())
+    assert ids_in_file(sink.path / next(iter(sink.live_files()))) == {}
+
+
+def test_vectors_raise_the_protocol_and_keep_the_mapping(make_sink: Any, engine: str) -> None:
+    sink = make_sink(COLUMNS, **NAMED)
+    sink.batch(0, [sink.rows([row(key, 1, "x") for key in range(20)])])
+    sink.batch(1, [sink.rows([row(key, 2, "y") for key in range(4)], seq=30)])
+    protocol = DeltaTable(str(sink.path)).protocol()
+    if engine == "vectors":
+        assert {"columnMapping", "deletionVectors"} == set(protocol.reader_features)
+        assert {"columnMapping", "deletionVectors"} <= set(protocol.writer_features)
+    turned = make_sink(COLUMNS, engine="rewrite" if engine == "vectors" else "vectors", **NAMED)
+    turned.batch(2, [turned.rows([row(key, 3, "z") for key in range(2)], seq=40)])
+    assert {key: found[1] for key, found in sink.latest().items()} == dict(enumerate(["z", "z", "y", "y"] + ["x"] * 16))
+
+
+def test_times_without_a_zone_need_the_features_by_name(make_sink: Any) -> None:
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("at noon", pa.timestamp("us"))])
+    sink = make_sink(columns)
+    sink.batch(0, [sink.rows([(1, 1, 5)])])
+    protocol = DeltaTable(str(sink.path)).protocol()
+    assert set(protocol.reader_features) == {"columnMapping", "timestampNtz"} == set(protocol.writer_features)
+    assert sink.table().num_rows == 1
+
+
+def test_merge_schema_switches_mapping_on(make_sink: Any) -> None:
+    """For a table that exists, with its files as they are."""
+    base = pa.schema([("k", pa.int64()), ("t", pa.int64())])
+    before = make_sink(base)
+    before.batch(0, [before.rows([(1, 1), (2, 1)])])
+    DeltaTable(str(before.path)).alter.set_column_metadata("t", {"comment": "when"})
+    after = make_sink(base.append(pa.field("the value", pa.string())), query_id="query-2", mergeSchema="true")
+    after.batch(0, [after.rows([(2, 2, "x")], seq=5)])
+    assert after.latest() == {1: (1, None), 2: (2, "x")}
+    told = columns_in_log(after.path)
+    assert told["t"]["comment"] == "when"
+    assert {path: about[PHYSICAL] for path, about in told.items()} == {path: path for path in told}
+    more = make_sink(
+        base.append(pa.field("the value", pa.string())).append(pa.field("one more", INNER)),
+        query_id="query-3",
+        mergeSchema="true",
+    )
+    more.batch(0, [more.rows([(3, 3, "y", None)], seq=9)])
+    again = columns_in_log(more.path)
+    assert {path: again[path][ID] for path in told} == {path: about[ID] for path, about in told.items()}
+    numbers = [about[ID] for about in again.values()]
+    assert len(set(numbers)) == len(numbers)
+    assert DeltaTable(str(more.path)).metadata().configuration[LAST] == str(max(numbers))
+    # The first query, which knows neither column, goes on.
+    lasting = make_sink(base, mergeSchema="true")
+    lasting.batch(1, [lasting.rows([(1, 4)], seq=20)])
+    assert check_table(str(more.path)).healthy
+    assert {each["k"]: each["the value"] for each in more.table().to_pylist()} == {1: None, 2: "x", 3: "y"}
+
+
+def test_two_who_change_columns_at_once(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = make_sink()
+    before.batch(0, [before.rows([(1, 1, "x")])])
+    columns = before.columns.append(pa.field("a b", pa.int64()))
+    monkeypatch.setattr("upstream.sink.mapped_table.put_entry", lambda *_: False)
+    with pytest.raises(TableError, match="cannot be changed: somebody else has written version 2"):
+        make_sink(columns, query_id="query-2", mergeSchema="true").writer()
+
+
+def test_two_who_make_the_table_at_once(make_sink: Any) -> None:
+    """The second finds the first one's, as with any table."""
+    one, two = (make_sink(COLUMNS, query_id=name, **NAMED) for name in ("query-1", "query-2"))
+    numbers = bucket_of([pa.array(range(9))], 4).tolist()
+    other = next(key for key in range(9) if numbers[key] != numbers[0])
+    staged = [each.tasks([each.rows([row(key, 1, "x")])]) for key, each in ((0, one), (other, two))]
+    target, layout = parse_sink_options(two.given), two.writer()._layout
+    one.commit(staged[0], 0)
+    assert create_table(target, layout).version() == 1
+    two.commit(staged[1], 0)
+    assert set(one.latest()) == {0, other}
+
+
+def test_whoever_looks_after_the_table(make_sink: Any) -> None:
+    sink = make_sink(COLUMNS, **NAMED)
+    sink.batch(0, [sink.rows([row(key, 1, "x") for key in range(40)])])
+    sink.batch(1, [sink.rows([row(5, 2, "y")], seq=50, deleted=np.array([True]))])
+    rebucket_table(str(sink.path), 8)
+    wider = make_sink(COLUMNS, **NAMED, buckets="8")
+    wider.batch(2, [wider.rows([row(6, 2, "y"), row(5, 1, "late")], seq=60)])
+    assert check_table(str(sink.path), source=str(sink.path)).healthy
+    assert len(sink.latest()) == 39
+    lost = next(iter(sink.live_files()))
+    (sink.path / lost).write_bytes(b"no Parquet")
+    assert not check_table(str(sink.path)).healthy
+    assert repair_table(str(sink.path)).done
+    assert check_table(str(sink.path)).healthy
+    done = Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules()).run()
+    assert done.checkpoint
+    assert DeltaTable(str(sink.path)).vacuum(dry_run=True) == []
+    wider.batch(3, [wider.rows([row(7, 3, "z")], seq=70)])
+    assert wider.latest()[7][1] == "z"
+
+
+def test_small_files_are_put_together(make_sink: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if engine == "vectors":
+        pytest.skip("it folds its files by itself")
+    sink = make_sink(COLUMNS, **NAMED, keep="all", buckets="1", maintenance="off")
+    for number in range(9):
+        sink.batch(number, [sink.rows([row(number, 1, "x")], seq=number)])
+
+    def rows() -> list[dict[str, Any]]:
+        return sorted(sink.table().to_pylist(), key=lambda found: found["the key"])
+
+    before, version = rows(), sink.version()
+    assert len(sink.live_files()) == 9
+
+    def compact() -> int:
+        rules = MaintenanceRules()
+        return Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules).run().compacted
+
+    with monkeypatch.context() as patched:
+        patched.setattr("upstream.sink.compacting.put_entry", lambda *_: False)
+        held = sink.files()
+        assert compact() == 0, "somebody else has written"
+    assert sink.files() == held
+    biggest = max((sink.path / file).stat().st_size for file in sink.live_files())
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep_module, "_SMALL", 4 * biggest + 1)
+        assert compact() == 8, "two new files of four each; the ninth has nobody to go with"
+    assert len(sink.live_files()) == 3
+    assert rows() == before
+    entries = [
+        json.loads(line) for line in (sink.path / "_delta_log" / f"{version + 2:020d}.json").read_text().splitlines()
+    ]
+    changes = [each[kind]["dataChange"] for each in entries for kind in ("add", "remove") if kind in each]
+    assert changes == [False] * 10
+    sink.batch(9, [sink.rows([row(9, 1, "x")], seq=9)])
+    assert sink.table().num_rows == 10
+
+
+def test_rows_put_aside(make_sink: Any, tmp_path: Path) -> None:
+    place = str(tmp_path / "conflicts")
+    sink = make_sink(COLUMNS, **NAMED, conflictOutput=place)
+
+    def write(batch_id: int, columns: pa.Schema, **options: str) -> None:
+        chosen = make_sink(columns, **NAMED, conflictOutput=place, **options)
+        writer = chosen.writer()
+        rows = [(*row(1, 1, text), *[None] * (len(columns) - 4)) for text in ("x", f"y{batch_id}")]
+        writer.commit([writer.write(iter([chosen.rows(rows, seq=10 * batch_id)]))], batch_id)
+
+    write(0, COLUMNS)
+    write(1, COLUMNS.append(pa.field("new one", pa.int64())), mergeSchema="true")
+    table = DeltaTable(place)
+    assert table.metadata().configuration[MODE] == "name"
+    found = QueryBuilder().register("aside", table).execute('select "the key", "a,b" from aside').read_all()
+    told = sorted(pa.table(found).column("a,b").to_pylist())
+    assert told == ["x", "x", "y0"]
+    assert "new one" in columns_in_log(Path(place))
+    assert sink.latest()[1][1] == "y1"
+
+
+def with_log_changed(sink: Any, change: Any) -> None:
+    """As if somebody else had changed the table's metadata."""
+    version = sink.version()
+    lines = [
+        json.loads(line)
+        for path in sorted((sink.path / "_delta_log").glob("*.json"))
+        for line in path.read_text().splitlines()
+    ]
+    metadata = [line["metaData"] for line in lines if "metaData" in line][-1]
+    change(metadata)
+    target = parse_sink_options(sink.given)
+    assert put_entry(target, version + 1, {"operation": "RENAME COLUMN"}, [{"metaData": metadata}])
+
+
+def renamed(metadata: dict[str, Any]) -> None:
+    metadata["schemaString"] = metadata["schemaString"].replace('"name":"a,b"', '"name":"other"')
+
+
+def by_id(metadata: dict[str, Any]) -> None:
+    metadata["configuration"][MODE] = "id"
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [(renamed, "other is a,b there.*RENAME COLUMN"), (by_id, r"by 'id' \(delta.columnMapping.mode\)")],
+)
+def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: Any, change: Any, told: str) -> None:
+    """By all that read its files; readers that do not know of mapping would find nulls."""
+    sink = make_sink(COLUMNS, **NAMED)
+    sink.batch(0, [sink.rows([row(1, 1, "x")])])
+    with_log_changed(sink, change)
+    other = make_sink(COLUMNS.set(2, pa.field("other", pa.string())), **NAMED)
+    for refused in (
+        other.writer,
+        lambda: check_table(str(sink.path)),
+        lambda: repair_table(str(sink.path)),
+        lambda: rebucket_table(str(sink.path), 8),
+    ):
+        with pytest.raises(TableError, match=told):
+            refused()
+
+
+def test_what_a_schema_needs() -> None:
+    """At any depth; and of the two ways to say so the one that more readers know."""
+    plain = {"type": "struct", "fields": [{"name": "a.b", "type": "long", "nullable": True, "metadata": {}}]}
+    deep = {"type": "array", "elementType": {"type": "map", "keyType": "string", "valueType": plain}}
+    assert not needs_mapping({"type": "struct", "fields": [{"name": "x", "type": deep}]})
+    plain["fields"].append({"name": "a b", "type": "long", "nullable": True, "metadata": {}})
+    schema = {"type": "struct", "fields": [{"name": "x", "type": deep, "nullable": True, "metadata": {}}]}
+    assert needs_mapping(schema)
+    numbers = field_ids(schema, {("x",): 7}, 9)
+    assert numbers == {("x",): 7, ("x", "element", "value", "a.b"): 10, ("x", "element", "value", "a b"): 11}
+    assert ids_of(mapped(schema, numbers)) == numbers
+    assert mapping_protocol(schema) == {"minReaderVersion": 2, "minWriterVersion": 5}
+    assert mapping_protocol(schema, {"minReaderVersion": 2, "minWriterVersion": 6}) is None
+    named = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly"]}
+    assert mapping_protocol(schema, named) == {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["columnMapping"],
+        "writerFeatures": ["appendOnly", "columnMapping"],
+    }
