@@ -91,8 +91,8 @@ def split_list(value: str) -> tuple[str, ...]:
         start = at + len(value[at:]) - len(value[at:].lstrip())
         parts, at = _parts(value, start, ",")
         raw = value[start:at].strip()
-        # Backticks around the whole of it only keep a column's name from being divided.
-        names.append(parts[0] if len(parts) == 1 and raw.startswith("`") else raw)
+        # Around a name without dots backticks only keep the list from being divided there.
+        names.append(parts[0] if len(parts) == 1 and raw.startswith("`") and "." not in parts[0] else raw)
         if not names[-1]:
             raise ValueError("an empty name")
         at += 1
@@ -104,7 +104,7 @@ def split_list(value: str) -> tuple[str, ...]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The inverse of :func:`split_list`."""
+    """A list that :func:`split_list` divides into these names, or into others that mean the same."""
     return ",".join(name if _stays(name) else quoted(name) for name in names)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from ..frames.columns import columns_at
 from ..frames.newest import NewestPerKey, key_codes
 from .rows import Rows
 
@@ -24,7 +25,7 @@ def newest_rows(rows: Rows, key: tuple[str, ...]) -> Rows:
     """The newest row of each key, standing for the oldest arrival it covers."""
     if not rows.table.num_rows:
         return rows
-    codes, size = key_codes([rows.table.column(name) for name in key])
+    codes, size = key_codes(columns_at(rows.table, key))
     first = rows.arrival_us if rows.first_arrival_us is None else rows.first_arrival_us
     if len(first) and (first == first[0]).all():
         first = int(first[0])

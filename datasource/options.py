@@ -28,7 +28,10 @@ class SourceOptions:
         "connector", one_of("files", "kafka", "latest", "replay", "synthetic"), "files", "Where the rows come from."
     )
     key: tuple[str, ...] = option(
-        "key", columns(), (), "The update key: a row replaces the earlier row with the same values in these columns."
+        "key",
+        columns(),
+        (),
+        "The update key: a row replaces the earlier row with the same values in these columns, or fields of structs (`position.id`).",
     )
     time: str | None = option("time", text(), None, "The column that holds the event time.")
     time_format: str | None = option(

@@ -28,7 +28,7 @@ from .connectors.registry import CONNECTORS, parse_source_options
 from .planner import Offset, Planner, Task
 from .reading import Reading
 from .recorded import keep_schema, recorded_schema
-from .schema import leaving_schema, shape_of
+from .schema import leaving_schema, shape_of, with_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +71,7 @@ class _TaskPartition(InputPartition):
 def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
     options, own = parse_source_options(given)
     shape = shape_of(schema, options)
+    options = with_key(options, shape)
     connector = CONNECTORS[options.connector].make(own, options, None)
     connector.fix_schema(shape.rows)
     folder = options.quarantine_location

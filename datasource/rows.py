@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import OptionError, SchemaError
+from ..frames.columns import column_at
 from ..frames.embedded import embedded_punctuation
 from ..frames.system import TIMESTAMP, system_array
 from ..frames.times import NO_TIME, event_time_us, times_as
@@ -164,7 +165,7 @@ class RowShaper:
         bad = np.zeros(rows.table.num_rows, dtype=np.bool_)
         reasons: list[tuple[npt.NDArray[np.bool_], str]] = []
         for name in self._options.key:
-            column = rows.table.column(name)
+            column = column_at(rows.table, name)
             if column.null_count:
                 reasons.append((column.is_null().to_numpy(), f"the key column {name!r} is null"))
         if rows.time_us is not None and self._options.time is not None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..conf.errors import SchemaError
+from ..conf.names import path_name, resolved
+from ..frames.columns import column_at, tree_of
 from ..frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
 from ..frames.times import check_time_type, is_pattern
 
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from .options import SourceOptions
 
-__all__ = ["Shape", "leaving_schema", "shape_of"]
+__all__ = ["Shape", "leaving_schema", "shape_of", "with_key"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +94,11 @@ def shape_of(schema: StructType, options: SourceOptions) -> Shape:
     return Shape(pa.schema(rows), arrow, stamped)
 
 
+def with_key(options: SourceOptions, shape: Shape) -> SourceOptions:
+    """The options, with the key as the columns and fields are spelled that it means."""
+    return dataclasses.replace(options, key=_key(shape.leaving, options))
+
+
 def _leaving_type(field: pa.Field, options: SourceOptions) -> pa.DataType:
     dtype = field.type
     if field.name == options.time:
@@ -105,19 +112,40 @@ def _leaving_type(field: pa.Field, options: SourceOptions) -> pa.DataType:
 
 def _check(arrow: pa.Schema, options: SourceOptions) -> None:
     names = [name for name in arrow.names if name != SYSTEM]
-    wanted = [("key", name) for name in options.key] + ([("time", options.time)] if options.time else [])
-    for role, name in wanted:
-        if name not in names:
-            raise SchemaError(
-                f"the {role} column {name!r} is not among the columns",
-                expected="one of " + ", ".join(names),
-                hint=f"correct the option `{role}`",
-            )
+    key = _key(arrow, options)
+    if options.time is not None and options.time not in names:
+        raise _absent("time", options.time, names)
     if options.time is not None and not is_pattern(options.time_format):
         check_time_type(options.time, arrow.field(options.time).type, options.time_format)
-    for name in options.key:
-        dtype = arrow.field(name).type
+    for name in key:
+        dtype = column_at(arrow.empty_table(), name).type
         if pa.types.is_list(dtype) or pa.types.is_map(dtype):
             raise SchemaError(
                 f"the key column {name!r} is of type {dtype}", expected="a type that can be compared for equality"
             )
+
+
+def _key(arrow: pa.Schema, options: SourceOptions) -> tuple[str, ...]:
+    """The columns and fields that the option `key` means, as :func:`~upstream.conf.names.path_name` has them."""
+    columns = tree_of(arrow.remove(arrow.get_field_index(SYSTEM)))
+    found = [resolved(name, columns) for name in options.key]
+    absent = [name for name, path in zip(options.key, found, strict=True) if path is None]
+    if absent:
+        raise _absent("key", absent[0], list(columns))
+    key = tuple(path_name(path) for path in found if path is not None)
+    inside = [name for name in key if name not in columns]
+    if inside and options.progress == "embedded":
+        raise SchemaError(
+            f"progress=embedded with a key that is a field of a column: {inside[0]}",
+            expected="a key of columns: where all others are null, a row is punctuation",
+            hint="make a column of the field before, or choose another policy",
+        )
+    return key
+
+
+def _absent(role: str, name: str, names: list[str]) -> SchemaError:
+    return SchemaError(
+        f"the {role} column {name!r} is not among the columns",
+        expected="one of " + ", ".join(names),
+        hint=f"correct the option `{role}`",
+    )

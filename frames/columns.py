@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..conf.names import parts_of
+from ..conf.names import Tree, parts_of
 
-__all__ = ["column_at", "columns_at", "null_rows"]
+__all__ = ["column_at", "columns_at", "null_rows", "tree_of"]
 
 
 def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:
@@ -44,3 +44,8 @@ def null_rows(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
         for field in column.flatten():
             nulls |= null_rows(field)
     return nulls
+
+
+def tree_of(fields: pa.Schema | pa.StructType) -> Tree:
+    """The names of a schema's columns, and of the fields of those that are structs."""
+    return {field.name: tree_of(field.type) if pa.types.is_struct(field.type) else None for field in fields}

@@ -61,8 +61,10 @@ class KeyedRows:
         if absent:
             raise SchemaError(
                 f"the stream has no column {', '.join(absent)}",
-                expected=f"the key, the time and {SYSTEM}, as the source made it",
-                hint="name columns that are there: " + ", ".join(self._schema.names),
+                expected=f"the key, the time and {SYSTEM}, as the source made it; fields of structs are keys of the source and the sink, and of no step between",
+                hint="name columns that are there: "
+                + ", ".join(self._schema.names)
+                + "; of a field make one, with withColumn, before",
             )
 
     @property

@@ -58,7 +58,10 @@ class SinkOptions:
 
     path: str = option("path", text(), "", "Where the Delta table lies: a folder, or the address of an object store.")
     key: tuple[str, ...] = option(
-        "key", columns(), (), "The update key: the table holds one row for each of its values."
+        "key",
+        columns(),
+        (),
+        "The update key: the table holds one row for each of its values. Columns, or fields of structs (`position.id`).",
     )
     time: str | None = option(
         "time",

@@ -21,7 +21,8 @@ def test_parts_are_found_again(parts: list[str]) -> None:
 def test_lists_are_read_back(paths: list[list[str]]) -> None:
     # A column's name may look like the name of a field; nothing but the columns there are tells the two from each other.
     names = list(dict.fromkeys(path_name(path) for path in paths))
-    assert split_list(listed(names)) == tuple(names)
+    columns = dict.fromkeys(names)
+    assert [resolved(name, columns) for name in split_list(listed(names))] == [(name,) for name in names]
 
 
 @given(
@@ -66,6 +67,7 @@ def test_what_a_name_means(name: str, path: tuple[str, ...] | None) -> None:
         ("`a,b` , c", ("a,b", "c")),
         ("we`ird", ("we`ird",)),
         ("`a``b`", ("a`b",)),
+        ("`a.b`", ("`a.b`",)),
     ],
 )
 def test_lists(text: str, names: tuple[str, ...]) -> None:

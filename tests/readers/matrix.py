@@ -43,6 +43,7 @@ FEATURES = {
     "nested": "nested",
     "binary": "binary",
     "dotted": "names with dots",
+    "spaced": "names with spaces and `,;{}()=`",
     "vectors": "deletion vectors",
 }
 
@@ -61,12 +62,15 @@ READERS = {
 
 _OF_ARROW = Refused("refused", "deletion vectors|deletionVectors|DeletionVectors")
 
+_OF_POLARS = Refused("refused", "column mapping")
+
 # Whatever is not named here is right.
 CLAIMS: dict[tuple[str, str], Claim] = {
     ("duckdb_arrow", "vectors"): _OF_ARROW,
     ("to_arrow", "vectors"): _OF_ARROW,
     ("pandas", "vectors"): _OF_ARROW,
     ("parquet", "vectors"): ShowsDeleted(),
+    ("polars", "spaced"): _OF_POLARS,
 }
 
 

@@ -96,6 +96,19 @@ def test_reader_in_python_of_deletion_vectors(with_vectors: Path, reader: str) -
     check(reader, "vectors", lambda: rows_by(reader, with_vectors))
 
 
+@pytest.mark.parametrize("reader", IN_PROCESS)
+def test_names_with_spaces_beside_features_by_name(tmp_path: Path, reader: str) -> None:
+    """TIMESTAMP_NTZ makes the protocol name its features: who reads by Arrow's dataset refuses then what it reads else, and says so."""
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("at noon", pa.timestamp("us"))])
+    sink = Sink(tmp_path, columns, {"key": "k", "time": "t", "buckets": "1"})
+    sink.batch(0, [sink.rows([(1, 1, 5)])])
+    if reader in ("query_builder", "parquet"):
+        assert [row["at noon"].microsecond for row in rows_by(reader, sink.path)] == [5]
+        return
+    with pytest.raises(Exception, match="columnMapping"):
+        rows_by(reader, sink.path)
+
+
 @pytest.mark.parametrize("feature", KINDS)
 def test_delta_extension_of_duckdb(tables: dict[str, Path], duckdb_delta: Any, feature: str) -> None:
     check("duckdb_delta", feature, lambda: duckdb_delta(tables[feature]))

@@ -76,6 +76,14 @@ def test_zeros_and_nans_of_either_sign_are_one_key() -> None:
     assert hashes[0] == hashes[1] != hashes[2] == hashes[3]
 
 
+def test_columns_of_any_name(tmp_path: Path) -> None:
+    rows = pa.table({"hash": ["a", "b"], "position": [1, 2]})
+    index = KeyIndex("/table", ["hash"], str(tmp_path), GIGABYTE)
+    index.put("part", rows)
+    found = index.lookup("part", np.sort(key_hashes(rows.slice(1), ["hash"])), never)
+    assert (found.positions.tolist(), found.rows.to_pylist()) == ([1], [{"hash": "b", "position": 2}])
+
+
 def test_an_index_that_is_gone_is_made_again(tmp_path: Path) -> None:
     rows = keyed([3, 1, 2], pa.int64())
     index = KeyIndex("/table", ["k"], str(tmp_path), GIGABYTE)

@@ -1,0 +1,86 @@
+"""A key that is a field of a struct, where rows are read: resolved once, coalesced by, and missed where it is null."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import MemoryConnector
+
+from upstream.conf.errors import MalformedRowError, SchemaError
+from upstream.datasource.connectors.contract import Limit
+from upstream.datasource.options import SourceOptions
+from upstream.datasource.planner import Planner
+from upstream.datasource.reading import Reading
+from upstream.datasource.schema import leaving_schema, shape_of, with_key
+
+SCHEMA = pa.schema([("a", pa.struct([("b", pa.struct([("id", pa.int64())])), ("v", pa.int64())])), ("us", pa.int64())])
+
+
+def options(key: str, **more: Any) -> SourceOptions:
+    chosen: dict[str, Any] = {
+        "time": "us",
+        "time_format": "epoch_us",
+        "progress": "ordered",
+        "coalesce": True,
+        "on_malformed": "fail",
+        **more,
+    }
+    return SourceOptions(key=(key,), **chosen)
+
+
+def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id") -> list[dict[str, Any]]:
+    """The rows that leave a task, punctuation apart."""
+    given_options = options(key)
+    shape = shape_of(leaving_schema(SCHEMA, given_options), given_options)
+    told = with_key(given_options, shape)
+    assert told.key == ("`a`.`b`.`id`",)
+    table = pa.table([[row[at] for row in rows] for at in range(2)], schema=SCHEMA)
+    connector = MemoryConnector({"feed": table}, most=1 << 20)
+    planner = Planner(connector, told, shape, clock=lambda: 0)
+    end = planner.plan(Planner.initial(), Limit())
+    reading = Reading(told, shape, connector, str(folder))
+    found = [
+        row
+        for task in planner.tasks(Planner.initial(), end)
+        for batch in reading.read(task)
+        for row in batch.to_pylist()
+    ]
+    return [row for row in found if not row["_upstream"]["punctuation"]]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20)), min_size=1, max_size=20))
+def test_the_newest_row_of_each_leaves(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]]) -> None:
+    given_rows = [({"b": {"id": key}, "v": number}, us) for number, (key, us) in enumerate(rows)]
+    model: dict[int, tuple[int, int]] = {}
+    for number, (key, us) in enumerate(rows):
+        if key not in model or us >= model[key][0]:
+            model[key] = us, number
+    found = read(tmp_path_factory.getbasetemp(), given_rows)
+    assert {row["a"]["b"]["id"]: (row["us"], row["a"]["v"]) for row in found} == model
+    assert len(found) == len(model)
+    assert sum(row["_upstream"]["covered"] for row in found) == len(rows)
+
+
+@pytest.mark.parametrize("missing", [None, {"b": None, "v": 1}, {"b": {"id": None}, "v": 1}])
+def test_a_null_on_the_way_is_a_key_that_is_null(tmp_path: Path, missing: Any) -> None:
+    with pytest.raises(MalformedRowError, match=r"the key column '`a`\.`b`\.`id`' is null"):
+        read(tmp_path, [({"b": {"id": 1}, "v": 1}, 5), (missing, 6)])
+
+
+@pytest.mark.parametrize(
+    ("key", "more", "told"),
+    [
+        ("a.nothing", {}, "key column 'a.nothing' is not among the columns.*one of a, us"),
+        ("`a.v`", {}, "key column '`a.v`' is not among the columns"),
+        ("a.v", {"progress": "embedded"}, "progress=embedded with a key that is a field of a column: `a`.`v`"),
+    ],
+)
+def test_keys_that_cannot_be(key: str, more: dict[str, str], told: str) -> None:
+    with pytest.raises(SchemaError, match=told):
+        leaving_schema(SCHEMA, options(key, **more))
