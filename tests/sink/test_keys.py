@@ -141,7 +141,7 @@ def test_what_a_name_means(make_sink: Any, key: str, recorded: list[str]) -> Non
     sink.batch(0, [sink.rows([(place(1), 5, "x")])])
     assert json.loads(DeltaTable(str(sink.path)).metadata().configuration["upstream.key"]) == recorded
     again = recorded_options(sink.given)
-    assert make_sink(NESTED, key=again["key"]).batch(1, [sink.rows([(place(1), 6, "y")], seq=5)]).keys == 1
+    assert make_sink(NESTED, key=again["key"]).batch(1, [sink.rows([(place(1), 6, "x")], seq=5)]).keys == 1
 
 
 def test_a_column_with_a_dot_comes_before_a_field(make_sink: Any) -> None:

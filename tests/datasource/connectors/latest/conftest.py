@@ -15,7 +15,7 @@ from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.connectors.registry import CONNECTORS, parse_source_options
 from upstream.datasource.planner import Offset, Planner
 from upstream.datasource.reading import Reading
-from upstream.datasource.schema import leaving_schema, shape_of
+from upstream.datasource.schema import leaving_schema, shape_of, with_key
 
 
 class Follower:
@@ -34,6 +34,7 @@ class Follower:
         schema = leaving_schema(CONNECTORS["latest"].make(own, common, None).schema(), common)
         connector = CONNECTORS["latest"].make(own, common, None)
         shape = shape_of(schema, common)
+        common = with_key(common, shape)
         connector.fix_schema(shape.rows)
         self.options, self.schema = common, schema
         self.reading = Reading(common, shape, connector, "unused")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import shutil
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from written import NOW_US
+from written import NOW_US, Sink
 
 from upstream.conf.errors import FeedChangedError, OptionError, SchemaError, TableError
 from upstream.datasource.connectors.contract import Limit
@@ -54,6 +55,50 @@ def test_it_begins_with_the_table_and_goes_on_with_what_commits_deliver(first: A
     assert {row[SYSTEM]["source"] for row in rows} == {str(first.path)}
     assert follower.take() is None
     assert set(rows[0]) == {"k", "t", "v", SYSTEM}
+
+
+def test_columns_of_any_name_and_a_key_in_a_struct(tmp_path: Path, follower_of: Any) -> None:
+    """Deletions have the key where rows have it; and mapping that is switched on meanwhile changes nothing for a follower."""
+    kind = pa.struct([("id", pa.int64()), ("be side", pa.int64())])
+    columns = pa.schema([("the place", kind), ("t", pa.int64()), ("a,b", pa.string())])
+    sink = Sink(tmp_path, columns, {"key": "`the place`.id", "time": "t", "buckets": "2"})
+
+    def row(key: int, at: int, text: str | None) -> tuple[Any, ...]:
+        return {"id": key, "be side": at}, at, text
+
+    some(sink, 0, row(1, 10, "a"), row(2, 10, "b"))
+    follower = follower_of(sink.path)
+    assert follower.options.key == ("`the place`.`id`",)
+    seen = {each["the place"]["id"]: each["a,b"] for each in follower.rows() if not each[SYSTEM]["punctuation"]}
+    assert seen == {1: "a", 2: "b"}
+    sink.batch(1, [gone(sink, [row(1, 30, None)], 100), sink.rows([row(2, 30, "c")], seq=200)])
+    told = [
+        (each["the place"]["id"], each["t"], each["a,b"], each[SYSTEM]["deleted"])
+        for each in follower.rows()
+        if not each[SYSTEM]["punctuation"]
+    ]
+    assert sorted(told) == [(1, 30, None, True), (2, 30, "c", False)]
+
+
+def test_a_table_whose_columns_were_renamed_is_refused(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    wider = dataclasses.replace(
+        first,
+        columns=first.columns.append(pa.field("a b", pa.int64())),
+        options={**first.options, "mergeSchema": "true"},
+    )
+    some(wider, 1, (2, 10, "b", 1))
+    follower = follow()
+    assert len(follower.rows()) >= 2
+    entries = sorted((first.path / "_delta_log").glob("*.json"))
+    lines = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
+    metadata = [each["metaData"] for each in lines if "metaData" in each][-1]
+    metadata["schemaString"] = metadata["schemaString"].replace('"name":"v"', '"name":"w"')
+    changes = [{"commitInfo": {"operation": "RENAME COLUMN"}}, {"metaData": metadata}]
+    place = entries[-1].with_name(f"{len(entries):020d}.json")
+    place.write_text("\n".join(map(json.dumps, changes)))
+    with pytest.raises(TableError, match=r"w is v there.*RENAME COLUMN"):
+        follow()
 
 
 def test_a_row_without_values_is_a_row(first: Any, follow: Any) -> None:
