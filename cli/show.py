@@ -13,6 +13,7 @@ from .live import complete_to, how_rows_came
 
 if TYPE_CHECKING:
     import polars as pl
+    from deltalake import DeltaTable
 
 __all__ = ["FORMATS", "show"]
 
@@ -69,7 +70,7 @@ def show(
         raise Failure(f"There is no table in {path}: `upstream latest --to {path} …` makes one.", FAILED) from None
     except (DeltaError, OSError) as error:
         raise Failure(f"The table in {path} cannot be opened: {_first_line(error)}", FAILED) from error
-    frame = pl.scan_delta(table)
+    frame = _lazily(table)
     names = frame.collect_schema().names()
     wanted = list(columns) or [name for name in names if everything or not name.startswith(_OURS)]
     unknown = [name for name in wanted if name not in names]
@@ -89,6 +90,20 @@ def show(
         rows.write_ndjson(sys.stdout.buffer)
     else:
         _print(rows, found, path, table.version())
+
+
+def _lazily(table: DeltaTable) -> pl.LazyFrame:
+    """The table for Polars (2.1), which refuses column mapping: then through deltalake, from its files if it can, or else whole."""
+    import polars as pl
+    import pyarrow as pa
+
+    from ..frames.column_mapping import is_mapped
+
+    if not is_mapped(table.metadata().configuration):
+        return pl.scan_delta(table)
+    if table.protocol().reader_features is None:
+        return pl.scan_pyarrow_dataset(table.to_pyarrow_dataset())
+    return pl.DataFrame(pa.RecordBatchReader.from_stream(table.scan()).read_all()).lazy()
 
 
 def _print(rows: pl.DataFrame, found: int, path: str, version: int) -> None:
