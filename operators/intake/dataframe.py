@@ -213,6 +213,7 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
         raise SchemaError(
             f"the DataFrame has no column {', '.join(absent)}",
             expected="the key and the time among " + ", ".join(df.columns),
+            hint="of a field of a struct make a column, with withColumn, before",
         )
     if stamped and time in df.columns:
         raise SchemaError(
