@@ -37,8 +37,8 @@ KINDS: dict[str, tuple[list[tuple[str, pa.DataType]], list[tuple[Any, ...]]]] = 
     ),
     "binary": ([("raw", pa.binary())], [(bytes(range(256)),), (b"",), (None,)]),
     "spaced": (
-        [("two words", pa.string()), ("a,b;c=(1)", pa.int64()), ("one", pa.struct([("in {it}", pa.int32()), ("many", pa.list_(pa.struct([("x y", pa.float64())])))]))],
-        [("x", 2**63 - 1, {"in {it}": 1, "many": [{"x y": 1.5}]}), ("", None, {"in {it}": None, "many": []}), (None, None, None)],
+        [("two words", pa.string()), ("a,b;c=(1)", pa.int64()), ("one", pa.struct([("in {it}", pa.int32()), ("x y", pa.list_(pa.string()))]))],
+        [("x", 2**63 - 1, {"in {it}": 1, "x y": ["a", None]}), ("", None, {"in {it}": None, "x y": []}), (None, None, {"in {it}": -1, "x y": [""]})],
     ),
     "dotted": ([("a.b", pa.string()), ("a", pa.struct([("b", pa.string()), ("c.d", pa.int64())]))], [("flat", {"b": "deep", "c.d": 7}), (None, None)]),
 }  # fmt: skip
