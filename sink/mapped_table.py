@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..conf.errors import TableError
 from ..frames.column_mapping import (
     Ids,
     field_ids,
@@ -98,17 +99,36 @@ def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids
     Raises
     ------
     OSError, TableError
-        It cannot be written.
+        It cannot be written, or files still have a column by the name of a new one.
     """
     version, log = table.version(), LogReplay(target.folder)
     log.follow(version)
     configuration = log.metadata["configuration"]
+    _check_dropped(target, log, schema)
     told = {**configuration, **mapping_properties(ids, last_id(configuration))}
     actions = [{"metaData": {**log.metadata, "schemaString": _text(mapped(schema, ids)), "configuration": told}}]
     if (protocol := mapping_protocol(schema, log.protocol)) is not None:
         actions.insert(0, {"protocol": protocol})
     info = {"operation": "CHANGE COLUMNS", "engineInfo": "pyspark-upstream", "readVersion": version}
     return put_entry(target, version + 1, info, actions)
+
+
+def _check_dropped(target: SinkTarget, log: LogReplay, schema: Json) -> None:
+    """A column that Spark has dropped is in the files still: a new one of its name would find its values there."""
+    before = json.loads(log.metadata["schemaString"])
+    if last_id(log.metadata["configuration"]) <= len(ids_of(before)):
+        return  # none was dropped
+    import pyarrow.parquet as pq
+
+    new = {field["name"] for field in schema["fields"]} - {field["name"] for field in before["fields"]}
+    for path in log.files:
+        where, filesystem = target.folder.place(path)
+        if found := new & set(pq.read_schema(where, filesystem=filesystem).names):
+            raise TableError(
+                f"the table at {target.location} had a column {', '.join(sorted(found))}, which was dropped, and its files have it still",
+                expected="new columns under names that no file has: a dropped column's values would come back",
+                hint=f"write the column under another name, or let Spark write the files anew: REORG TABLE delta.`{target.location}` APPLY (PURGE)",
+            )
 
 
 def _text(schema: Json) -> str:

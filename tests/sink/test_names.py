@@ -326,6 +326,25 @@ def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: An
             refused()
 
 
+def without(metadata: dict[str, Any], *names: str) -> None:
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"] = [field for field in schema["fields"] if field["name"] not in names]
+    metadata["schemaString"] = json.dumps(schema)
+
+
+def test_a_dropped_column_does_not_come_back_with_its_values(make_sink: Any) -> None:
+    sink = make_sink(COLUMNS, **NAMED)
+    sink.batch(0, [sink.rows([row(1, 1, "dropped")])])
+    with_log_changed(sink, lambda metadata: without(metadata, "a,b"))
+    again = make_sink(COLUMNS, **NAMED, mergeSchema="true")
+    with pytest.raises(TableError, match=r"had a column a,b, which was dropped, and its files have it still.*REORG"):
+        again.writer()
+    other = make_sink(COLUMNS.set(2, pa.field("other name", pa.string())), **NAMED, mergeSchema="true")
+    other.batch(1, [other.rows([row(2, 1, "x")], seq=5)])
+    found = {each["the key"]: each["other name"] for each in other.table().to_pylist()}
+    assert found == {1: None, 2: "x"}
+
+
 def test_what_a_schema_needs() -> None:
     """At any depth; and of the two ways to say so the one that more readers know."""
     plain = {"type": "struct", "fields": [{"name": "a.b", "type": "long", "nullable": True, "metadata": {}}]}
