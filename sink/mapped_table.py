@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .options import SinkTarget
 
-__all__ = ["change_columns", "ids_in", "make_table"]
+__all__ = ["change_columns", "check_place", "ids_in", "make_table"]
 
 Json = Any
 
@@ -47,6 +47,22 @@ def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int]
     if table is not None and is_mapped(configuration := table.metadata().configuration):
         return field_ids(schema, ids_of(json.loads(table.schema().to_json())), last_id(configuration))
     return field_ids(schema) if needs_mapping(schema) else None
+
+
+def check_place(target: SinkTarget) -> None:
+    """Refuse a place where :func:`make_table` cannot make a table, before the first batch comes to it.
+
+    Raises
+    ------
+    TableError
+        It is an object store.
+    """
+    if not target.is_local:
+        raise TableError(
+            f"the table at {target.location}, in an object store, would have names that plain Delta does not admit",
+            expected="there, names without spaces and ,;{}()=: such a table begins with a log entry of our own",
+            hint="rename the columns before writing, with withColumnRenamed, or give a path on a disk",
+        )
 
 
 def make_table(

@@ -28,6 +28,7 @@ from upstream.sink.rebucketing import rebucket_table
 from upstream.sink.repairing import repair_table
 from upstream.sink.table import create_table
 from upstream.sink.upkeep import Upkeep
+from upstream.sink.writer import check_sink
 
 ENGINES = ("rewrite", "vectors")
 
@@ -324,6 +325,13 @@ def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: An
     ):
         with pytest.raises(TableError, match=told):
             refused()
+
+
+def test_in_an_object_store_such_names_are_refused_at_once(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = make_sink(COLUMNS, **NAMED)
+    monkeypatch.setattr("upstream.sink.writer.load_table", lambda _: None)
+    with pytest.raises(TableError, match="would have names that plain Delta does not admit"):
+        check_sink({**sink.given, "path": "s3://lake/table"}, sink.schema)
 
 
 def without(metadata: dict[str, Any], *names: str) -> None:
