@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from ..conf.locations import absolute_location
-from ..frames.table_folder import TableFolder
 from ..frames.columns import columns_at
+from ..frames.table_folder import TableFolder
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents
 from .keeping import Keep

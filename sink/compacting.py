@@ -58,7 +58,7 @@ def compact_bucket(target: SinkTarget, table: DeltaTable, bucket: int, small: in
         actions += [removed_action(log.files[path], written_ms, changed=False) for path in gone]
         actions += [add_action(file, written_ms, changed=False) for file in made]
         info = {"operation": "OPTIMIZE", "engineInfo": "pyspark-upstream", "readVersion": table.version()}
-        committed = bool(gone) and put_entry(target, table.version() + 1, info, actions)
+        committed = bool(gone) and put_entry(target.folder, table.version() + 1, info, actions)
     finally:
         if not committed:
             files.remove(file.path for file in made)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .options import SinkTarget
 
-__all__ = ["change_columns", "check_place", "ids_in", "make_table"]
+__all__ = ["change_columns", "ids_in", "make_table"]
 
 Json = Any
 
@@ -47,22 +47,6 @@ def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int]
     if table is not None and is_mapped(configuration := table.metadata().configuration):
         return field_ids(schema, ids_of(json.loads(table.schema().to_json())), last_id(configuration))
     return field_ids(schema) if needs_mapping(schema) else None
-
-
-def check_place(target: SinkTarget) -> None:
-    """Refuse a place where :func:`make_table` cannot make a table, before the first batch comes to it.
-
-    Raises
-    ------
-    TableError
-        It is an object store.
-    """
-    if not target.is_local:
-        raise TableError(
-            f"the table at {target.location}, in an object store, would have names that plain Delta does not admit",
-            expected="there, names without spaces and ,;{}()=: such a table begins with a log entry of our own",
-            hint="rename the columns before writing, with withColumnRenamed, or give a path on a disk",
-        )
 
 
 def make_table(
@@ -97,7 +81,7 @@ def make_table(
     if target.is_local:
         os.makedirs(os.path.dirname(os.path.join(target.location, entry_place(0))), exist_ok=True)
     info = {"operation": "CREATE TABLE", "engineInfo": "pyspark-upstream"}
-    return put_entry(target, 0, info, [{"protocol": mapping_protocol(schema)}, {"metaData": described}])
+    return put_entry(target.folder, 0, info, [{"protocol": mapping_protocol(schema)}, {"metaData": described}])
 
 
 def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids) -> bool:
@@ -126,7 +110,7 @@ def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids
     if (protocol := mapping_protocol(schema, log.protocol)) is not None:
         actions.insert(0, {"protocol": protocol})
     info = {"operation": "CHANGE COLUMNS", "engineInfo": "pyspark-upstream", "readVersion": version}
-    return put_entry(target, version + 1, info, actions)
+    return put_entry(target.folder, version + 1, info, actions)
 
 
 def _check_dropped(target: SinkTarget, log: LogReplay, schema: Json) -> None:

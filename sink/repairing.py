@@ -16,8 +16,8 @@ from ..conf.clock import now_us
 from ..conf.errors import TableError
 from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
-from ..frames.table_folder import TableFolder
 from ..frames.columns import columns_at
+from ..frames.table_folder import TableFolder
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents, Unreadable
 from .entry_commit import EntryCommit

@@ -37,13 +37,12 @@ from .maintenance import (
     parse_interval_s,
     retention_properties,
 )
+from .options import SinkOptions, SinkTarget
 from .tombstones import FOLDER as TOMBSTONES
 from .tombstones import TombstoneList
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties
-
-    from .options import SinkTarget
 
 __all__ = ["Upkeep", "commit_hooks", "last_maintained", "maintain"]
 

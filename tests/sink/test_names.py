@@ -296,7 +296,7 @@ def with_log_changed(sink: Any, change: Any) -> None:
     metadata = [line["metaData"] for line in lines if "metaData" in line][-1]
     change(metadata)
     target = parse_sink_options(sink.given)
-    assert put_entry(target, version + 1, {"operation": "RENAME COLUMN"}, [{"metaData": metadata}])
+    assert put_entry(target.folder, version + 1, {"operation": "RENAME COLUMN"}, [{"metaData": metadata}])
 
 
 def renamed(metadata: dict[str, Any]) -> None:
@@ -327,10 +327,11 @@ def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: An
             refused()
 
 
-def test_in_an_object_store_such_names_are_refused_at_once(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_takes_no_entries_is_refused_at_once(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = make_sink(COLUMNS, **NAMED)
     monkeypatch.setattr("upstream.sink.writer.load_table", lambda _: None)
-    with pytest.raises(TableError, match="would have names that plain Delta does not admit"):
+    monkeypatch.setattr(TableFolder, "puts_refused", lambda _: TableError("this store cannot do it"))
+    with pytest.raises(TableError, match="this store cannot do it"):
         check_sink({**sink.given, "path": "s3://lake/table"}, sink.schema)
 
 
