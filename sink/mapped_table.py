@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .options import SinkTarget
 
-__all__ = ["change_columns", "ids_in", "make_table"]
+__all__ = ["change_columns", "check_place", "ids_in", "make_table"]
 
 Json = Any
 
@@ -47,6 +47,23 @@ def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int]
     if table is not None and is_mapped(configuration := table.metadata().configuration):
         return field_ids(schema, ids_of(json.loads(table.schema().to_json())), last_id(configuration))
     return field_ids(schema) if needs_mapping(schema) else None
+
+
+def check_place(target: SinkTarget) -> None:
+    """Refuse a place where :func:`make_table` cannot make a table, before the first batch comes to it.
+
+    Raises
+    ------
+    EnvironmentMissingError, TableError
+        As :meth:`~upstream.frames.table_folder.TableFolder.puts_refused` says.
+    """
+    refusal = target.folder.puts_refused()
+    if refusal is not None:
+        raise type(refusal)(
+            f"the table at {target.location} would have names that plain Delta does not admit, and begin with a log entry of our own; but {refusal.problem}",
+            expected=refusal.expected,
+            hint="rename the columns before writing, with withColumnRenamed; or " + refusal.hint.partition(";")[0],
+        )
 
 
 def make_table(

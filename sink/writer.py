@@ -25,6 +25,7 @@ from .framing import rows_told, unframed
 from .keepers import merger_of
 from .layout import Layout
 from .lease import hold_lease
+from .mapped_table import check_place
 from .metrics import check_metrics, write_metrics
 from .options import SinkTarget, parse_sink_options
 from .outputs import Outputs, write_outputs
@@ -132,8 +133,8 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
     layout = Layout.of(target.options, schema)
     check_retention(target.options.tombstone_retention, layout)
     table = load_table(target)
-    if table is None and layout.ids is not None and (refusal := target.folder.puts_refused()) is not None:
-        raise refusal  # such a table begins with an entry of our own
+    if table is None and layout.ids is not None:
+        check_place(target)
     if table is not None:
         merging = target.options.merge_schema
         layout = with_table_columns(layout, table) if merging else layout

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from upstream.conf.errors import EnvironmentMissingError, TableError
@@ -86,6 +87,22 @@ def test_the_table_is_that_of_a_plain_computation(marking: Make) -> None:
     read = pl.read_delta(sink.address, storage_options=sink.storage).select("k", "t", "v")
     assert {key: (time, value) for key, time, value in read.rows()} == live
     assert check_table(sink.address, storage=sink.storage).findings == ()
+
+
+def test_a_table_with_names_that_plain_delta_does_not_admit(marking: Make) -> None:
+    """Made by an entry of ours, given a column by another, written by both engines, and put together."""
+    sink = marking()
+    sink.columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a b", pa.string())])
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(20)])])
+    sink.batch(1, [sink.rows([(0, 2, "b")], seq=100)])
+    sink.columns = sink.columns.append(pa.field("c,d", pa.int64()))
+    sink.options = {**sink.options, "engine": "rewrite", "mergeSchema": "true"}
+    sink.batch(2, [sink.rows([(1, 2, "c", 7)], seq=200)])
+    assert sink.latest() == dict.fromkeys(range(2, 20), (1, "a", None)) | {0: (2, "b", None), 1: (2, "c", 7)}
+    assert check_table(sink.address, storage=sink.storage).findings == ()
+    assert rebucket_table(sink.address, 4, storage=sink.storage) == sink.stored().version()
+    assert Upkeep(sink.place, sink.stored(), MaintenanceRules()).run().checkpoint
+    assert len(sink.latest()) == 20
 
 
 def test_by_itself_it_marks_rows_where_that_is_worth_it(marking: Make, monkeypatch: pytest.MonkeyPatch) -> None:
