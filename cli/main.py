@@ -207,6 +207,24 @@ def rebucket(
 
 
 @app.command()
+def keep(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    rows: Annotated[str, typer.Argument(metavar="KEEP", help="What it keeps of each key from now on: 'latest', or 'latest N'.")],
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
+) -> None:  # fmt: skip
+    """Let a table keep more of the newest rows of each key from now on, or fewer: then those that are too many leave it at once.
+
+    Readers go on; a query that writes to it has to be restarted, with the new [bold]keep[/bold].
+
+    [bold]upstream keep ./latest 'latest 3'[/bold]
+    """
+    from ..sink.keep_change import change_keep
+
+    version = change_keep(table, rows, storage=_storage(option))
+    typer.echo(f"{table} keeps {rows.strip().lower()} from version {version} on")
+
+
+@app.command()
 def maintain(
     table: Annotated[str, typer.Argument(help="The table's folder or address.")],
     retention: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a version can still be read after another took its place.  [dim]\\[default: what the table records][/dim]")] = None,

@@ -174,6 +174,7 @@ class BatchCommit:
                 self._remember(table, table.version(), recorded)
                 return None
             steps.reached(Step.NEW)
+            self._layout.check_recorded(table, self._target.location)  # another keep leaves the files as they are
             # What the tasks merged with must still be what the table holds.
             snapshot = take_snapshot(table, self._files, self._target)
             self._check_base(results, snapshot)
