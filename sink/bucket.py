@@ -164,9 +164,8 @@ class BucketMerger:
         ):
             if staged is None or staged.fresh == 0:
                 continue
-            reader = files.open([staged.path])
-            rows = conform(reader.read(files.schema.names).slice(staged.rows - staged.fresh), self._rows.schema)
-            reader.close()
+            fresh = files.read_rows([staged.path]).slice(staged.rows - staged.fresh)
+            rows = conform(fresh, self._rows.schema)
             arrival = None if staged.arrival_us is None else np.frombuffer(staged.arrival_us, dtype=np.int64)
             marks = np.full(staged.fresh, deleted)
             parts.append(dataclasses.replace(as_pending(rows), arrival_us=arrival, deleted=marks))
@@ -236,10 +235,7 @@ class BucketMerger:
     def _buried(self, held: Held) -> pa.Table:
         if held.tombstones is None:
             return self._tombstones.schema.empty_table()
-        reader = self._tombstones.open([held.tombstones])
-        buried = reader.read(self._layout.deciding)
-        reader.close()
-        return buried
+        return self._tombstones.read_rows([held.tombstones], columns=self._layout.deciding)
 
     def _as_tombstones(self, buried: pa.Table) -> Pending:
         rows = conform(buried, self._rows.schema)

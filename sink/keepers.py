@@ -53,9 +53,7 @@ class NewestFew(BucketMerger):
 
     def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
         del turn
-        reader = self._rows.open(held.rows, held.vectors)
-        base = reader.read(self._rows.schema.names)
-        reader.close()
+        base = self._rows.read_rows(held.rows, held.vectors)
         buried = self._buried(held)
         both = concat_pending([self._as_tombstones(buried), as_pending(base), new])
         dead, old = buried.num_rows, buried.num_rows + base.num_rows

@@ -64,6 +64,11 @@ class Held(NamedTuple):
             vector.cardinality for vector in self.vectors if vector is not None
         )
 
+    def live_in(self, at: int, count: int) -> int:
+        """How many rows count in the file of a place, which holds so many."""
+        vector = self.vectors[at]
+        return count if vector is None else count - vector.cardinality
+
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
