@@ -48,7 +48,8 @@ class Job:
     time : str or None
     table, checkpoint, quarantine : str
         Folders.
-    buckets : int or None
+    buckets, expected_keys : int or None
+        Into how many parts a new table is cut, or how many keys it is to hold.
     once : bool
         End when what is there now has been read.
     trigger : str or None
@@ -67,6 +68,7 @@ class Job:
     checkpoint: str
     quarantine: str
     buckets: int | None
+    expected_keys: int | None
     once: bool
     trigger: str | None
     target: str | None
@@ -182,6 +184,7 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
         key=job.key,
         time=job.time,
         buckets=job.buckets,
+        expectedKeys=job.expected_keys,
         target=job.target,
         metricsLocation=job.metrics,
         checkpointLocation=job.checkpoint,
