@@ -8,7 +8,6 @@ import os
 import random
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,13 +137,7 @@ def two_machines(folder: Path) -> Iterator[str]:
         log = folder / f"{kind}-{host}.log"
         command = [spark_class, f"org.apache.spark.deploy.{kind}", "--host", host, "--webui-port", "0", *more]
         with log.open("wb") as output:
-            # What the session has workers run is told where to find Python by the environment.
-            environment = {**os.environ, "UPSTREAM_PYTHON": sys.executable}
-            started.append(
-                subprocess.Popen(
-                    command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-                )
-            )
+            started.append(subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True))
         while (found := re.search(says, log.read_text())) is None:
             assert started[-1].poll() is None, log.read_text()
             time.sleep(0.1)
