@@ -62,7 +62,7 @@ def test_example_job_with_the_package_in_a_zip(cluster: Any, pyfiles: Path, feed
     finally:
         cluster.end(job)
     assert _table(table).equals(_expected(feed))
-    executors = list(tmp_path.glob("work*/app-*/*/stderr"))
+    executors = list(cluster.folder.glob("work*/app-*/*/stderr"))
     assert len(executors) == 2, "both workers took part"
 
 
