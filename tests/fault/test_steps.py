@@ -27,6 +27,9 @@ DAY_US = 86_400_000_000
 # Many files are decided, staged and handed over in a batch: the second time there is something to lose.
 TIMES = {Step.DECIDED: 2, Step.STAGED: 3, Step.HANDED_OVER: 2}
 
+# What these go through at each step, others go through too.
+COVERED = {"deletions", "vectors"}
+
 scenarios = pytest.mark.parametrize("name", SCENARIOS)
 pytestmark = pytest.mark.fault
 
@@ -83,7 +86,9 @@ def seen(folder: Path, scenario: Scenario, batches: int) -> None:
         assert batches == 0
 
 
-@scenarios
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in COVERED else ()) for name in SCENARIOS]
+)
 def test_killed_at_each_step(tmp_path: Path, run: Runner, name: str) -> None:
     for batch, step in enumerate(SCENARIOS[name].steps):
         assert run(tmp_path, name, [(batch, step, TIMES.get(step, 1))]) == KILLED, (

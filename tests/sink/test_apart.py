@@ -33,7 +33,7 @@ def beside_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_MOST_FILES", 3)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batches=st.lists(
         st.tuples(

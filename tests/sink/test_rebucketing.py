@@ -58,7 +58,7 @@ def test_rows_deletions_and_counts_stay(sink: Any, buckets: int) -> None:
     assert check_table(str(sink.path)).healthy
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each has a folder of its own
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each has a folder of its own
 @given(numbers=st.lists(st.integers(1, 12), min_size=1, max_size=4), keys=st.sets(st.integers(-50, 50), max_size=40))
 def test_any_numbers_one_after_the_other(make_sink: Any, numbers: list[int], keys: set[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:

