@@ -18,11 +18,6 @@ pytestmark = pytest.mark.spark
 
 Model = dict[int, tuple[int, str]]
 KEYS = 3000
-# To remove at once what is needed no more, and to list few folders by few tasks.
-SETTINGS = {
-    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-}
 
 
 def as_spark_reads(spark: SparkSession, sink: Any) -> Model:
@@ -56,11 +51,10 @@ def test_spark_reads_it_and_maintains_it(spark: SparkSession, make_sink: Any) ->
         batch_id += 1
         assert summary.keys == len(model)
         assert sink.latest() == model
-        for name, value in SETTINGS.items():
-            spark.conf.set(name, value)
+        with_setting = "spark.databricks.delta.retentionDurationCheck.enabled"
+        spark.conf.set(with_setting, "false")
         spark.sql(statement)
-        for name in SETTINGS:
-            spark.conf.unset(name)
+        spark.conf.unset(with_setting)
         if statement.startswith("DELETE"):
             model = {key: row for key, row in model.items() if key % 100 != 7}
         assert sink.latest() == model
