@@ -48,8 +48,7 @@ class Job:
     time : str or None
     table, checkpoint, quarantine : str
         Folders.
-    buckets, expected_keys : int or None
-        Into how many parts a new table is cut, or how many keys it is to hold.
+    buckets : int or None
     once : bool
         End when what is there now has been read.
     trigger : str or None
@@ -59,6 +58,8 @@ class Job:
     options, storage, conf : mapping
         Options of the source, of the object store, and Spark's settings.
     master : str or None
+    expected_keys : int or None
+        How many a new table is to hold: it gets buckets for them.
     """
 
     source: str | None
@@ -68,7 +69,6 @@ class Job:
     checkpoint: str
     quarantine: str
     buckets: int | None
-    expected_keys: int | None
     once: bool
     trigger: str | None
     target: str | None
@@ -77,6 +77,7 @@ class Job:
     storage: Mapping[str, str]
     conf: Mapping[str, str]
     master: str | None
+    expected_keys: int | None = None
 
 
 def follow(job: Job, console: Console, log: Path) -> int:

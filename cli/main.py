@@ -95,7 +95,6 @@ def latest(
         else checkpoint or "",
         quarantine=os.path.abspath((base if "://" not in base else (checkpoint or "upstream")) + "_quarantine"),
         buckets=buckets,
-        expected_keys=expected_keys,
         once=once,
         trigger=trigger,
         target=target,
@@ -104,6 +103,7 @@ def latest(
         storage=storage,
         conf=_pairs(conf, "--conf"),
         master=master,
+        expected_keys=expected_keys,
     )
     console = Console(stderr=True, highlight=False)
     console.soft_wrap = not console.is_terminal
