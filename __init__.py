@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .operators.stream import UpdateStream as UpdateStream
     from .sink.batch import write_batch as write_batch
     from .sink.checking import check_table as check_table
+    from .sink.keep_change import change_keep as change_keep
     from .sink.latest import batch_metrics as batch_metrics
     from .sink.latest import write_latest as write_latest
     from .sink.rebucketing import rebucket_table as rebucket_table
@@ -38,6 +39,7 @@ _HOMES = {
     "UpdateStream": ".operators.stream",
     "UpstreamError": ".conf.errors",
     "batch_metrics": ".sink.latest",
+    "change_keep": ".sink.keep_change",
     "check_session": ".conf.session",
     "check_table": ".sink.checking",
     "latest": ".datasource.latest",
@@ -61,6 +63,7 @@ __all__ = [
     "UpstreamError",
     "aggregates",
     "batch_metrics",
+    "change_keep",
     "check_session",
     "check_table",
     "latest",

@@ -58,6 +58,8 @@ class Job:
     options, storage, conf : mapping
         Options of the source, of the object store, and Spark's settings.
     master : str or None
+    expected_keys : int or None
+        How many a new table is to hold: it gets buckets for them.
     """
 
     source: str | None
@@ -75,6 +77,7 @@ class Job:
     storage: Mapping[str, str]
     conf: Mapping[str, str]
     master: str | None
+    expected_keys: int | None = None
 
 
 def follow(job: Job, console: Console, log: Path) -> int:
@@ -182,6 +185,7 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
         key=job.key,
         time=job.time,
         buckets=job.buckets,
+        expectedKeys=job.expected_keys,
         target=job.target,
         metricsLocation=job.metrics,
         checkpointLocation=job.checkpoint,

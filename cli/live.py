@@ -31,6 +31,7 @@ class LiveLine:
         self.rows = 0
         self.superseded = 0
         self.delivered = 0
+        self.conflicts = 0
         self.judged = 0
         self.met = 0
         self.first_commit_s: float | None = None
@@ -43,6 +44,7 @@ class LiveLine:
         self.rows += summary.updates
         self.superseded += summary.superseded
         self.delivered += summary.delivered
+        self.conflicts += summary.conflicts
         self.judged += summary.target_met is not None
         self.met += summary.target_met is True
         if self.first_commit_s is None:
@@ -71,6 +73,8 @@ class LiveLine:
         if self.last.keys is not None:
             parts.append(f"{short_count(self.last.keys)} keys")
         parts.append(f"{short_count(self.superseded)} superseded")
+        if self.conflicts:
+            parts.append(self._conflicting(short_count(self.conflicts)))
         parts += how_rows_came(self.last)
         if self.last.staleness is not None:
             p50, p99 = self.last.staleness.p50, self.last.staleness.p99
@@ -95,9 +99,10 @@ class LiveLine:
             return "Nothing new came."
         keys = "" if self.last.keys is None else f"; the table has {self.last.keys:,} keys"
         kept = f"; {self._kept()} of batches" if self.judged else ""
+        conflicts = f", {self._conflicting(f'{self.conflicts:,}')}" if self.conflicts else ""
         return (
             f"{self.rows:,} rows in {self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "
-            f"{self.delivered:,} delivered, {self.superseded:,} superseded{keys}, complete to {complete_to(self.last)}{kept}."
+            f"{self.delivered:,} delivered, {self.superseded:,} superseded{conflicts}{keys}, complete to {complete_to(self.last)}{kept}."
             + self._counted()
         )
 
@@ -110,6 +115,9 @@ class LiveLine:
             f" Since the checkpoint began {counts.received:,} rows were received; {counts.late:,} of them came late{idle}, "
             f"{counts.suspects:,} {'is' if counts.suspects == 1 else 'are'} suspect."
         )
+
+    def _conflicting(self, many: str) -> str:
+        return f"{many} {'conflict' if self.conflicts == 1 else 'conflicts'}"
 
     def _kept(self) -> str:
         # Never 100 % unless it is all of them.

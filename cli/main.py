@@ -52,7 +52,8 @@ def latest(
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end. Otherwise follow the feed until Ctrl-C.")] = False,
     checkpoint: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where progress is remembered.  [dim]\\[default: TABLE_checkpoint][/dim]")] = None,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="Any option of the source ([bold]upstream options[/bold] lists them), or storage.NAME=VALUE for an object store. Repeat it for more.")] = None,
-    buckets: Annotated[int | None, typer.Option(min=1, help="Into how many parts a new table is cut by its key.  [dim]\\[default: the table's own, or 16][/dim]")] = None,
+    buckets: Annotated[int | None, typer.Option(min=1, help="Into how many parts a new table is cut by its key.  [dim]\\[default: the table's own, or by --expected-keys][/dim]")] = None,
+    expected_keys: Annotated[int | None, typer.Option("--expected-keys", min=1, metavar="NUMBER", help="How many keys a new table is to hold: it is cut into a part for each 500,000, and 16 at least.")] = None,
     trigger: Annotated[str | None, typer.Option(metavar="DURATION", help="The least time between batches, such as '1 second'. Without it: as soon as rows are there.")] = None,
     target: Annotated[str | None, typer.Option(metavar="TARGET", help="The staleness that each batch is to keep to, such as 'p99 < 10 s'; the line says how often it did.")] = None,
     metrics: Annotated[str | None, typer.Option(metavar="FOLDER", help="Keep a Delta table with a row of figures for each commit here.")] = None,
@@ -68,8 +69,9 @@ def latest(
     [bold]upstream latest --from 'feed/*.csv' --key vehicle_id --time timestamp --to ./latest[/bold]
 
     While it runs, a line tells the rows per second taken in, the keys in the table, how many updates were superseded before
-    anybody could see them, the staleness of what the last commit delivered (from arrival to visible), the time up to which
-    the table is complete, and how long the last batch took.
+    anybody could see them, how many rows were in conflict (another one of their key and time says something else), the
+    staleness of what the last commit delivered (from arrival to visible), the time up to which the table is complete, and how
+    long the last batch took.
     """
     from .latest import Job, follow
     from .sources import source_options
@@ -101,6 +103,7 @@ def latest(
         storage=storage,
         conf=_pairs(conf, "--conf"),
         master=master,
+        expected_keys=expected_keys,
     )
     console = Console(stderr=True, highlight=False)
     console.soft_wrap = not console.is_terminal
@@ -204,6 +207,24 @@ def rebucket(
 
     version = rebucket_table(table, buckets, storage=_storage(option))
     typer.echo(f"{table} has {buckets} buckets from version {version} on")
+
+
+@app.command()
+def keep(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    rows: Annotated[str, typer.Argument(metavar="KEEP", help="What it keeps of each key from now on: 'latest', or 'latest N'.")],
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
+) -> None:  # fmt: skip
+    """Let a table keep more of the newest rows of each key from now on, or fewer: then those that are too many leave it at once.
+
+    Readers go on; a query that writes to it has to be restarted, with the new [bold]keep[/bold].
+
+    [bold]upstream keep ./latest 'latest 3'[/bold]
+    """
+    from ..sink.keep_change import change_keep
+
+    version = change_keep(table, rows, storage=_storage(option))
+    typer.echo(f"{table} keeps {rows.strip().lower()} from version {version} on")
 
 
 @app.command()

@@ -14,7 +14,7 @@ from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import java_problem
 from .warm import warm_workers
-from .worker_python import python_of, use_installed_pyspark
+from .worker_python import environment_of_workers, python_of, use_installed_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +116,7 @@ def session(
         use_installed_pyspark()
     given = {**(_from_submit() if started_by_submit else _from_defaults_file()), **own}
 
-    settings = {**preset(), **_for_machine(given.get("spark.master", "local[*]"))}
+    settings = {**preset(), **environment_of_workers(), **_for_machine(given.get("spark.master", "local[*]"))}
     settings["spark.jars"] = _joined(given.get("spark.jars"), *_jars(given))
     settings["spark.sql.extensions"] = _joined(given.get("spark.sql.extensions"), _EXTENSION)
     settings["spark.driver.extraJavaOptions"] = _java_options(given)

@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["python_of", "use_installed_pyspark"]
+__all__ = ["environment_of_workers", "python_of", "use_installed_pyspark"]
 
 _VARIABLE = "UPSTREAM_PYTHON"
 
@@ -38,6 +38,13 @@ def use_installed_pyspark() -> None:
     # Functions run by the first; data sources that Spark finds by itself, with all that they start, by the second.
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, script or sys.executable)
+
+
+def environment_of_workers() -> dict[str, str]:
+    """The settings by which workers that another machine starts find the Python to run; none where their program is not ours."""
+    script, python = _script(), os.environ.get(_VARIABLE)
+    ours = python is not None and script is not None and os.environ.get("PYSPARK_PYTHON") == script
+    return {f"spark.executorEnv.{_VARIABLE}": python} if ours and python is not None else {}
 
 
 def python_of(worker: str | None) -> str | None:

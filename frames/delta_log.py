@@ -82,11 +82,6 @@ class LogReplay:
             if add.get("deletionVector")
         }
 
-    @property
-    def may_have_vectors(self) -> bool:
-        """Whether the table's protocol admits deletion vectors."""
-        return "deletionVectors" in (self.protocol.get("writerFeatures") or ())
-
     def _start(self) -> None:
         self.version = -1
         self.files: dict[str, Action] = {}

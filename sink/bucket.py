@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from .layout import Layout
 from .merge import Contest, Pending, as_pending, concat_pending, contest
 from .table import Held, Snapshot
 
-__all__ = ["DELETIONS", "BucketMerge", "BucketMerger", "Tally", "Verdict"]
+__all__ = ["DELETIONS", "BucketMerge", "BucketMerger", "Outcome", "Tally", "Verdict"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -88,6 +89,33 @@ class BucketMerge:
     def replaced(self) -> tuple[str, ...]:
         """The table's files that hold nothing any more."""
         return self.replacement.replaced
+
+
+class Outcome(NamedTuple):
+    """What becomes of the rows and deletions of a batch, each a bool array.
+
+    Attributes
+    ----------
+    won
+        Which change the bucket: its rows, or what is remembered of deletions.
+    deleted
+        Which are deletions.
+    delivered
+        Which change its rows.
+    remembered
+        Of the deletions those that are from now on what is known of their key's: no later one is.
+    """
+
+    won: Mask
+    deleted: Mask
+    delivered: Mask
+    remembered: Mask
+
+    @property
+    def tally(self) -> Tally:
+        """Their number."""
+        won, deleted, delivered, _ = self
+        return Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
 
 
 class Verdict(NamedTuple):
@@ -161,12 +189,12 @@ class BucketMerger:
         for files, staged, deleted in (
             (self._rows, merge.rows, False),
             (self._tombstones, merge.tombstones, True),
+            (self._deletions, merge.deletions, True),  # as a rule the same once more
         ):
             if staged is None or staged.fresh == 0:
                 continue
-            reader = files.open([staged.path])
-            rows = conform(reader.read(files.schema.names).slice(staged.rows - staged.fresh), self._rows.schema)
-            reader.close()
+            fresh = files.read_rows([staged.path]).slice(staged.rows - staged.fresh)
+            rows = conform(fresh, self._rows.schema)
             arrival = None if staged.arrival_us is None else np.frombuffer(staged.arrival_us, dtype=np.int64)
             marks = np.full(staged.fresh, deleted)
             parts.append(dataclasses.replace(as_pending(rows), arrival_us=arrival, deleted=marks))
@@ -178,35 +206,52 @@ class BucketMerger:
             rivals = rows.rivals(candidates)
             against_rows = contest(rivals.rows, candidates, self._layout)
             buried, against_tombstones = self._contest_tombstones(held, candidates)
-            won = against_rows.won & against_tombstones.won
-            deleted = np.zeros(len(won), dtype=np.bool_) if new.deleted is None else new.deleted
+            deleted = np.zeros(len(against_rows.won), dtype=np.bool_) if new.deleted is None else new.deleted
             met = against_rows.rival >= 0
-            delivered = won & (met | ~deleted)
-            verdict = Verdict(won, delivered, self._lost(new, rows, rivals, against_rows, buried, against_tombstones))
+            # A row that a later deletion is known of is one that RESTORE has brought back: an earlier deletion takes it away as well.
+            won = against_rows.won & (against_tombstones.won | (met & deleted))
+            outcome = Outcome(won, deleted, won & (met | ~deleted), won & deleted & against_tombstones.won)
+            lost_pairs = self._lost(new, rows, rivals, against_rows, buried, against_tombstones)
+            verdict = Verdict(won, outcome.delivered, lost_pairs)
             if not won.any():
                 return verdict, BucketMerge(bucket, held)
-            tally = Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
-            merge = BucketMerge(bucket, held, bool(delivered.any()), tally=tally)
-            # Before any row is taken out: also one that this batch overtakes has overtaken tombstones.
-            overtaken = self._overtaken(buried, rows) if (won & deleted).any() else None
-            try:
-                if merge.changed:
-                    fresh = won & ~deleted
-                    lost = ~against_rows.stays(rivals.rows.num_rows, won)
-                    replacement = rows.replace(
-                        rivals, lost, int(fresh.sum()), lambda kept: self._stage_rows(held, bucket, kept, new, fresh)
-                    )
-                    merge = dataclasses.replace(merge, replacement=replacement)
-                if overtaken is not None:
-                    stays = against_tombstones.stays(buried.num_rows, won) & ~overtaken
-                    staged = self._stage(self._tombstones, bucket, _chosen(buried, stays), new, won & deleted)
-                    merge = dataclasses.replace(merge, tombstones=staged)
-                    staged = self._stage(self._deletions, bucket, buried.slice(0, 0), new, delivered & deleted)
-                    merge = dataclasses.replace(merge, deletions=staged)
-            except BaseException:
-                self.remove([merge])
-                raise
-        return verdict, merge
+            needed = np.zeros(buried.num_rows, dtype=np.bool_)
+            if outcome.remembered.any():
+                # Before any row is taken out: also one that this batch overtakes has overtaken tombstones.
+                needed = ~self._overtaken(buried, rows) & against_tombstones.stays(
+                    buried.num_rows, won & against_tombstones.won
+                )
+            fresh, lost = won & ~deleted, ~against_rows.stays(rivals.rows.num_rows, won)
+
+            def replacement() -> Replacement:
+                count = int(fresh.sum())
+                return rows.replace(rivals, lost, count, lambda kept: self._stage_rows(held, bucket, kept, new, fresh))
+
+            return verdict, self._staged(bucket, held, new, outcome, _chosen(buried, needed), replacement)
+
+    def _staged(
+        self,
+        bucket: int,
+        held: Held,
+        new: Pending,
+        outcome: Outcome,
+        needed: pa.Table,
+        replacement: Callable[[], Replacement],
+    ) -> BucketMerge:
+        """Write what the outcome comes to; on an error nothing is left behind. `needed` are the tombstones that are to stay."""
+        merge = BucketMerge(bucket, held, bool(outcome.delivered.any()), tally=outcome.tally)
+        try:
+            if merge.changed:
+                merge = dataclasses.replace(merge, replacement=replacement())
+            if outcome.remembered.any():
+                staged = self._stage(self._tombstones, bucket, needed, new, outcome.remembered)
+                merge = dataclasses.replace(merge, tombstones=staged)
+            staged = self._stage(self._deletions, bucket, needed.slice(0, 0), new, outcome.delivered & outcome.deleted)
+            merge = dataclasses.replace(merge, deletions=staged)
+        except BaseException:
+            self.remove([merge])
+            raise
+        return merge
 
     def _lost(
         self,
@@ -236,10 +281,7 @@ class BucketMerger:
     def _buried(self, held: Held) -> pa.Table:
         if held.tombstones is None:
             return self._tombstones.schema.empty_table()
-        reader = self._tombstones.open([held.tombstones])
-        buried = reader.read(self._layout.deciding)
-        reader.close()
-        return buried
+        return self._tombstones.read_rows([held.tombstones], columns=self._layout.deciding)
 
     def _as_tombstones(self, buried: pa.Table) -> Pending:
         rows = conform(buried, self._rows.schema)

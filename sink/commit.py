@@ -174,6 +174,7 @@ class BatchCommit:
                 self._remember(table, table.version(), recorded)
                 return None
             steps.reached(Step.NEW)
+            self._layout.check_recorded(table, self._target.location)  # another keep leaves the files as they are
             # What the tasks merged with must still be what the table holds.
             snapshot = take_snapshot(table, self._files, self._target)
             self._check_base(results, snapshot)
@@ -198,7 +199,7 @@ class BatchCommit:
                 told[OUTPUTS_KEY] = put_aside
             # What is loaded is shared by all that this process writes to the table, and may have moved on.
             same = table.version() == snapshot.version
-            if same and self._transact(table, merged, summary, numbers, told, made):
+            if same and self._transact(table, _Commit(merged, summary, numbers, told), made):
                 steps.reached(Step.COMMITTED)
                 # What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
@@ -312,52 +313,36 @@ class BatchCommit:
         target = self._target.options.target
         return summary if target is None else judged(summary, target, last)
 
-    def _transact(
-        self,
-        table: DeltaTable,
-        merged: _Merged,
-        summary: CommitSummary,
-        numbers: Mapping[str, int],
-        told: Mapping[str, Any],
-        made: list[str],
-    ) -> bool:
+    def _transact(self, table: DeltaTable, commit: _Commit, made: list[str]) -> bool:
         """Whether the commit was made; False if somebody else has taken the version."""
         from deltalake.exceptions import DeltaError
 
-        if any(merge.replacement.parts_of(merge.held.rows) for merge in merged.merges):
-            replacements = [merge.replacement for merge in merged.merges]
-            entry = EntryCommit(self._target, self._files, summary.committed_at_us // 1000)
-            return entry.commit(table, replacements, numbers, told, made)
+        merges = commit.merged.merges
+        if any(merge.replacement.parts_of(merge.held.rows) for merge in merges):
+            entry = EntryCommit(self._target, self._files, commit.at_ms)
+            return entry.commit(table, [merge.replacement for merge in merges], commit.numbers, commit.told, made)
         before = table.version()
         try:
-            self._replace_buckets(table, merged, summary, numbers, told)
+            self._replace_buckets(table, commit)
         except (DeltaError, OSError) as error:
             after = load_table(self._target)
             if after is not None and after.version() > before:
                 return False
             raise TableError(
-                f"batch {summary.batch_id} cannot be committed to the table at {self._target.location}: {self._target.masked(error)}",
+                f"batch {commit.summary.batch_id} cannot be committed to the table at {self._target.location}: {self._target.masked(error)}",
                 hint="check that the folder may be written to and has room; the restarted query repeats the batch",
             ) from error
         return True
 
-    def _replace_buckets(
-        self,
-        table: DeltaTable,
-        merged: _Merged,
-        summary: CommitSummary,
-        numbers: Mapping[str, int],
-        told: Mapping[str, Any],
-    ) -> None:
+    def _replace_buckets(self, table: DeltaTable, commit: _Commit) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import AddAction
 
-        written_ms = summary.committed_at_us // 1000
         adds: list[Any] = [
-            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, written_ms, True, file.stats)
-            for file in merged.rows
+            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, commit.at_ms, True, file.stats)
+            for file in commit.merged.rows
         ]
-        touched = [str(merge.bucket) for merge in merged.merges if merge.replaced]
+        touched = [str(merge.bucket) for merge in commit.merged.merges if merge.replaced]
         table.create_write_transaction(
             adds,
             "overwrite" if touched else "append",
@@ -365,10 +350,10 @@ class BatchCommit:
             [BUCKET],
             [(BUCKET, "in", touched)] if touched else None,
             commit_properties=CommitProperties(
-                custom_metadata=dict(told),
+                custom_metadata=dict(commit.told),
                 # Retrying by itself, it would pass over what somebody else appended to these buckets.
                 max_commit_retries=0,
-                app_transactions=[Transaction(name, number) for name, number in numbers.items()],
+                app_transactions=[Transaction(name, number) for name, number in commit.numbers.items()],
             ),
             post_commithook_properties=commit_hooks(on=self._target.options.maintenance == "off"),
         )
@@ -408,6 +393,20 @@ class _Merged:
     @property
     def tally(self) -> Tally:
         return functools.reduce(Tally.plus, (merge.tally for merge in self.merges), Tally())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Commit:
+    """What is to become visible at once: files, the account of them, numbers of transactions by their application, and what else the commit says of itself."""
+
+    merged: _Merged
+    summary: CommitSummary
+    numbers: Mapping[str, int]
+    told: Mapping[str, Any]
+
+    @property
+    def at_ms(self) -> int:
+        return self.summary.committed_at_us // 1000
 
 
 def _named_beside(table: DeltaTable) -> set[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..conf.errors import TableError
+from ..frames.data_files import LiveFiles
 from .files import DataFiles
 from .layout import Layout
 from .options import STORAGE_PREFIX, SinkTarget, parse_sink_options
@@ -82,8 +83,8 @@ class Contents:
         layout = Layout.recorded(table, target.location)
         files = DataFiles(target, layout.file_schema())
         snapshot = take_snapshot(table, files, target)
-        actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
-        sizes = dict(zip(actions.column("path").to_pylist(), actions.column("size_bytes").to_pylist(), strict=True))
+        live = LiveFiles.of(table)
+        sizes = dict(zip(live.paths, live.sizes, strict=True))
         return cls(target, table, layout, snapshot, files, tombstone_files(target, layout, files.schema), sizes)
 
     @property

@@ -35,6 +35,8 @@ class Engine:
     ----------
     target, layout, files
         The table and its data files.
+    entries
+        Whether its log takes entries of our own, without which no single file leaves a bucket.
 
     Raises
     ------
@@ -42,10 +44,11 @@ class Engine:
         The table lies in an object store where the engine asked for cannot commit.
     """
 
-    def __init__(self, target: SinkTarget, layout: Layout, files: DataFiles) -> None:
+    def __init__(self, target: SinkTarget, layout: Layout, files: DataFiles, *, entries: bool = True) -> None:
         options = target.options
         self._layout = layout
         self._files = files
+        self._entries = entries
         self._index = KeyIndex(target.location, layout.key, options.index_location, options.index_limit)
         self._kind = options.engine
         # Marks need an entry of the log that delta-rs cannot write, and so a store that lets us put one.
@@ -73,12 +76,16 @@ class Engine:
             return
         reader = self._files.open(held.rows, held.vectors)
         try:
+            many = len(held.rows) >= _MOST_FILES
             beside = (
-                len(held.rows) < _MOST_FILES
+                (self._entries or not many)
                 and reader.rows >= _WORTH_KEEPING
                 and reader.apart_from(new, self._layout.key)
             )
-            yield BesideRows(self._layout, reader.schema) if beside else RewrittenRows(self._layout, held, reader)
+            if beside:
+                yield BesideRows(self._layout, self._files, held, fold=many)
+            else:
+                yield RewrittenRows(self._layout, held, reader)
         finally:
             reader.close()
 

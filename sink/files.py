@@ -154,6 +154,19 @@ class DataFiles:
             masks.append(self.dead(gone, opened[-1].metadata.num_rows) if is_vector else gone)
         return BucketReader(opened, self.schema, masks, paths, self._table)
 
+    def read_rows(
+        self,
+        paths: Sequence[str],
+        dead: Sequence[Mask | DeletionVector | None] = (),
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """What counts in some files, whole or some columns of it; parameters and errors as of :meth:`open`."""
+        reader = self.open(paths, dead)
+        try:
+            return reader.read(self.schema.names if columns is None else columns)
+        finally:
+            reader.close()
+
     def dead(self, vector: DeletionVector | None, rows: int) -> Mask:
         """Which rows of a file of so many do not count.
 

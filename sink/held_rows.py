@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from ..frames.deletion_vectors import DeletionVector
-from .files import StagedFile
+from .files import DataFiles, StagedFile
 
-__all__ = ["HeldRows", "Mark", "Replacement", "Rivals", "StageWith"]
+if TYPE_CHECKING:
+    from .table import Held
+
+__all__ = ["HeldRows", "Mark", "Replacement", "Rivals", "StageWith", "counts_of"]
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -83,6 +86,11 @@ class Replacement:
         return sum(
             mark.cardinality - (vectors[mark.path].cardinality if mark.path in vectors else 0) for mark in self.marks
         )
+
+
+def counts_of(held: Held, files: DataFiles) -> list[int]:
+    """How many rows each of a bucket's files holds, dead ones included: by the log, or else by their footers."""
+    return [files.count(path) if count is None else count for path, count in zip(held.rows, held.counts, strict=True)]
 
 
 class HeldRows(Protocol):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ..frames.columns import columns_at
 from ..frames.newest import key_codes
 from ..frames.order import ordered
-from .bucket import BucketMerge, BucketMerger, Tally, Verdict
+from .bucket import BucketMerge, BucketMerger, Outcome, Tally, Verdict
 from .conflicts import lost_pairs
 from .engine import Engine
 from .files import DataFiles
@@ -54,9 +53,7 @@ class NewestFew(BucketMerger):
 
     def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
         del turn
-        reader = self._rows.open(held.rows, held.vectors)
-        base = reader.read(self._rows.schema.names)
-        reader.close()
+        base = self._rows.read_rows(held.rows, held.vectors)
         buried = self._buried(held)
         both = concat_pending([self._as_tombstones(buried), as_pending(base), new])
         dead, old = buried.num_rows, buried.num_rows + base.num_rows
@@ -65,27 +62,23 @@ class NewestFew(BucketMerger):
         stays, won = kept.stays[:old], kept.stays[old:]
         deleted = np.zeros(len(won), dtype=np.bool_) if new.deleted is None else new.deleted
         gone = dead + np.flatnonzero(~stays[dead:])
-        effective = _took_rows_away(codes, time, gone, old + np.flatnonzero(won & deleted))
-        delivered = won & (~deleted | effective[codes[old:]])
-        verdict = Verdict(won, delivered, lost)
+        effective = _took_rows_away(codes, time, gone, old + np.flatnonzero(deleted))[codes[old:]]
+        remembered = won & deleted
+        # As of the newest row alone: rows that RESTORE has brought back go by any deletion that is later than they are.
+        won = won | (deleted & effective)
+        outcome = Outcome(won, deleted, won & (~deleted | effective), remembered)
+        verdict = Verdict(won, outcome.delivered, lost)
         if not won.any():
             return verdict, BucketMerge(bucket, held)
-        tally = Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
-        merge = BucketMerge(bucket, held, bool(delivered.any()), tally=tally)
-        try:
-            if merge.changed:
-                staged = self._stage(self._rows, bucket, base.filter(stays[dead:]), new, won & ~deleted)
-                merge = dataclasses.replace(merge, replacement=Replacement(staged, held.rows))
-            if (won & deleted).any():
-                needed = buried.filter(stays[:dead] & self._within_retention(buried))
-                staged = self._stage(self._tombstones, bucket, needed, new, won & deleted)
-                merge = dataclasses.replace(merge, tombstones=staged)
-                staged = self._stage(self._deletions, bucket, buried.slice(0, 0), new, delivered & deleted)
-                merge = dataclasses.replace(merge, deletions=staged)
-        except BaseException:
-            self.remove([merge])
-            raise
-        return verdict, merge
+        # And stay as long as nothing has come of their key.
+        rows_stay = stays[dead:] | ~np.isin(codes[dead:old], codes[old:][won])
+        needed = buried.filter(pa.array(stays[:dead] & self._within_retention(buried)))
+
+        def replacement() -> Replacement:
+            staged = self._stage(self._rows, bucket, base.filter(pa.array(rows_stay)), new, won & ~deleted)
+            return Replacement(staged, held.rows)
+
+        return verdict, self._staged(bucket, held, new, outcome, needed, replacement)
 
     def _kept_of(self, both: Pending, old: int) -> tuple[Int64s, Int64s, Kept]:
         assert self._layout.time is not None

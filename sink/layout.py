@@ -212,21 +212,28 @@ class Layout:
         SchemaError
             Its columns or their types differ.
         """
+        self.check_recorded(table, location)
+        _check_mapping(table, location)
+        self._check_columns(table, location, merging=merging)
+
+    def check_recorded(self, table: DeltaTable, location: str) -> None:
+        """Refuse a table that says of itself that it is laid out otherwise: what may change while it is being written.
+
+        Raises
+        ------
+        TableError
+            It is not one of ours, or its key, time, buckets or what it keeps differ.
+        """
         meta = table.metadata()
         recorded = {name: value for name, value in meta.configuration.items() if name.startswith("upstream.")}
         if LAYOUT_PROPERTY not in recorded or list(meta.partition_columns) != [BUCKET]:
             raise _foreign(location)
-        self._check_properties(recorded, location)
-        _check_mapping(table, location)
-        self._check_columns(table, location, merging=merging)
-
-    def _check_properties(self, recorded: dict[str, str], location: str) -> None:
         wanted = self.properties()
         hints = {
             LAYOUT_PROPERTY: "use the version of this package that wrote it, or give another path",
             KEY_PROPERTY: "set the option key to the table's, or give another path",
             TIME_PROPERTY: "set the options time and guard to the table's, or give another path",
-            KEEP_PROPERTY: "set the option keep to the table's, or give another path: it is fixed when a table is made",
+            KEEP_PROPERTY: "set the option keep to the table's, or give another path; `upstream keep` lets a table keep more or fewer rows of a key",
             BUCKETS_PROPERTY: "leave the option buckets out, or set it to the table's; `upstream rebucket` gives a table another number",
         }
         for name, hint in hints.items():

@@ -19,13 +19,17 @@ from ..frames.latest_table import BUCKET
 from .files import StagedFile
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from ..frames.deletion_vectors import DeletionVector
     from ..frames.table_folder import TableFolder
+    from .options import SinkTarget
 
 __all__ = [
     "add_action",
     "check_features",
     "marked_actions",
+    "may_put_entries",
     "put_entry",
     "removed_action",
     "vector_protocol",
@@ -108,15 +112,25 @@ def check_features(log: LogReplay, location: str) -> None:
     TableError
         Naming the feature.
     """
-    unheeded = sorted(_features(log) - _HEEDED)
-    if str(log.metadata.get("configuration", {}).get("delta.appendOnly")).lower() == "true":
-        unheeded.append("delta.appendOnly")
+    unheeded = _unheeded(_features(log), log.metadata.get("configuration", {}))
     if unheeded:
         raise TableError(
             f"the table at {location} uses {', '.join(unheeded)}, under which rows cannot be marked as deleted here",
             expected="a table without it, or engine=rewrite",
             hint="set the option engine to rewrite, or drop it from Spark (ALTER TABLE … DROP FEATURE, or UNSET TBLPROPERTIES)",
         )
+
+
+def may_put_entries(target: SinkTarget, table: DeltaTable | None) -> bool:
+    """Whether entries are written to the log of a table, by where it lies and which features it uses; None is one that will be made."""
+    # With the engine that replaces whole buckets, a store is not even asked whether it can.
+    if not target.is_local and (target.options.engine == "rewrite" or target.folder.puts_refused() is not None):
+        return False
+    if table is None:
+        return True
+    protocol = table.protocol()
+    features = _said_by(protocol.writer_features, protocol.min_writer_version)
+    return not _unheeded(features, table.metadata().configuration)
 
 
 def vector_protocol(log: LogReplay) -> list[Action]:
@@ -143,11 +157,18 @@ def vector_protocol(log: LogReplay) -> list[Action]:
 
 def _features(log: LogReplay) -> set[str]:
     """What a writer has to heed."""
-    listed = log.protocol.get("writerFeatures")
+    return _said_by(log.protocol.get("writerFeatures"), log.protocol["minWriterVersion"])
+
+
+def _said_by(listed: Iterable[str] | None, number: int) -> set[str]:
     if listed is not None:
         return set(listed)
-    number = log.protocol["minWriterVersion"]
     return {name for least, names in _IMPLIED.items() if number >= least for name in names}
+
+
+def _unheeded(features: set[str], configuration: Mapping[str, Any]) -> list[str]:
+    forbids = str(configuration.get("delta.appendOnly")).lower() == "true"
+    return sorted(features - _HEEDED) + (["delta.appendOnly"] if forbids else [])
 
 
 def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], actions: Iterable[Action]) -> bool:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from ..frames.deletion_vectors import encode_vector
 from .files import DataFiles, StagedFile, conform
 from .folding import files_to_fold
-from .held_rows import Mark, Replacement, Rivals, StageWith
+from .held_rows import Mark, Replacement, Rivals, StageWith, counts_of
 from .key_index import KeyIndex, key_hashes
 from .layout import Layout
 from .table import Held
@@ -39,8 +39,7 @@ class MarkedRows:
         self._index = index
         self._held = held
         self._turn = turn
-        pairs = zip(held.rows, held.counts, strict=True)
-        self._counts = [files.count(path) if count is None else count for path, count in pairs]
+        self._counts = counts_of(held, files)
         self._dead: dict[int, Mask] = {}
 
     def rivals(self, rows: pa.Table) -> Rivals:
@@ -89,12 +88,8 @@ class MarkedRows:
         return Replacement(staged, tuple(self._held.rows[at] for at in sorted(empty.union(folded))), tuple(marks))
 
     def _stage(self, folded: list[int], stage: StageWith) -> StagedFile | None:
-        reader = self._files.open([self._held.rows[at] for at in folded], [self._dead_of(at) for at in folded])
-        try:
-            kept = reader.read(self._files.schema.names)
-        finally:
-            reader.close()
-        return stage(kept)
+        dead = [self._dead_of(at) for at in folded]
+        return stage(self._files.read_rows([self._held.rows[at] for at in folded], dead))
 
     def _mark(self, at: int) -> Mark:
         dead = self._dead[at]
@@ -103,8 +98,7 @@ class MarkedRows:
     def _live_of(self, at: int) -> int:
         if at in self._dead:
             return self._counts[at] - int(np.count_nonzero(self._dead[at]))
-        vector = self._held.vectors[at]
-        return self._counts[at] - (0 if vector is None else vector.cardinality)
+        return self._held.live_in(at, self._counts[at])
 
     def _dead_of(self, at: int) -> Mask:
         if at not in self._dead:
@@ -112,8 +106,4 @@ class MarkedRows:
         return self._dead[at]
 
     def _deciding_columns(self, at: int) -> pa.Table:
-        reader = self._files.open([self._held.rows[at]])
-        try:
-            return reader.read(self._layout.deciding)
-        finally:
-            reader.close()
+        return self._files.read_rows([self._held.rows[at]], columns=self._layout.deciding)

@@ -92,32 +92,23 @@ class Pending:
 
     def take(self, positions: Int64s) -> Pending:
         """Some of the rows."""
-        return Pending(
-            self.rows.take(pa.array(positions)),
-            None if self.arrival_us is None else self.arrival_us[positions],
-            None if self.first_arrival_us is None else self.first_arrival_us[positions],
-            self.covered[positions],
-            None if self.deleted is None else self.deleted[positions],
-        )
+        return self._of(self.rows.take(pa.array(positions)), positions)
 
     def chosen(self, chosen: Mask) -> Pending:
         """The rows that are chosen, as they lie. Unlike :meth:`take` it is for rows of any size: a column may hold more than 2 GB of text."""
-        return Pending(
-            self.rows.filter(pa.array(chosen)),
-            None if self.arrival_us is None else self.arrival_us[chosen],
-            None if self.first_arrival_us is None else self.first_arrival_us[chosen],
-            self.covered[chosen],
-            None if self.deleted is None else self.deleted[chosen],
-        )
+        return self._of(self.rows.filter(pa.array(chosen)), chosen)
 
     def slice(self, start: int, end: int) -> Pending:
         """The rows from `start` up to `end`."""
+        return self._of(self.rows.slice(start, end - start), slice(start, end))
+
+    def _of(self, rows: pa.Table, which: Any) -> Pending:
         return Pending(
-            self.rows.slice(start, end - start),
-            None if self.arrival_us is None else self.arrival_us[start:end],
-            None if self.first_arrival_us is None else self.first_arrival_us[start:end],
-            self.covered[start:end],
-            None if self.deleted is None else self.deleted[start:end],
+            rows,
+            None if self.arrival_us is None else self.arrival_us[which],
+            None if self.first_arrival_us is None else self.first_arrival_us[which],
+            self.covered[which],
+            None if self.deleted is None else self.deleted[which],
         )
 
     def newest(self, layout: Layout, lost: Callable[[Pending], None] = _nowhere) -> Pending:

@@ -83,7 +83,7 @@ METRICS_SCHEMA = pa.schema(
     ]
 )
 """The table's columns. Times ending in ``_s`` are seconds; ``batch_s`` is from the plan of a queue's batch to its commit;
- ``complete_up_to`` is the low-watermark where it is a time;
+``complete_up_to`` is the low-watermark where it is a time;
 those beginning with ``maintenance_`` say what was removed, or put together, after this process's commit before; those with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
 
 

@@ -81,7 +81,7 @@ class SinkOptions:
         parsed("latest, 'latest N' or all", Keep.parse),
         Keep(),
         "What the table keeps: `latest`, the newest row of each key; `latest N`, its N newest, one for each time; `all`, every row, nothing compared, with a key or without. "
-        "Fixed when the table is made.",
+        "Fixed when the table is made; `upstream keep` changes N, and makes one of the first two the other.",
     )
     delete_when: str | None = option(
         "deleteWhen",

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..conf.clock import now_us
-from ..conf.errors import OptionError, TableError
+from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
 from ..frames.columns import columns_at
 from ..frames.latest_table import BUCKETS_PROPERTY
 from ..frames.table_folder import TableFolder
 from .contents import Contents, Unreadable
-from .log_entry import add_action, check_features, put_entry, removed_action
-from .repairs import REPAIR_KEY
-from .table import remove_unnamed, replay_log
+from .layout_change import LayoutChange
 from .tombstones import APP_ID, TombstoneList
 
 if TYPE_CHECKING:
@@ -61,69 +58,43 @@ def rebucket_table(path: str, buckets: int, *, storage: Mapping[str, str] | None
 
 
 def _rebucket(contents: Contents, buckets: int) -> int:
-    layout, location = contents.layout, contents.target.location
+    layout = contents.layout
     if not layout.key:
         raise OptionError(
-            f"the table at {location} has no key by which its rows could be divided",
+            f"the table at {contents.target.location} has no key by which its rows could be divided",
             expected="a table with an update key",
         )
     if buckets == layout.buckets:
         return contents.table.version()
-    log = replay_log(contents.target, contents.table)
-    check_features(log, location)
-    made: list[StagedFile] = []
-    listed: list[str] = []
-    committed = False
-    try:
-        made.extend(_parts(contents, buckets))  # one after the other: after an error it has those that were written
-        rows = len(made)
-        made.extend(_tombstones(contents, buckets))
-        deletions = TombstoneList().replaced(made[rows:], contents.files)
-        listed += [deletions.place] if deletions.number else []
-        at_ms = now_us() // 1000
-        count = sum(file.rows for file in made[:rows])
-        configuration = {**log.metadata["configuration"], BUCKETS_PROPERTY: str(buckets)}
-        actions: list[dict[str, Any]] = [{"metaData": {**log.metadata, "configuration": configuration}}]
-        actions += [_unchanged(removed_action(each, at_ms)) for each in log.files.values()]
-        actions += [_unchanged(add_action(file, at_ms)) for file in made[:rows]]
-        actions += [{"txn": {"appId": APP_ID, "version": deletions.number}}]
+    with LayoutChange(contents) as change:
+        rows = change.replace(contents.snapshot.rows, _parts(contents, buckets, change), changed=False)
+        buried: list[StagedFile] = []
+        for file in _tombstones(contents, buckets, change):
+            change.wrote(file.path)
+            buried.append(file)
+        deletions = TombstoneList().replaced(buried, contents.files)
+        change.wrote(*([deletions.place] if deletions.number else []))
         done = f"{layout.buckets} buckets became {buckets}"
-        info = {
-            "operation": "REBUCKET",
-            "engineInfo": "pyspark-upstream",
-            "readVersion": contents.table.version(),
-            REPAIR_KEY: {"done": [done], "keys": count},
-        }
-        version = contents.table.version() + 1
-        committed = put_entry(contents.target.folder, version, info, actions)
-    finally:
-        if not committed:
-            remove_unnamed(contents.target, contents.files, [*(file.path for file in made), *listed])
-    if not committed:
-        raise TableError(
-            f"somebody else has written to the table at {location} while it was laid out anew",
-            expected="nobody else writing to the table",
-            hint="stop the query that writes to it for so long; the table is as it was",
-        )
-    return version
+        properties = {BUCKETS_PROPERTY: str(buckets)}
+        return change.commit("REBUCKET", done, rows, properties, numbers={APP_ID: deletions.number})
 
 
-def _parts(contents: Contents, buckets: int) -> Iterator[StagedFile]:
+def _parts(contents: Contents, buckets: int, change: LayoutChange) -> Iterator[StagedFile]:
     """The rows as files of the new buckets."""
     step = math.gcd(contents.layout.buckets, buckets)
     for first in range(step):
         old = [bucket for bucket in contents.buckets if bucket % step == first]
-        rows = [_read(contents, path) for bucket in old for path in contents.snapshot.of_bucket(bucket).rows]
+        rows = [change.read(path) for bucket in old for path in contents.snapshot.of_bucket(bucket).rows]
         for bucket, part in _divided(rows, contents.layout.key, buckets):
             yield contents.files.stage(part, bucket, 0)
 
 
-def _tombstones(contents: Contents, buckets: int) -> Iterator[StagedFile]:
+def _tombstones(contents: Contents, buckets: int, change: LayoutChange) -> Iterator[StagedFile]:
     """The deletions as files of the new buckets: there are few, and each bucket has one file."""
     try:
         buried = [contents.buried(bucket) for bucket in contents.snapshot.tombstones.paths]
     except Unreadable as error:
-        raise _unreadable(contents, error) from None
+        raise change.unreadable(error) from None
     for bucket, part in _divided(buried, contents.layout.key, buckets):
         yield contents.tombstones.stage(part, bucket, 0)
 
@@ -135,23 +106,3 @@ def _divided(tables: Sequence[pa.Table], key: Sequence[str], buckets: int) -> It
     numbers = pa.array(bucket_of(columns_at(rows, key), buckets))
     for bucket in sorted(numbers.unique().to_pylist()):
         yield bucket, rows.filter(pc.equal(numbers, bucket))
-
-
-def _read(contents: Contents, path: str) -> pa.Table:
-    try:
-        return contents.rows(path)
-    except Unreadable as error:
-        raise _unreadable(contents, error) from None
-
-
-def _unreadable(contents: Contents, error: Unreadable) -> TableError:
-    return TableError(
-        f"the file {error.path} of the table at {contents.target.location} cannot be read: {error.reason}",
-        expected="a table that `upstream check` finds right",
-        hint=f"run `upstream repair {contents.target.location}` first",
-    )
-
-
-def _unchanged(action: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The action of maintenance: files change, rows do not."""
-    return {name: {**about, "dataChange": False} for name, about in action.items()}

@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .files import BucketReader
-from .held_rows import Replacement, Rivals, StageWith
+from .files import BucketReader, DataFiles
+from .folding import files_to_fold
+from .held_rows import Replacement, Rivals, StageWith, counts_of
 from .layout import Layout
 from .table import Held
 
@@ -69,13 +70,21 @@ class BesideRows:
 
     Parameters
     ----------
-    layout, schema
-        The table's layout, and the schema of its data files.
+    layout, files
+        The table's layout, and its data files.
+    held
+        The bucket's files.
+    fold
+        Whether they are too many: then small ones are put together with what comes. Their sizes grow geometrically, so each row is written anew as often
+        as the logarithm of the bucket's rows says.
     """
 
-    def __init__(self, layout: Layout, schema: pa.Schema) -> None:
-        self._deciding = schema.empty_table().select(layout.deciding)
-        self._none = schema.empty_table()
+    def __init__(self, layout: Layout, files: DataFiles, held: Held, *, fold: bool) -> None:
+        self._files = files
+        self._held = held
+        self._fold = fold
+        self._none = files.schema.empty_table()
+        self._deciding = self._none.select(layout.deciding)
 
     def rivals(self, rows: pa.Table) -> Rivals:
         """None."""
@@ -89,6 +98,13 @@ class BesideRows:
         return self._none
 
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
-        """Write the fresh rows into a file of their own."""
-        del rivals, lost, fresh
-        return Replacement(stage(self._none))
+        """Write the fresh rows into a file of their own, or together with small ones."""
+        del rivals, lost
+        if not self._fold:
+            return Replacement(stage(self._none))
+        counts = counts_of(self._held, self._files)
+        live = [self._held.live_in(at, count) for at, count in enumerate(counts)]
+        folded = files_to_fold(live, counts, fresh, turn=True)
+        paths = [self._held.rows[at] for at in folded]
+        kept = self._files.read_rows(paths, [self._held.vectors[at] for at in folded])
+        return Replacement(stage(kept), tuple(paths))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..conf.errors import TableError
+from ..frames.data_files import LiveFiles
 from ..frames.delta_log import LogReplay, entry_place
 from ..frames.latest_table import BUCKET
 from .files import DataFiles
@@ -65,6 +66,11 @@ class Held(NamedTuple):
         return sum(count or 0 for count in self.counts) - sum(
             vector.cardinality for vector in self.vectors if vector is not None
         )
+
+    def live_in(self, at: int, count: int) -> int:
+        """How many rows count in the file of a place, which holds so many."""
+        vector = self.vectors[at]
+        return count if vector is None else count - vector.cardinality
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,16 +233,11 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
 
 def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Snapshot:
     """The files of a loaded table; `files` reads the list of its tombstones."""
-    import pyarrow as pa
-
-    # pa.table would do the same, and import pandas to find out that this is no data frame.
-    actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
-    buckets = actions.column("partition").combine_chunks().field(BUCKET).to_pylist()
-    paths = actions.column("path").to_pylist()
+    live = LiveFiles.of(table)
     found: dict[int, list[str]] = {}
-    for bucket, path in zip(buckets, paths, strict=True):
+    for bucket, path in zip(live.partition(BUCKET), live.paths, strict=True):
         found.setdefault(bucket, []).append(path)
-    rows = dict(zip(paths, actions.column("num_records").to_pylist(), strict=True))
+    rows = dict(zip(live.paths, live.rows, strict=True))
     by_bucket = {bucket: tuple(sorted(paths)) for bucket, paths in found.items()}
     admitted = "deletionVectors" in (table.protocol().reader_features or ())
     vectors = replay_log(target, table).vectors() if admitted else {}

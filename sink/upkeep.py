@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from ..conf.clock import now_us
 from ..frames.column_mapping import is_mapped
+from ..frames.data_files import LiveFiles
 from ..frames.deletion_vectors import DeletionVector
 from ..frames.delta_log import LogReplay
 from ..frames.latest_table import BUCKET, Delivered
@@ -325,9 +326,10 @@ class Upkeep:
         if "deletionVectors" in (table.protocol().writer_features or ()):
             return 0  # whoever wrote them folds them
         small: dict[Any, list[int]] = {}
-        for each in _actions(table):
-            if each["size_bytes"] < _SMALL:
-                small.setdefault(each["partition"][BUCKET], []).append(each["size_bytes"])
+        live = LiveFiles.of(table)
+        for bucket, size in zip(live.partition(BUCKET), live.sizes, strict=True):
+            if size < _SMALL:
+                small.setdefault(bucket, []).append(size)
         bucket = max(small, key=lambda each: len(small[each]), default=None)
         if bucket is None or len(small[bucket]) < _MANY:
             return 0
@@ -374,13 +376,4 @@ def _old_files(folder: str, listed: Iterable[Listed], edge_us: int, endings: tup
 
 
 def _paths(table: DeltaTable) -> set[str]:
-    return {unquote(each["path"]) for each in _actions(table)}
-
-
-def _actions(table: DeltaTable) -> list[Mapping[str, Any]]:
-    import pyarrow as pa
-
-    found = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
-    return found.select(
-        [name for name in ("path", "size_bytes", "partition") if name in found.column_names]
-    ).to_pylist()
+    return set(LiveFiles.of(table).paths)

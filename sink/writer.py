@@ -25,6 +25,7 @@ from .framing import rows_told, unframed
 from .keepers import merger_of
 from .layout import Layout
 from .lease import hold_lease
+from .log_entry import may_put_entries
 from .mapped_table import check_place
 from .metrics import check_metrics, write_metrics
 from .options import SinkTarget, parse_sink_options
@@ -101,9 +102,8 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         files = DataFiles(target, layout.file_schema())
         snapshot = Snapshot.empty() if table is None else take_snapshot(table, files, target)
         forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
-        merger = merger_of(
-            layout, files, tombstone_files(target, layout, columns), forget, Engine(target, layout, files)
-        )
+        engine = Engine(target, layout, files, entries=may_put_entries(target, table))
+        merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, engine)
         last = last_summary(table, writer_id(target)) if table is not None and target.late else None
         outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
         steps.reached(Step.READ)

@@ -1,4 +1,4 @@
-"""`upstream check` and `upstream repair` as a person runs them."""
+"""`upstream check`, `upstream repair` and `upstream keep` as a person runs them."""
 
 from __future__ import annotations
 
@@ -58,3 +58,12 @@ def test_a_source_and_misuse(sink: Sink, tmp_path: Path) -> None:
     assert "there is no table at" in none.stderr
     assert "Traceback" not in none.stderr
     assert upstream("repair", "table", "--retention", "soon", cwd=tmp_path).returncode == 2
+
+
+def test_another_keep(sink: Sink, tmp_path: Path) -> None:
+    changed = upstream("keep", "table", "latest 3", cwd=tmp_path)
+    assert (changed.returncode, changed.stdout) == (0, f"table keeps latest 3 from version {sink.version()} on\n")
+    refused = upstream("keep", "table", "all", cwd=tmp_path)
+    assert refused.returncode != 0
+    assert "keeps latest 3, and would have to keep all" in refused.stderr
+    assert "Traceback" not in refused.stderr

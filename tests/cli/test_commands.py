@@ -57,7 +57,7 @@ def buses() -> pl.DataFrame:
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `upstream latest --once` makes of the recording."""
     folder = tmp_path_factory.mktemp("cli")
-    more = ["--target", "max < 1 h", "--metrics", "metrics"]
+    more = ["--target", "max < 1 h", "--metrics", "metrics", "--expected-keys", "8500000"]
     done = upstream(*LATEST, "--from", BUSES, "--to", "latest", "--once", *more, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "max < 1 h 00 min met in 100 % of batches." in done.stderr
@@ -68,6 +68,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "Traceback" not in done.stderr
     assert "WARN" not in done.stderr
     assert done.stdout == ""
+    assert DeltaTable(folder / "latest").metadata().configuration["upstream.buckets"] == "17"
     return folder / "latest"
 
 

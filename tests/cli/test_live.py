@@ -50,6 +50,18 @@ def test_line() -> None:
     )
 
 
+def test_conflicts_of_the_whole_run_are_told() -> None:
+    line = LiveLine(0.0)
+    line.add(commit(0), 1.0)
+    assert "conflict" not in line.text(2.0, None) + line.farewell()
+    line.add(commit(1, conflicts=1), 2.0)
+    assert " superseded · 1 conflict · staleness" in line.text(3.0, None)
+    line.add(commit(2, conflicts=2_000_000), 3.0)
+    line.add(commit(3), 4.0)
+    assert " superseded · 2.00 M conflicts · staleness" in line.text(5.0, None)
+    assert "360 superseded, 2,000,001 conflicts; the table" in line.farewell()
+
+
 def test_line_of_a_queue_and_a_target() -> None:
     line = LiveLine(0.0)
     line.add(commit(0, pending=0, oldest=None, target="p99 < 2.0 s", target_met=True), 1.0)

@@ -64,7 +64,7 @@ class Cluster:
             _end(process)
 
     def kill_worker(self) -> None:
-        """What a machine's power loss does: the worker, its executors and their Python processes are gone at once."""
+        """What a machine's power loss does: the worker, its executors and their Python processes are gone at once, for later tests too."""
         worker = self.workers.pop()
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()
@@ -114,9 +114,10 @@ def pyfiles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "pyspark-upstream.zip"
 
 
-@pytest.fixture
-def cluster(bare_python: Path, tmp_path: Path) -> Iterator[Cluster]:
-    """A master and two workers of one core each on this machine; their logs stay in the test's folder."""
+@pytest.fixture(scope="module")
+def cluster(bare_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master and two workers of one core each on this machine; their logs stay in the cluster's folder."""
+    tmp_path = tmp_path_factory.mktemp("cluster")
     spark_home = next(bare_python.parents[1].glob("lib/python*/site-packages/pyspark"))
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHON"))},

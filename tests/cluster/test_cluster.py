@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +62,23 @@ def test_example_job_with_the_package_in_a_zip(cluster: Any, pyfiles: Path, feed
     finally:
         cluster.end(job)
     assert _table(table).equals(_expected(feed))
-    executors = list(tmp_path.glob("work*/app-*/*/stderr"))
+    executors = list(cluster.folder.glob("work*/app-*/*/stderr"))
     assert len(executors) == 2, "both workers took part"
+
+
+def test_workers_of_a_session_run_this_python(cluster: Any, tmp_path: Path) -> None:
+    """What `upstream.session` has workers run is a program that has to be told the Python: daemons on other machines do not know it."""
+    script = """
+        import sys
+        from upstream.conf.session import session
+        spark = session(master=sys.argv[1], **{"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"})
+        print(*spark.sparkContext.parallelize([0, 0], 2).map(lambda _: sys.executable).collect())
+    """
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "UPSTREAM"))}
+    command = [sys.executable, "-c", textwrap.dedent(script), cluster.url]
+    done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.split() == [sys.executable] * 2
 
 
 @pytest.mark.fault

@@ -60,7 +60,7 @@ def main(place: str, address: str, refusing: str, options: str) -> None:
         ("a,2024-01-01 00:00:01,1\nb,2024-01-01 00:00:01,2", "a,2024-01-01 00:00:05,3\nc,2024-01-01 00:00:02,4")
     ):
         (feed / f"{number}.csv").write_text(f"k,t,v\n{rows}\n")
-        run(str(feed), address, "first", time="t")
+    run(str(feed), address, "first", time="t", maxFilesPerTrigger="1")
     run(address, f"{address}_second", "second", connector="latest", **storage)
     batch = spark.read.format("upstream").options(connector="latest", **storage).load(address)
     batch.explain(extended=True)

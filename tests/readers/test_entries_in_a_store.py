@@ -23,6 +23,7 @@ from upstream.sink import engine as engine_module
 from upstream.sink import folding
 from upstream.sink.checking import check_table
 from upstream.sink.entry_commit import VECTORS
+from upstream.sink.keep_change import change_keep
 from upstream.sink.log_entry import put_entry
 from upstream.sink.maintenance import MaintenanceRules
 from upstream.sink.rebucketing import rebucket_table
@@ -200,6 +201,39 @@ def test_what_was_committed_without_an_answer_is_in_the_table_once(
     assert unreliable_store.spoilt() == 2
     assert sink.latest() == expected | {1: (3, "c"), 99: (3, "new")}
     assert check_table(sink.address, storage=sink.storage).healthy
+
+
+@pytest.mark.parametrize(("kind", "files"), [("auto", [1, 2, 3, 2]), ("rewrite", [1, 2, 3, 1])])
+def test_a_growing_table_puts_its_small_files_together(
+    stored: Make, monkeypatch: pytest.MonkeyPatch, kind: str, files: list[int]
+) -> None:
+    """Where entries of our own are put; with the engine that does without them the bucket is written as one."""
+    monkeypatch.setattr(engine_module, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(engine_module, "_MOST_FILES", 3)
+    sink = stored()
+    sink.options = {
+        "key": "k",
+        "time": "t",
+        "buckets": "1",
+        "engine": kind,
+        "indexLocation": str(sink.folder / "index"),
+    }
+    counts: list[int] = []
+    for number in range(4):
+        keys = range(30) if number == 0 else [100 * number]
+        sink.batch(number, [sink.rows([(key, 1, "a") for key in keys], seq=100 * number)])
+        counts.append(len(sink.stored().file_uris()))
+    assert counts == files
+    assert sink.table().num_rows == 33
+
+
+def test_a_table_keeps_fewer_rows(stored: Make) -> None:
+    sink = stored()
+    sink.options = {"key": "k", "time": "t", "buckets": "2", "keep": "latest 2"}
+    sink.batch(0, [sink.rows([(key, time, "a") for key in range(5) for time in range(3)])])
+    assert change_keep(sink.address, "latest", storage=sink.storage) == sink.stored().version()
+    assert sink.latest() == dict.fromkeys(range(5), (2, "a"))
+    assert sink.table().num_rows == 5
 
 
 def test_files_stay_where_nobody_knows_whether_they_are_committed(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, TableFeatures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from upstream import check_table
+from upstream.datasource.connectors.latest.log import TableLog
+from upstream.frames.table_folder import TableFolder
 from upstream.sink import engine
 from upstream.sink.apart import apart
 
@@ -28,7 +33,7 @@ def beside_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_MOST_FILES", 3)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     batches=st.lists(
         st.tuples(
@@ -79,6 +84,60 @@ def test_a_buckets_files_are_few_and_all_that_is_said_of_them_is_so(make_sink: A
     assert sorted(sink.table().column("n").to_pylist()) == [1] * 13 + [5]
     before = DeltaTable(str(sink.path), version=6).to_pyarrow_table()
     assert before.num_rows == 12
+
+
+def grown(sink: Any, batches: int, rows: int) -> Any:
+    """A table of one bucket that gets new windows with each batch."""
+    numbers = np.random.default_rng(5)
+    for batch_id in range(batches):
+        some = numbers.integers(0, 2**60, (rows, 2)).tolist()
+        told = [(f"k{at}", batch_id, time, value) for at, (time, value) in enumerate(some)]
+        summary = sink.batch(batch_id, [sink.rows(told, seq=rows * batch_id)])
+        assert (summary.delivered, summary.keys) == (rows, rows * (batch_id + 1))
+    return sink
+
+
+def written(sink: Any) -> int:
+    return sum((sink.path / each).stat().st_size for each in sink.files())
+
+
+def test_what_a_growing_table_writes_follows_what_comes(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is written as often as the logarithm of the batches says; if the whole bucket were, it would be half as often as there were foldings."""
+    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(engine, "_MOST_FILES", 4)
+    sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}, maintenance="off"), 64, 300)
+    assert all(len(sink.live_files(version)) <= 4 for version in range(50, sink.version() + 1, 3))
+    table = sum((sink.path / each).stat().st_size for each in sink.live_files())
+    assert written(sink) <= table * (1 + math.log2(64))
+    report = check_table(str(sink.path))
+    assert report.healthy, report.findings
+    # Single files leave by an entry of our own, which asks nothing more of readers than before.
+    assert DeltaTable(str(sink.path)).protocol().min_reader_version == 1
+    assert DeltaTable(str(sink.path), version=40).to_pyarrow_table().num_rows == 300 * 40
+
+
+@pytest.mark.usefixtures("beside_at_once")
+def test_those_who_follow_a_growing_table_get_each_row_once(make_sink: Any) -> None:
+    sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}), 9, 3)
+    log, table_id = TableLog(TableFolder(str(sink.path))), str(DeltaTable(sink.path).metadata().id)
+    for version in range(1, sink.version() + 1):
+        found = log.delivered(version, table_id)
+        assert found is not None
+        ((path, fresh),) = found.rows.items()
+        windows = pq.ParquetFile(sink.path / path).read(columns=["w"]).column("w").to_pylist()
+        assert windows[-fresh:] == [version - 1] * 3
+
+
+@pytest.mark.usefixtures("beside_at_once")
+def test_where_no_entry_of_our_own_is_written_the_bucket_is_written_as_one(make_sink: Any) -> None:
+    sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}), 2, 4)
+    DeltaTable(str(sink.path)).alter.add_feature(TableFeatures.VariantType, allow_protocol_versions_increase=True)
+    counts: list[int] = []
+    for batch_id in range(2, 5):
+        sink.batch(batch_id, [sink.rows([("a", batch_id, 1, 1)])])
+        counts.append(len(sink.live_files()))
+    assert counts == [3, 1, 2]
+    assert sink.table().num_rows == 11
 
 
 @pytest.mark.usefixtures("beside_at_once")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from upstream import write_batch, write_latest
@@ -37,16 +37,15 @@ class Case:
 
 
 CASES = {
-    "newer wins": Case(
-        (((1, 10, "a"), (2, 10, "b"), (1, 5, "older")), ((1, 9, "late"), (2, 11, "b2"), (3, 1, "c"), (3, 1, "tie"))),
-        {1: (10, "a"), 2: (11, "b2"), 3: (1, "tie")},
-    ),
-    "deletions": Case(
+    "newer wins, and deletions": Case(
         (
-            ((1, 10, "a"), (2, 10, "b"), (3, 10, "c")),
-            ((1, 11, None), (2, 9, None), (3, 11, None), (3, 12, "alive"), (4, 1, None)),
+            (*((1, 10, "a"), (2, 10, "b"), (1, 5, "older")), *((11, 10, "a"), (12, 10, "b"), (13, 10, "c"))),
+            (
+                *((1, 9, "late"), (2, 11, "b2"), (3, 1, "c"), (3, 1, "tie")),
+                *((11, 11, None), (12, 9, None), (13, 11, None), (13, 12, "alive"), (14, 1, None)),
+            ),
         ),
-        {2: (10, "b"), 3: (12, "alive")},
+        {1: (10, "a"), 2: (11, "b2"), 3: (1, "tie"), 12: (10, "b"), 13: (12, "alive")},
     ),
     "arrival": Case(
         (((1, 10, "a"), (1, 5, "later")), ((2, 1, "b"), (1, 1, "last"))), {1: (1, "last"), 2: (1, "b")}, timed=False
@@ -55,9 +54,11 @@ CASES = {
 
 
 @pytest.fixture
-def ordinary(spark: SparkSession, tmp_path: Path) -> str:
+def ordinary(tmp_path: Path) -> str:
+    """A table that somebody else has made."""
     path = str(tmp_path / "ordinary")
-    spark.sql(f"CREATE TABLE delta.`{path}` (t BIGINT, v STRING, k BIGINT, more STRING) USING delta")
+    columns = [("t", pa.int64()), ("v", pa.string()), ("k", pa.int64()), ("more", pa.string())]
+    DeltaTable.create(path, pa.schema(columns))
     return path
 
 
@@ -119,10 +120,9 @@ def test_a_query_exactly_once(spark: SparkSession, make_sink: Any, ordinary: str
 
 
 def test_deletions_by_a_condition(spark: SparkSession, ordinary: str) -> None:
-    for number, rows in enumerate(([(1, 1, "a"), (2, 1, "b")], [(1, 2, "gone"), (2, 0, "gone")])):
-        df = spark.createDataFrame(rows, "k BIGINT, t BIGINT, v STRING")
-        name = {"txnAppId": "test", "txnVersion": number}
-        write_batch(df, ordinary, key="k", time="t", engine="merge", deleteWhen="v = 'gone'", **name)
+    write_deltalake(ordinary, pa.table({"t": [1, 1], "v": ["a", "b"], "k": [1, 2], "more": ["", ""]}), mode="append")
+    df = spark.createDataFrame([(1, 2, "gone"), (2, 0, "gone")], "k BIGINT, t BIGINT, v STRING")
+    write_batch(df, ordinary, key="k", time="t", engine="merge", deleteWhen="v = 'gone'", txnAppId="test", txnVersion=0)
     assert latest(ordinary) == {2: (1, "b")}
 
 

@@ -131,9 +131,9 @@ def test_another_writer_beside_all_rows(make_sink: Any) -> None:
     assert sorted(one.table().column("v").to_pylist()) == ["a", "b", "c"]
 
 
-def test_keep_is_fixed_when_the_table_is_made(make_sink: Any) -> None:
+def test_a_query_does_not_change_what_a_table_keeps(make_sink: Any) -> None:
     make_sink().batch(0, [make_sink().rows([(1, 1, "a")])])
-    with pytest.raises(TableError, match="keep unset, this query has latest 3"):
+    with pytest.raises(TableError, match=r"keep unset, this query has latest 3.*`upstream keep`"):
         make_sink(keep="latest 3").writer()
 
 

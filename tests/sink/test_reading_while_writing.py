@@ -87,16 +87,16 @@ class Reader(threading.Thread):
 
 
 class SlowReader(Reader):
-    """Opens the table, and reads it when fifty batches more have been committed: a query under way."""
+    """Opens the table, and reads it when forty batches more have been committed: a query under way."""
 
-    needed = 3
+    needed = 2
 
     def __init__(self, sink: Sink, over: threading.Event) -> None:
         super().__init__("slow", self._slowly, sink, over)
 
     def _slowly(self, path: str) -> pa.Table:
         table = DeltaTable(path)
-        while self.committed < self.began_at + 50 and not self._over.is_set():
+        while self.committed < self.began_at + 40 and not self._over.is_set():
             time.sleep(0.01)
         return table.to_pyarrow_table(columns=["k", "t"])
 
@@ -150,7 +150,7 @@ READERS = {"polars": by_polars, "duckdb": by_duckdb, "deltalake": by_deltalake}
 
 def test_readers_while_commits_and_maintenance_go_on(make_sink: Any, often: None) -> None:
     sink = make_sink(retentionVersions="100")
-    check(sink, attack(sink, READERS, batches=220, seconds=0))
+    check(sink, attack(sink, READERS, batches=140, seconds=0))
 
 
 @pytest.mark.long

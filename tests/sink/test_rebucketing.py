@@ -17,7 +17,7 @@ from upstream import check_table, rebucket_table
 from upstream.conf.errors import OptionError, TableError
 from upstream.datasource.connectors.latest.log import TableLog
 from upstream.frames.table_folder import TableFolder
-from upstream.sink import rebucketing
+from upstream.sink import layout_change
 from upstream.sink.placing import buckets_for
 from upstream.sink.recorded import recorded_options
 
@@ -58,7 +58,7 @@ def test_rows_deletions_and_counts_stay(sink: Any, buckets: int) -> None:
     assert check_table(str(sink.path)).healthy
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each has a folder of its own
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each has a folder of its own
 @given(numbers=st.lists(st.integers(1, 12), min_size=1, max_size=4), keys=st.sets(st.integers(-50, 50), max_size=40))
 def test_any_numbers_one_after_the_other(make_sink: Any, numbers: list[int], keys: set[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def test_followers_see_that_no_row_has_changed(sink: Any) -> None:
 def test_one_who_was_faster_stays_and_nothing_is_left_behind(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(sink)
     files, before = sink.files(), sink.latest()
-    monkeypatch.setattr(rebucketing, "put_entry", lambda *_: False)
+    monkeypatch.setattr(layout_change, "put_entry", lambda *_: False)
     with pytest.raises(TableError, match="somebody else has written"):
         rebucket_table(str(sink.path), 8)
     assert (sink.files(), sink.latest()) == (files, before)

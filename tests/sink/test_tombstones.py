@@ -330,6 +330,64 @@ def test_restoring_an_earlier_version_keeps_the_deletions(make_sink: Any) -> Non
     assert sink.latest() == {1: (21, "newer"), 2: (11, "b2")}
 
 
+@pytest.mark.parametrize("keep", ["latest", "latest 2"])
+@pytest.mark.parametrize("time", [20, 15])
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_replayed_deletion_takes_the_row_away_that_a_restore_brought_back(
+    make_sink: Any, keep: str, time: int, tasks: int
+) -> None:
+    """Whatever its number: a new checkpoint may read its input in another order. The later of two deletions stays the one that is remembered."""
+    sink, other = (make_sink(keep=keep, buckets="1", query_id=f"query-{number}") for number in (1, 2))
+    sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (3, 10, "c")])])
+    sink.batch(1, [marked(sink, [(1, 20, None), (3, 20, None)], seq=10)])
+    DeltaTable(str(sink.path)).restore(1)
+    replayed = [[marked(other, [(1, time, None)], seq=3)], [other.rows([(5, 1, "e")], seq=4)]]
+    summary = other.batch(0, *(replayed if tasks == 2 else [[*replayed[0], *replayed[1]]]))
+    assert (summary.deleted, summary.delivered, summary.keys) == (1, 2, 3)
+    assert other.latest() == {2: (10, "b"), 3: (10, "c"), 5: (1, "e")}, "what the batch says nothing of stays as it is"
+    assert buried(other) == {1: 20, 3: 20}
+    assert other.batch(1, [other.rows([(1, 19, "older")], seq=30)]).older == 1
+    other.batch(2, [other.rows([(3, 11, "older"), (6, 2, "f")], seq=40)])
+    assert other.latest() == {2: (10, "b"), 3: (10, "c"), 5: (1, "e"), 6: (2, "f")}
+    assert other.batch(3, [other.rows([(3, 21, "newer")], seq=50)]).keys == 4
+    assert other.latest()[3] == (21, "newer")
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6), min_size=2, max_size=4
+    ),
+    keep=st.sampled_from(["latest", "latest 2"]),
+    data=st.data(),
+)
+def test_all_input_read_anew_after_a_restore_gives_what_was_there(
+    make_sink: Any, batches: list[list[tuple[int, bool]]], keep: str, data: st.DataObject
+) -> None:
+    """In another order, under other numbers, cut into other batches."""
+    count = sum(map(len, batches))
+    times = iter(data.draw(st.permutations(range(count))))
+    told = [[(key, next(times), gone) for key, gone in batch] for batch in batches]
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = (make_sink(keep=keep, buckets="2", query_id=f"query-{number}") for number in (1, 2))
+        for sink in (first, second):
+            sink.folder = Path(folder)
+            sink.__post_init__()
+
+        def write(sink: Any, batch_id: int, rows: list[tuple[int, int, bool]], seq: int) -> None:
+            named = [(key, time, None if gone else f"v{time}") for key, time, gone in rows]
+            sink.batch(batch_id, [marked(sink, named, [gone for *_, gone in rows], seq=seq)])
+
+        for batch_id, rows in enumerate(told):
+            write(first, batch_id, rows, 1000 + 10 * batch_id)
+        before = sorted(zip(*first.table().select(["k", "t", "v"]).to_pydict().values(), strict=True))
+        DeltaTable(str(first.path)).restore(data.draw(st.integers(0, first.version() - 1)))
+        again = data.draw(st.permutations([row for rows in told for row in rows]))
+        for batch_id, at in enumerate(range(0, count, 4)):
+            write(second, batch_id, again[at : at + 4], at)
+        assert sorted(zip(*second.table().select(["k", "t", "v"]).to_pydict().values(), strict=True)) == before
+
+
 def test_a_foreign_change_of_the_tombstones_alone_is_refused(make_sink: Any) -> None:
     """Neither batch touches a row of the other: only the tombstone tells that the row is too old."""
     sink, other = make_sink(), make_sink(query_id="query-2")

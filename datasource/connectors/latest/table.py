@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ....conf.errors import OptionError, TableError
 from ....frames.column_mapping import check_mapping
+from ....frames.data_files import LiveFiles
 from ....frames.deletion_vectors import DeletionVector
 from ....frames.delta_log import LogReplay
 from ....frames.latest_table import (
@@ -140,12 +141,10 @@ def live_files(folder: TableFolder, version: int) -> list[LiveFile]:
         log = LogReplay(folder)
         log.follow(version)
         vectors = log.vectors()
-    actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
-    rows = dict(zip(actions.column("path").to_pylist(), actions.column("num_records").to_pylist(), strict=True))
-    return [
-        LiveFile(path, _counted(folder, path) if rows[path] is None else rows[path], vectors.get(path))
-        for path in sorted(rows)
-    ]
+    live = LiveFiles.of(table)
+    rows = dict(zip(live.paths, live.rows, strict=True))
+    counts = {path: _counted(folder, path) if count is None else count for path, count in rows.items()}
+    return [LiveFile(path, counts[path], vectors.get(path)) for path in sorted(counts)]
 
 
 def _counted(folder: TableFolder, path: str) -> int:
