@@ -207,6 +207,15 @@ class TableFolder:
 
         return filesystem.get_file_info(where).type == pa_fs.FileType.File
 
+    def size(self, path: str) -> int:
+        """The length of a file in bytes; 0 if there is none."""
+        where, filesystem = self.place(path)
+        if filesystem is not None:
+            return filesystem.get_file_info(where).size or 0
+        with contextlib.suppress(FileNotFoundError):
+            return os.path.getsize(where)
+        return 0
+
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder; none if it is not there."""
         return [each.name for each in self.listing(folder) if not each.is_folder]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
-# From so many rows on, marking costs less than writing a bucket anew; measured in docs/decisions/0021.
-_WORTH_MARKING = 50_000
+# From so many rows on, marking costs so much less than writing a bucket anew that slower reads are worth it; measured in docs/decisions/0021.
+_WORTH_MARKING = 100_000
 # A bucket with fewer rows is written anew in no time, and one of more files is read more slowly.
 _WORTH_KEEPING = 10_000
 _MOST_FILES = 16

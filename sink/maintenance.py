@@ -20,6 +20,7 @@ __all__ = [
     "LogFiles",
     "Maintained",
     "MaintenanceRules",
+    "checkpoint_pays",
     "interval_due",
     "is_ours",
     "oldest_promised",
@@ -38,6 +39,8 @@ _RANGE = re.compile(r"(\d{20})\.compacted\.json(\.crc)?")
 _PART = re.compile(r"checkpoint\.(\d{10})\.(\d{10})\.parquet")
 _WHOLE = re.compile(r"checkpoint\.(?:[0-9a-f-]{36}\.)?(?:parquet|json)")
 _HOUR_US = 3_600_000_000
+# What a reader parses in some 10 ms.
+_LONG_LOG = 512 * 1024
 _SECONDS = re.compile(r"interval (\d+) seconds")
 
 
@@ -54,7 +57,7 @@ class MaintenanceRules:
     budget_s : float
         The most time that upkeep may take after a commit; what is not done waits for the next time.
     every : int
-        Commits from one checkpoint of the log to the next, and so from one maintenance to the next.
+        Commits from one maintenance to the next; each makes a checkpoint of the log.
     """
 
     retention_us: int = 604_800_000_000
@@ -84,8 +87,21 @@ class MaintenanceRules:
         now_us
             The time.
         """
+        # By the turn of the hundred, not by how long ago: there may have been checkpoints in between.
+        turned = (version + 1) // self.every > (checkpoint + 1) // self.every
         # A table that is written to once an hour is to lose what is old as well.
-        return version - checkpoint >= self.every or (version > checkpoint and now_us - checkpointed_us >= _HOUR_US)
+        return turned or (version > checkpoint and now_us - checkpointed_us >= _HOUR_US)
+
+
+def checkpoint_pays(entries: int, checkpoint: int) -> bool:
+    """Whether the log is to have a checkpoint although no maintenance is due: each reader reads the entries after the last one.
+
+    Parameters
+    ----------
+    entries, checkpoint
+        Bytes of the entries since then, and of the checkpoint, which is written anew. So what checkpoints cost follows what is logged.
+    """
+    return entries >= max(_LONG_LOG, checkpoint)
 
 
 class LogFiles(NamedTuple):

@@ -120,7 +120,7 @@ class SinkOptions:
         "auto",
         "How a commit takes rows out of the table. rewrite: by writing anew the parts that it touches, which every reader of Delta can read. "
         "vectors: by marking rows as deleted (Delta's deletion vectors, which not every reader can read), so that a commit costs what changed "
-        "and not what is there. auto: vectors in parts of 50,000 rows or more, rewrite in smaller ones. It may be another one in each run.",
+        "and not what is there. auto: vectors in parts of 100,000 rows or more, rewrite in smaller ones. It may be another one in each run.",
     )
     index_location: str | None = option(
         "indexLocation",

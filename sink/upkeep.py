@@ -20,7 +20,7 @@ from ..conf.clock import now_us
 from ..frames.column_mapping import is_mapped
 from ..frames.data_files import LiveFiles
 from ..frames.deletion_vectors import DeletionVector
-from ..frames.delta_log import LogReplay
+from ..frames.delta_log import LogReplay, entry_place
 from ..frames.latest_table import BUCKET, Delivered
 from ..frames.table_folder import Listed, TableFolder
 from .bucket import DELETIONS
@@ -32,6 +32,7 @@ from .maintenance import (
     LogFiles,
     Maintained,
     MaintenanceRules,
+    checkpoint_pays,
     interval_due,
     is_ours,
     oldest_promised,
@@ -66,6 +67,8 @@ class _Known:
 
     checkpoint: int | None = None  # the version of the last one; -1 if there was none
     checkpointed_us: int = 0
+    weighed_to: int = -1  # entries up to this version have been asked for their length
+    weight: int = 0  # bytes of the entries after the checkpoint
     looked_to: int = -1  # entries up to this version have been asked whether they are a RESTORE
     restored: int = -1
 
@@ -114,7 +117,10 @@ def maintain(
         rules = target.options.maintenance_rules(configuration)
         if rules is not None and is_ours(configuration):
             upkeep = Upkeep(folder, table, rules, clock_us, compact=compact)
-            done = upkeep.run() if upkeep.due() else None
+            if upkeep.due():
+                done = upkeep.run()
+            else:
+                upkeep.shorten_log()
     except Exception as error:  # noqa: BLE001 whatever it is, the batch is committed
         done = Maintained(table.version(), failed=folder.masked(error).strip()[:500])
         _LOG.warning(
@@ -188,9 +194,8 @@ class Upkeep:
         if not self._dry:
             self._set_properties(log, done)
             done.compacted = self._compact(self._table)
-            self._table.create_checkpoint()
+            self._make_checkpoint()
             done.checkpoint = True
-            self._known.checkpoint, self._known.checkpointed_us = self._table.version(), self._clock_us()
         base = log.base(done.oldest)
         if base is None:
             done.oldest = min(log.entries)
@@ -198,6 +203,26 @@ class Upkeep:
             self._clear(log, base, done, deadline, whole=whole)
         done.seconds = self._seconds() - begun
         return done
+
+    def shorten_log(self) -> None:
+        """Make a checkpoint where readers have more to read since the last one than it takes. To be asked after :meth:`due`."""
+        known, version = self._known, self._table.version()
+        last = -1 if known.checkpoint is None else known.checkpoint
+        if known.weighed_to < last:  # somebody else has made it
+            known.weighed_to, known.weight = last, 0
+        entries = [entry_place(each) for each in range(known.weighed_to + 1, version + 1)]
+        known.weight += sum(self._folder.each(self._folder.size, entries))
+        known.weighed_to = max(known.weighed_to, version)
+        if checkpoint_pays(known.weight, 0) and checkpoint_pays(
+            known.weight, self._folder.size(f"{_ENTRIES}{last:020d}.checkpoint.parquet")
+        ):
+            self._make_checkpoint()  # at this version: at a later one maintenance may be due, and would be passed over
+
+    def _make_checkpoint(self) -> None:
+        self._table.create_checkpoint()
+        known, version = self._known, self._table.version()
+        known.checkpoint, known.checkpointed_us = version, self._clock_us()
+        known.weighed_to, known.weight = version, 0
 
     def _last_checkpoint(self) -> tuple[int, int] | None:
         for listed in self._folder.listing(_ENTRIES):

@@ -10,6 +10,7 @@ from upstream.sink.maintenance import (
     LogFiles,
     Maintained,
     MaintenanceRules,
+    checkpoint_pays,
     interval_due,
     oldest_promised,
     parse_interval_s,
@@ -31,6 +32,16 @@ def test_due_by_commits_and_by_the_hour() -> None:
     assert rules.due(199, 99, 0, 0)
     assert rules.due(100, 99, 0, HOUR), "a table that is seldom written to"
     assert not rules.due(99, 99, 0, 9 * HOUR), "nothing has happened since"
+    assert rules.due(199, 190, 0, 0), "checkpoints in between put nothing off"
+    assert not rules.due(250, 199, 0, 0)
+    assert rules.due(1305, 1190, 0, 0), "versions of others, which this process did not see"
+
+
+def test_a_checkpoint_pays_for_a_long_log() -> None:
+    assert not checkpoint_pays(400_000, 0)
+    assert checkpoint_pays(600_000, 30_000)
+    assert not checkpoint_pays(600_000, 2_000_000), "to write it costs more than to read the entries"
+    assert checkpoint_pays(2_000_000, 2_000_000)
 
 
 def test_files_of_a_log_by_name() -> None:

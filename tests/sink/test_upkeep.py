@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from upstream.frames.table_folder import TableFolder
+from upstream.sink import maintenance as maintenance_module
 from upstream.sink import upkeep as upkeep_module
 from upstream.sink.maintenance import Maintained, MaintenanceRules
 from upstream.sink.options import parse_sink_options
@@ -358,3 +359,32 @@ def test_a_table_that_somebody_else_made_is_left_to_him(
     target = parse_sink_options({**make_sink().given, "path": str(theirs)})
     assert maintain(target, DeltaTable(str(theirs))) is None
     assert DeltaTable(str(theirs)).version() == 0
+
+
+def test_long_entries_get_checkpoints_before_maintenance_is_due(
+    make_sink: Any, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers parse what is after the last checkpoint; a process that comes anew knows how long that is."""
+    sink = make_sink(engine=engine)
+    write(sink, range(8))
+    log = sink.path / "_delta_log"
+    assert not list(log.glob("*.checkpoint.parquet"))
+    longest = max(entry.stat().st_size for entry in log.glob("*.json"))
+    monkeypatch.setattr(maintenance_module, "_LONG_LOG", 3 * longest)
+    monkeypatch.setattr(upkeep_module, "_known", {})
+    write(sink, range(8, 30))
+    made = sorted(int(file.name[:20]) for file in log.glob("*.checkpoint.parquet"))
+    assert made
+    assert made[0] <= 9, "the entries that were there were counted"
+    assert all(2 <= later - before <= 22 for before, later in itertools.pairwise(made)), made
+    assert all(
+        sum((log / f"{each:020d}.json").stat().st_size for each in range(before + 1, later + 1))
+        >= (log / f"{before:020d}.checkpoint.parquet").stat().st_size
+        for before, later in itertools.pairwise(made)
+    )
+    assert at(sink, sink.version())[29 % 7] is not None
+    # Maintenance keeps its turn.
+    monkeypatch.setattr(MaintenanceRules.__init__, "__defaults__", (604_800_000_000, 100, 2.0, 40))
+    write(sink, range(30, 45))
+    summaries = read_summaries(str(sink.path))
+    assert [version for version, each in summaries if each.maintained is not None] != []
