@@ -46,6 +46,7 @@ IN_PROCESS: dict[str, Callable[[Path], pa.Table]] = {
     "duckdb_arrow": _duckdb_arrow,
     "polars": _polars,
     "query_builder": _query_builder,
+    "scan": lambda path: pa.RecordBatchReader.from_stream(DeltaTable(str(path)).scan()).read_all(),
     "to_arrow": lambda path: DeltaTable(str(path)).to_pyarrow_table(),
     "pandas": _pandas,
     "parquet": _parquet,

@@ -11,6 +11,8 @@ __all__ = [
     "READERS",
     "RIGHT",
     "Claim",
+    "Empties",
+    "Miscounts",
     "Refused",
     "ShowsDeleted",
     "claim_of",
@@ -32,8 +34,20 @@ class ShowsDeleted(NamedTuple):
     why: str = "**shows deleted rows**"
 
 
+class Miscounts(NamedTuple):
+    """The reader's rows are right, and its count of them, which it takes from statistics, is not."""
+
+    why: str = "rows right, **`count()` counts deleted rows**"
+
+
+class Empties(NamedTuple):
+    """The reader has no nulls for structs, lists and maps: it gives empty ones."""
+
+    why: str = "nulls become empty"
+
+
 RIGHT = "right"
-Claim = "str | Refused | ShowsDeleted"
+Claim = "str | Refused | ShowsDeleted | Miscounts | Empties"
 
 FEATURES = {
     "plain": "numbers, text, dates",
@@ -55,8 +69,12 @@ READERS = {
     "duckdb_delta": "DuckDB's Delta extension",
     "polars": "Polars, `scan_delta`, `read_delta`",
     "query_builder": "deltalake, `QueryBuilder`",
+    "scan": "deltalake, `scan`: pyarrow, pandas, DuckDB",
     "to_arrow": "deltalake, `to_pyarrow_table`",
     "pandas": "pandas, `to_pandas`",
+    "daft": "Daft",
+    "datafusion": "DataFusion, `register_table`",
+    "clickhouse": "ClickHouse (`chdb`), `deltaLakeLocal`",
     "parquet": "Parquet tools, with the file list",
 }
 
@@ -69,6 +87,11 @@ CLAIMS: dict[tuple[str, str], Claim] = {
     ("duckdb_arrow", "vectors"): _OF_ARROW,
     ("to_arrow", "vectors"): _OF_ARROW,
     ("pandas", "vectors"): _OF_ARROW,
+    ("daft", "vectors"): Refused("refused", "deletion vectors are not yet supported"),
+    ("datafusion", "vectors"): Refused("refused, or right", "during sequential deletion vector scans"),
+    ("clickhouse", "nested"): Empties(),
+    ("clickhouse", "dotted"): Refused("refused, where a struct's field has the same name", "COLUMN_QUERIED_MORE_THAN_ONCE"),
+    ("clickhouse", "vectors"): Miscounts(),
     ("parquet", "vectors"): ShowsDeleted(),
     ("polars", "spaced"): _OF_POLARS,
 }

@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 
 import upstream
 
+from .matrix import FEATURES
 from .programs import ROOT, BiClients, Server, serving
 from .tables import KINDS, Rows, schema_of
 from .test_compatibility import check
@@ -70,9 +71,9 @@ def live(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Live:
 
 @pytest.fixture(scope="module")
 def server(
-    tables: dict[str, Path], with_vectors: Path, live: Live, tmp_path_factory: pytest.TempPathFactory
+    tables: dict[str, Path], live: Live, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    served = {**tables, "vectors": with_vectors, "live": live.path}
+    served = {**tables, "live": live.path}
     with serving(served, tmp_path_factory.mktemp("serve"), "--metrics", live.metrics) as started:
         yield started
 
@@ -123,11 +124,10 @@ def rows_from(found: Any, kind: str) -> Rows | str:
     return [{field.name: as_arrow(row[field.name], field.type) for field in schema_of(kind)} for row in found]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "vectors"])
+@pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("client", ["jdbc", "pyhive"])
 def test_tables_over_the_thrift_server(clients: BiClients, client: str, kind: str) -> None:
-    columns = "plain" if kind == "vectors" else kind
-    check(client, kind, lambda: rows_from(getattr(clients, client)(f"SELECT * FROM `{kind}`"), columns))
+    check(client, kind, lambda: rows_from(getattr(clients, client)(f"SELECT * FROM `{kind}`"), kind))
 
 
 def test_what_the_sink_keeps_for_itself_is_not_shown(clients: BiClients) -> None:
