@@ -4,6 +4,7 @@ as Parquet; a line out, empty or what the engine says against it."""
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,16 +49,15 @@ def _datafusion() -> Read:
 
 
 def _clickhouse(columns: str = "*", settings: str = "") -> Read:
-    """ClickHouse, which runs in this process, and reads files below a folder that it is told."""
+    """ClickHouse, which runs in this process, and reads files below the working folder alone."""
+    os.chdir("/")
     import chdb
     import pyarrow.parquet as pq
-
-    connection = chdb.connect(":memory:?user_files_path=/")
 
     def read(table: str, place: str) -> None:
         # Text is bytes there.
         query = f"select {columns} from deltaLakeLocal('{table}') settings output_format_arrow_string_as_string = 0{settings}"
-        pq.write_table(connection.query(query, "ArrowTable"), place)
+        pq.write_table(chdb.query(query, "ArrowTable"), place)
 
     return read
 
