@@ -75,6 +75,8 @@ READERS = {
     "daft": "Daft",
     "datafusion": "DataFusion, `register_table`",
     "clickhouse": "ClickHouse (`chdb`), `deltaLakeLocal`",
+    "trino": "Trino, its client in Python",
+    "trino_jdbc": "Trino, JDBC",
     "parquet": "Parquet tools, with the file list",
 }
 
@@ -90,7 +92,9 @@ CLAIMS: dict[tuple[str, str], Claim] = {
     ("daft", "vectors"): Refused("refused", "deletion vectors are not yet supported"),
     ("datafusion", "vectors"): Refused("refused, or right", "during sequential deletion vector scans"),
     ("clickhouse", "nested"): Empties(),
-    ("clickhouse", "dotted"): Refused("refused, where a struct's field has the same name", "COLUMN_QUERIED_MORE_THAN_ONCE"),
+    ("clickhouse", "dotted"): Refused(
+        "refused, where a struct's field has the same name", "COLUMN_QUERIED_MORE_THAN_ONCE"
+    ),
     ("clickhouse", "vectors"): Miscounts(),
     ("parquet", "vectors"): ShowsDeleted(),
     ("polars", "spaced"): _OF_POLARS,

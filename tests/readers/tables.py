@@ -72,7 +72,9 @@ def write_table(folder: Path, kind: str) -> Path:
     import numpy as np
 
     columns, marked = schema_of(kind), kind == MARKED
-    options = {"buckets": "1", "engine": "vectors"} if marked else {"buckets": "2"}
+    options = (
+        {"buckets": "1", "engine": "vectors", "indexLocation": str(folder / "index")} if marked else {"buckets": "2"}
+    )
     sink = Sink(folder, columns, {"key": "k", "time": "t", **options})
     wanted = [tuple(row.values()) for row in rows_of(kind) if row["t"] == 10]
     empty = (None,) * (len(columns) - 2)
