@@ -180,7 +180,7 @@ class Trino:
 
     def _pages(self, sql: str) -> Iterator[dict[str, Any]]:
         headers = {"X-Trino-User": "test"}
-        ask = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/statement", sql.encode(), headers)  # noqa: S310 it is ours
+        ask = urllib.request.Request(f"http://127.0.0.1:{self.port}/v1/statement", sql.encode(), headers)
         while True:
             with urllib.request.urlopen(ask) as answer:  # noqa: S310
                 page: dict[str, Any] = json.load(answer)
