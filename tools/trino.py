@@ -207,7 +207,6 @@ class Trino:
         return {
             "node.environment": "test",
             "node.id": str(uuid.uuid4()),
-            "node.data-dir": str(self._folder / "data"),
             "node.internal-address": "127.0.0.1",
             "node.bind-ip": "127.0.0.1",
             "plugin.dir": str(server / "plugin"),

@@ -14,6 +14,7 @@ __all__ = [
     "Empties",
     "Miscounts",
     "Refused",
+    "Rounds",
     "ShowsDeleted",
     "claim_of",
     "matrix_as_markdown",
@@ -46,8 +47,14 @@ class Empties(NamedTuple):
     why: str = "nulls become empty"
 
 
+class Rounds(NamedTuple):
+    """The reader knows times to the millisecond."""
+
+    why: str = "to the millisecond"
+
+
 RIGHT = "right"
-Claim = "str | Refused | ShowsDeleted | Miscounts | Empties"
+Claim = "str | Refused | ShowsDeleted | Miscounts | Empties | Rounds"
 
 FEATURES = {
     "plain": "numbers, text, dates",
@@ -83,6 +90,7 @@ READERS = {
 }
 
 _OF_ARROW = Refused("refused", "deletion vectors|deletionVectors|DeletionVectors")
+_OF_TRINO = Refused("refused", "Random prefix must be alphanumeric")
 
 _OF_POLARS = Refused("refused", "column mapping")
 
@@ -98,6 +106,10 @@ CLAIMS: dict[tuple[str, str], Claim] = {
         "refused, where a struct's field has the same name", "COLUMN_QUERIED_MORE_THAN_ONCE"
     ),
     ("clickhouse", "vectors"): Miscounts(),
+    ("trino", "zoned"): Rounds(),
+    ("trino_jdbc", "zoned"): Rounds(),
+    ("trino", "vectors"): _OF_TRINO,
+    ("trino_jdbc", "vectors"): _OF_TRINO,
     ("parquet", "vectors"): ShowsDeleted(),
     ("polars", "spaced"): _OF_POLARS,
 }

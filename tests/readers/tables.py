@@ -97,3 +97,14 @@ def known(found: Rows, wanted: Rows) -> Rows:
     """Of the rows that a reader found those whose key has this time."""
     times = {(row["k"], row["t"]) for row in wanted}
     return [row for row in found if (row["k"], row["t"]) in times]
+
+
+def to_milliseconds(at: dt.datetime | None) -> dt.datetime | None:
+    """The nearest time of whole milliseconds; of those that there are, where the year 9999 ends."""
+    if at is None:
+        return None
+    whole = at.replace(microsecond=at.microsecond // 1000 * 1000)
+    try:
+        return whole + dt.timedelta(milliseconds=at.microsecond % 1000 >= 500)
+    except OverflowError:
+        return whole
