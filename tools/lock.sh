@@ -19,7 +19,7 @@ printf 'ruff>=0.9\nbasedpyright>=1.30\n' | compile -c constraints.txt - -o tools
 compile - -o tools/constraints-readers.txt <<'END'
 daft>=0.7
 datafusion>=55
-deltalake>=1.6,<2
+deltalake>=1.6.6,<2
 duckdb==1.5.5
 duckdb-extension-delta==1.5.5
 flask>=3

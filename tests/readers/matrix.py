@@ -83,9 +83,9 @@ READERS = {
     "pandas_scan": "pandas over deltalake's `scan`",
     "daft": "Daft",
     "datafusion": "DataFusion, `register_table`",
-    "clickhouse": "ClickHouse (`chdb`), `deltaLakeLocal`",
-    "trino": "Trino, its client in Python",
-    "trino_jdbc": "Trino, JDBC",
+    "clickhouse": "ClickHouse 26.9 (`chdb`), `deltaLakeLocal`",
+    "trino": "Trino 476, its client in Python",
+    "trino_jdbc": "Trino 476, JDBC",
     "parquet": "Parquet tools, with the file list",
 }
 
