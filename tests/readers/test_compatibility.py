@@ -108,7 +108,7 @@ def test_names_with_spaces_beside_features_by_name(tmp_path: Path, reader: str) 
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("at noon", pa.timestamp("us"))])
     sink = Sink(tmp_path, columns, {"key": "k", "time": "t", "buckets": "1"})
     sink.batch(0, [sink.rows([(1, 1, 5)])])
-    if reader in ("query_builder", "parquet"):
+    if reader in ("query_builder", "parquet", "scan", "duckdb_scan", "pandas_scan"):
         assert [row["at noon"].microsecond for row in rows_by(reader, sink.path)] == [5]
         return
     with pytest.raises(Exception, match="columnMapping"):
