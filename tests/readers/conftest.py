@@ -5,17 +5,14 @@ from __future__ import annotations
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from .programs import HERE, ROOT, Asked, Server, free_port, started
 from .stored import SECRETS, StoredSink, UnreliableStore
-from .tables import KINDS, write_table
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from .tables import KINDS, MARKED, write_table
 
 
 @pytest.fixture(scope="session")
@@ -27,34 +24,35 @@ def others() -> Path:
 
 
 @pytest.fixture(scope="session")
+def large() -> Path:
+    """A Python that has what is too large for each run of the tests."""
+    python = ROOT / ".cache" / "engines" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("make .cache/engines/.locked installs ClickHouse and a Java for Trino")
+    return python
+
+
+@pytest.fixture(scope="session")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A table of each kind, as the sink leaves it."""
     home = tmp_path_factory.mktemp("tables")
-    return {kind: write_table(home / kind, kind) for kind in KINDS}
+    return {kind: write_table(home / kind, kind) for kind in (*KINDS, MARKED)}
 
 
 @pytest.fixture(scope="session")
-def with_vectors(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The plain table with rows more, which deletion vectors take out again."""
-    path = write_table(tmp_path_factory.mktemp("vectors"), "plain", more=range(100, 140))
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = true)")
-    spark.sql(f"DELETE FROM delta.`{path}` WHERE k >= 100")
-    assert list(path.glob("deletion_vector_*.bin"))
-    return path
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path, str, Path], pa.Table | str]]:
+    """An engine by its environment's Python and its name: a table's rows, or what it says against it."""
+    running: dict[str, Asked] = {}
+    place = tmp_path_factory.mktemp("engines") / "rows.parquet"
 
-
-@pytest.fixture(scope="session")
-def duckdb_delta(others: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Any]]:
-    """DuckDB's own Delta extension: the rows of a table, or what it says against it."""
-    client = Asked(others, HERE / "duckdb_client.py")
-    place = tmp_path_factory.mktemp("duckdb") / "rows.parquet"
-
-    def ask(table: Path) -> Any:
-        said = client.ask(f"{table}\t{place}")
-        return said or pq.read_table(place).to_pylist()
+    def ask(python: Path, name: str, table: Path) -> pa.Table | str:
+        if name not in running:
+            running[name] = Asked(python, HERE / "other_engines.py", name)
+        return running[name].ask(f"{table}\t{place}") or pq.read_table(place)
 
     yield ask
-    client.end()
+    for each in running.values():
+        each.end()
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,11 @@ def _duckdb_arrow(path: Path) -> pa.Table:
     return duckdb.sql("select * from rows").to_arrow_table()
 
 
+def _duckdb_scan(path: Path) -> pa.Table:
+    rows = DeltaTable(str(path)).scan()  # noqa: F841
+    return duckdb.sql("select * from rows").to_arrow_table()
+
+
 def _polars(path: Path) -> pa.Table:
     scanned = pl.scan_delta(str(path)).collect()
     assert scanned.equals(pl.read_delta(str(path)), null_equal=True)
@@ -35,6 +40,11 @@ def _pandas(path: Path) -> pa.Table:
     return pa.Table.from_pandas(frame)
 
 
+def _pandas_scan(path: Path) -> pa.Table:
+    frame = pa.table(DeltaTable(str(path)).scan()).to_pandas(types_mapper=pd.ArrowDtype)
+    return pa.Table.from_pandas(frame)
+
+
 def _parquet(path: Path) -> pa.Table:
     """Nothing but Parquet, and the list of files that `file_uris` gives."""
     table = DeltaTable(str(path))
@@ -44,10 +54,13 @@ def _parquet(path: Path) -> pa.Table:
 
 IN_PROCESS: dict[str, Callable[[Path], pa.Table]] = {
     "duckdb_arrow": _duckdb_arrow,
+    "duckdb_scan": _duckdb_scan,
     "polars": _polars,
     "query_builder": _query_builder,
+    "scan": lambda path: pa.table(DeltaTable(str(path)).scan()),
     "to_arrow": lambda path: DeltaTable(str(path)).to_pyarrow_table(),
     "pandas": _pandas,
+    "pandas_scan": _pandas_scan,
     "parquet": _parquet,
 }
 

@@ -11,7 +11,10 @@ __all__ = [
     "READERS",
     "RIGHT",
     "Claim",
+    "Empties",
+    "Miscounts",
     "Refused",
+    "Rounds",
     "ShowsDeleted",
     "claim_of",
     "matrix_as_markdown",
@@ -32,8 +35,26 @@ class ShowsDeleted(NamedTuple):
     why: str = "**shows deleted rows**"
 
 
+class Miscounts(NamedTuple):
+    """The reader's rows are right, and its count of them, which it takes from statistics, is not."""
+
+    why: str = "rows right, **`count()` counts deleted rows**"
+
+
+class Empties(NamedTuple):
+    """The reader has no nulls for structs, lists and maps: it gives empty ones."""
+
+    why: str = "nulls become empty"
+
+
+class Rounds(NamedTuple):
+    """The reader knows times to the millisecond."""
+
+    why: str = "to the millisecond"
+
+
 RIGHT = "right"
-Claim = "str | Refused | ShowsDeleted"
+Claim = "str | Refused | ShowsDeleted | Miscounts | Empties | Rounds"
 
 FEATURES = {
     "plain": "numbers, text, dates",
@@ -51,16 +72,25 @@ READERS = {
     "spark": "Spark SQL",
     "jdbc": "Spark's Thrift server, JDBC",
     "pyhive": "Spark's Thrift server, PyHive",
-    "duckdb_arrow": "DuckDB over Arrow",
+    "duckdb_arrow": "DuckDB over deltalake's `to_pyarrow_dataset`",
+    "duckdb_scan": "DuckDB over deltalake's `scan`",
     "duckdb_delta": "DuckDB's Delta extension",
     "polars": "Polars, `scan_delta`, `read_delta`",
     "query_builder": "deltalake, `QueryBuilder`",
+    "scan": "deltalake, `scan`",
     "to_arrow": "deltalake, `to_pyarrow_table`",
-    "pandas": "pandas, `to_pandas`",
+    "pandas": "pandas, deltalake's `to_pandas`",
+    "pandas_scan": "pandas over deltalake's `scan`",
+    "daft": "Daft",
+    "datafusion": "DataFusion, `register_table`",
+    "clickhouse": "ClickHouse 26.9 (`chdb`), `deltaLakeLocal`",
+    "trino": "Trino 476, its client in Python",
+    "trino_jdbc": "Trino 476, JDBC",
     "parquet": "Parquet tools, with the file list",
 }
 
 _OF_ARROW = Refused("refused", "deletion vectors|deletionVectors|DeletionVectors")
+_OF_TRINO = Refused("refused", "Random prefix must be alphanumeric")
 
 _OF_POLARS = Refused("refused", "column mapping")
 
@@ -69,6 +99,19 @@ CLAIMS: dict[tuple[str, str], Claim] = {
     ("duckdb_arrow", "vectors"): _OF_ARROW,
     ("to_arrow", "vectors"): _OF_ARROW,
     ("pandas", "vectors"): _OF_ARROW,
+    # It finds no word for what it does not know, and takes the file for a broken one.
+    ("daft", "spaced"): Refused("refused", "failed to fill whole buffer"),
+    ("daft", "vectors"): Refused("refused", "deletion vectors are not yet supported"),
+    ("datafusion", "vectors"): Refused("refused, or right", "during sequential deletion vector scans"),
+    ("clickhouse", "nested"): Empties(),
+    ("clickhouse", "dotted"): Refused(
+        "refused, where a struct's field has the same name", "COLUMN_QUERIED_MORE_THAN_ONCE"
+    ),
+    ("clickhouse", "vectors"): Miscounts(),
+    ("trino", "zoned"): Rounds(),
+    ("trino_jdbc", "zoned"): Rounds(),
+    ("trino", "vectors"): _OF_TRINO,
+    ("trino_jdbc", "vectors"): _OF_TRINO,
     ("parquet", "vectors"): ShowsDeleted(),
     ("polars", "spaced"): _OF_POLARS,
 }

@@ -116,19 +116,17 @@ def serving(tables: Mapping[str, Path], folder: Path, *more: str | Path) -> cont
     return started(command, folder / "serve.log", "^Serving ", port)
 
 
-class BiClients:
-    """A client over JDBC and one in Python, connected to a Thrift server."""
+class JdbcClient:
+    """A client over JDBC."""
 
-    def __init__(self, server: Server, others: Path) -> None:
-        url = f"jdbc:hive2://{server.host}:{server.port}/"
-        self._jdbc = Asked("java", "-Xmx256m", "-cp", f"{pyspark.__path__[0]}/jars/*", HERE / "Jdbc.java", url)
-        self._pyhive = Asked(others, HERE / "pyhive_client.py", server.host, str(server.port))
+    def __init__(self, url: str, classpath: str | Path) -> None:
+        self._asked = Asked("java", "-Xmx256m", "-cp", classpath, HERE / "Jdbc.java", url)
 
-    def jdbc(self, query: str) -> list[dict[str, bytes | None]] | str:
+    def query(self, sql: str) -> list[dict[str, bytes | None]] | str:
         """Rows as the driver gives them, text or binary; or what it says against the query."""
         rows: list[dict[str, bytes | None]] = []
         row: dict[str, bytes | None] = {}
-        line = self._jdbc.ask(query)
+        line = self._asked.ask(sql)
         while line != "end":
             name, equals, value = line.rpartition("=")
             if name == "refused":
@@ -138,16 +136,38 @@ class BiClients:
             else:
                 rows.append(row)
                 row = {}
-            line = self._jdbc.hear()
+            line = self._asked.hear()
         return rows
 
-    def pyhive(self, query: str) -> list[dict[str, Any]] | str:
+    def end(self) -> None:
+        self._asked.end()
+
+
+class DbApiClient:
+    """A client in Python, of another environment."""
+
+    def __init__(self, python: Path, name: str, port: int) -> None:
+        self._asked = Asked(python, HERE / "dbapi_client.py", name, "127.0.0.1", str(port))
+
+    def query(self, sql: str) -> list[dict[str, Any]] | str:
         """Rows as Python values; or what it says against the query."""
-        return pickle.loads(base64.b64decode(self._pyhive.ask(query)))
+        return pickle.loads(base64.b64decode(self._asked.ask(sql)))
 
     def end(self) -> None:
-        self._jdbc.end()
-        self._pyhive.end()
+        self._asked.end()
+
+
+class BiClients:
+    """A client over JDBC and one in Python, connected to a Thrift server."""
+
+    def __init__(self, server: Server, others: Path) -> None:
+        url = f"jdbc:hive2://{server.host}:{server.port}/"
+        self._clients = (JdbcClient(url, f"{pyspark.__path__[0]}/jars/*"), DbApiClient(others, "pyhive", server.port))
+        self.jdbc, self.pyhive = (each.query for each in self._clients)
+
+    def end(self) -> None:
+        for each in self._clients:
+            each.end()
 
 
 def _without_python() -> dict[str, str]:

@@ -44,32 +44,67 @@ KINDS: dict[str, tuple[list[tuple[str, pa.DataType]], list[tuple[Any, ...]]]] = 
 }  # fmt: skip
 
 
+# What the nested columns hold in a reader that has no nulls for them.
+EMPTY: dict[str, Any] = {"one": {"a": None, "b": []}, "many": [], "named": []}
+
+# A table with deletion vectors: the plain one, and beside its rows so many without values that no batch writes them anew. Of those some leave.
+MARKED = "vectors"
+_BESIDE = range(100, 5100)
+_GONE = range(100, 200)
+
+
 def schema_of(kind: str) -> pa.Schema:
     """The user's columns."""
-    return pa.schema([("k", pa.int64()), ("t", pa.int64()), *KINDS[kind][0]])
+    return pa.schema([("k", pa.int64()), ("t", pa.int64()), *KINDS["plain" if kind == MARKED else kind][0]])
 
 
 def rows_of(kind: str) -> Rows:
     """What the table holds in the end, by key."""
     names = schema_of(kind).names
-    return [dict(zip(names, (key, 10, *values), strict=True)) for key, values in enumerate(KINDS[kind][1])]
+    rows = [(key, 10, *values) for key, values in enumerate(KINDS["plain" if kind == MARKED else kind][1])]
+    if kind == MARKED:
+        rows += [(key, 1, *(None,) * (len(names) - 2)) for key in _BESIDE if key not in _GONE]
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def write_table(folder: Path, kind: str, more: range = range(0)) -> Path:
-    """Written in three batches, so that rows were replaced and a key has left the table; with `more` keys, whose rows have no values."""
+def write_table(folder: Path, kind: str) -> Path:
+    """Written in three batches, so that rows were replaced and keys have left the table."""
     import numpy as np
 
-    columns = schema_of(kind)
-    sink = Sink(folder, columns, {"key": "k", "time": "t", "buckets": "2"})
-    wanted = [tuple(row.values()) for row in rows_of(kind)]
+    columns, marked = schema_of(kind), kind == MARKED
+    options = (
+        {"buckets": "1", "engine": "vectors", "indexLocation": str(folder / "index")} if marked else {"buckets": "2"}
+    )
+    sink = Sink(folder, columns, {"key": "k", "time": "t", **options})
+    wanted = [tuple(row.values()) for row in rows_of(kind) if row["t"] == 10]
     empty = (None,) * (len(columns) - 2)
-    sink.batch(0, [sink.rows([(key, 1, *empty) for key in (*range(len(wanted) + 1), *more)])])
-    sink.batch(1, [sink.rows(wanted, seq=100)])
-    sink.batch(2, [sink.rows([(len(wanted), 2, *empty)], seq=200, deleted=np.array([True]))])
+    gone = [len(wanted), *(_GONE if marked else ())]
+    sink.batch(0, [sink.rows([(key, 1, *empty) for key in (*range(len(wanted) + 1), *(_BESIDE if marked else ()))])])
+    sink.batch(1, [sink.rows(wanted, seq=10_000)])
+    deletions = [(key, 2, *empty) for key in gone]
+    sink.batch(2, [sink.rows(deletions, seq=20_000, deleted=np.ones(len(gone), dtype=bool))])
+    assert marked == any(sink.path.rglob("deletion_vector_*.bin"))
     return sink.path
 
 
-def same(found: Rows, kind: str) -> bool:
-    """Whether a reader found these rows and no others."""
-    names = schema_of(kind).names
-    return [{name: row[name] for name in names} for row in sorted(found, key=lambda row: row["k"])] == rows_of(kind)
+def same(found: Rows, wanted: Rows) -> bool:
+    """Whether a reader found these rows, without the sink's own columns, and no others."""
+    ours = [{name: row[name] for name in wanted[0]} for row in sorted(found, key=lambda row: row["k"])]
+    return ours == wanted
+
+
+def known(found: Rows, wanted: Rows) -> Rows:
+    """Of the rows that a reader found those whose key has this time."""
+    times = {(row["k"], row["t"]) for row in wanted}
+    return [row for row in found if (row["k"], row["t"]) in times]
+
+
+def to_milliseconds(at: dt.datetime | None) -> dt.datetime | None:
+    """The nearest time of whole milliseconds; of those that there are, where the year 9999 ends."""
+    if at is None:
+        return None
+    whole = at.replace(microsecond=at.microsecond // 1000 * 1000)
+    try:
+        return whole + dt.timedelta(milliseconds=at.microsecond % 1000 >= 500)
+    except OverflowError:
+        return whole

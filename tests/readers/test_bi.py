@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import numpy as np
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 import upstream
 
+from .matrix import FEATURES
 from .programs import ROOT, BiClients, Server, serving
-from .tables import KINDS, Rows, schema_of
+from .tables import KINDS, schema_of
 from .test_compatibility import check
+from .values import rows_from
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,10 +69,8 @@ def live(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Live:
 
 
 @pytest.fixture(scope="module")
-def server(
-    tables: dict[str, Path], with_vectors: Path, live: Live, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
-    served = {**tables, "vectors": with_vectors, "live": live.path}
+def server(tables: dict[str, Path], live: Live, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    served = {**tables, "live": live.path}
     with serving(served, tmp_path_factory.mktemp("serve"), "--metrics", live.metrics) as started:
         yield started
 
@@ -84,50 +82,10 @@ def clients(server: Server, others: Path) -> Iterator[BiClients]:
     made.end()
 
 
-def as_arrow(value: Any, kind: pa.DataType) -> Any:
-    """A client's value as Arrow has it: of text its meaning, of times without a zone those of the session, which is in UTC."""
-    if value is None:
-        return None
-    if isinstance(value, bytes) and not pa.types.is_binary(kind):
-        value = value.decode()
-    if pa.types.is_nested(kind):
-        return _nested(json.loads(value), kind)
-    if pa.types.is_timestamp(kind):
-        moment = dt.datetime.fromisoformat(value) if isinstance(value, str) else value
-        return moment if kind.tz is None else moment.replace(tzinfo=dt.timezone.utc)
-    if pa.types.is_date(kind):
-        return dt.date.fromisoformat(value)
-    if pa.types.is_boolean(kind) and isinstance(value, str):
-        return value == "true"
-    if pa.types.is_floating(kind):
-        # The shortest text that means this value in its own width.
-        return float(np.float32(value)) if pa.types.is_float32(kind) else float(value)
-    if pa.types.is_integer(kind):
-        return int(value)
-    return pa.scalar(value).cast(kind).as_py() if pa.types.is_decimal(kind) else value
-
-
-def _nested(value: Any, kind: pa.DataType) -> Any:
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        return {field.name: _nested(value[field.name], field.type) for field in kind}
-    if pa.types.is_map(kind):
-        return [(key, _nested(item, kind.item_type)) for key, item in value.items()]
-    return [_nested(item, kind.value_type) for item in value] if pa.types.is_list(kind) else value
-
-
-def rows_from(found: Any, kind: str) -> Rows | str:
-    if isinstance(found, str):
-        return found
-    return [{field.name: as_arrow(row[field.name], field.type) for field in schema_of(kind)} for row in found]
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "vectors"])
+@pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("client", ["jdbc", "pyhive"])
 def test_tables_over_the_thrift_server(clients: BiClients, client: str, kind: str) -> None:
-    columns = "plain" if kind == "vectors" else kind
-    check(client, kind, lambda: rows_from(getattr(clients, client)(f"SELECT * FROM `{kind}`"), columns))
+    check(client, kind, lambda: rows_from(getattr(clients, client)(f"SELECT * FROM `{kind}`"), kind))
 
 
 def test_what_the_sink_keeps_for_itself_is_not_shown(clients: BiClients) -> None:

@@ -1,0 +1,131 @@
+"""Trino, a server of its own: each kind of table, over its client in Python and over JDBC, and while a writer commits."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from test_reading_while_writing import attack, often  # noqa: F401 a fixture
+from test_reading_while_writing import check as check_readers
+from written import Sink
+
+from upstream.conf.jars import fetch
+from upstream.sink.entry_commit import VECTORS
+
+from .matrix import FEATURES
+from .programs import ROOT, DbApiClient, JdbcClient
+from .tables import MARKED, rows_of, same, schema_of
+from .test_compatibility import check
+from .values import rows_from
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def trino_tool() -> ModuleType:
+    """The module `tools/trino.py`."""
+    spec = importlib.util.spec_from_file_location("the_trino_tool", ROOT / "tools" / "trino.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def server(
+    trino_tool: ModuleType, tables: dict[str, Path], large: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    try:
+        trino_tool.trino_java()
+        trino_tool.trino_server()
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    with trino_tool.Trino(tmp_path_factory.mktemp("trino"), tables) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def client(server: Any, large: Path) -> Iterator[DbApiClient]:
+    made = DbApiClient(large, "trino", server.port)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def jdbc(server: Any, trino_tool: ModuleType) -> Iterator[JdbcClient]:
+    home = ROOT / ".cache" / "trino"
+    said = fetch(home, [f"io.trino:trino-jdbc:{trino_tool.VERSION}"])
+    found = sorted(home.glob("jars/io.trino_trino-jdbc-*.jar"))
+    if not found:
+        pytest.skip(f"Trino's driver could not be fetched:\n{said[-2000:]}")
+    made = JdbcClient(f"jdbc:trino://127.0.0.1:{server.port}/delta/default?user=test", found[-1])
+    yield made
+    made.end()
+
+
+def selected(feature: str) -> str:
+    """All of a table; where a time would be rounded into the year 10000, which no client can tell, the last one before."""
+    if feature != "zoned":
+        return f"SELECT * FROM {feature}"
+    return "SELECT k, t, least(at, TIMESTAMP '9999-12-31 23:59:59.999 UTC') AS at FROM zoned"
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_tables_by_its_client_in_python(client: DbApiClient, feature: str) -> None:
+    check("trino", feature, lambda: rows_from(client.query(selected(feature)), feature))
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_tables_over_jdbc(jdbc: JdbcClient, feature: str) -> None:
+    columns = ", ".join(
+        f'json_format(CAST("{field.name}" AS JSON)) AS "{field.name}"'
+        if pa.types.is_nested(field.type)
+        else f'"{field.name}"'
+        for field in schema_of(feature)
+    )
+    query = selected(feature).replace("*", columns)
+    check("trino_jdbc", feature, lambda: rows_from(jdbc.query(query), feature))
+
+
+def test_it_is_the_name_of_the_folder_of_deletion_vectors_that_it_refuses(
+    client: DbApiClient, server: Any, tables: dict[str, Path], tmp_path: Path
+) -> None:
+    """Under a name of letters alone it applies them, and counts what is left."""
+    path = tmp_path / "renamed"
+    shutil.copytree(tables[MARKED], path)
+    (path / VECTORS).rename(path / "vectors")
+    for entry in (path / "_delta_log").glob("*.json"):
+        entry.write_text(entry.read_text().replace(f'"{VECTORS}', '"vectors'))
+    server.register("renamed", path)
+    assert same(rows_from(client.query("SELECT * FROM renamed"), MARKED), rows_of(MARKED))
+    for where in ("true", "k >= 100", "k IN (1, 150, 250)", "_upstream_bucket = 0"):
+        counted = client.query(f"SELECT count(*) AS n FROM renamed WHERE {where}")
+        listed = client.query(f"SELECT k FROM renamed WHERE {where}")
+        assert counted == [{"n": len(listed)}]
+
+
+@pytest.mark.usefixtures("often")
+def test_reading_while_a_writer_commits_and_cleans_up(client: DbApiClient, server: Any, tmp_path: Path) -> None:
+    """Each read sees whole batches, and none that is older than what was committed when it began."""
+    sink = Sink(tmp_path, options={"key": "k", "time": "t", "buckets": "4", "retentionVersions": "100"})
+    registered: list[Path] = []
+
+    def read(path: str) -> pa.Table:
+        if not registered:
+            server.register("written", sink.path)
+            registered.append(sink.path)
+        found = client.query("SELECT k, t FROM written")
+        assert not isinstance(found, str), found
+        return pa.Table.from_pylist(found)
+
+    check_readers(sink, attack(sink, {"trino": read}, batches=220, seconds=0))
