@@ -214,7 +214,10 @@ class Broker:
 def _topic_like_uuid() -> str:
     import base64
 
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    while True:
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not made.startswith("-"):  # the tool would take it for an option
+            return made
 
 
 def _free_ports(count: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -81,7 +81,8 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
 
 @pytest.mark.fault
 @pytest.mark.timeout(2400)
-def test_killed_in_every_step_of_a_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chosen", [[1, 3], pytest.param(range(5), marks=pytest.mark.long)], ids=["two", "all"])
+def test_killed_in_steps_of_a_batch(tmp_path: Path, chosen: Sequence[int]) -> None:
     feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))
     rows = write_feeds(feed, 10)
     finish(feed, whole)
@@ -96,7 +97,7 @@ def test_killed_in_every_step_of_a_batch(tmp_path: Path) -> None:
             (checkpoint / "commits" / str(batch)).exists,
         ]
 
-    for number in range(5):
+    for number in chosen:
         kill_at(feed, killed, steps(3 + 2 * number)[number])
     finish(feed, killed)
 

@@ -105,7 +105,7 @@ def attack(tmp_path: Path, files: int, steps: Sequence[str], kills: int) -> None
     finish(feed, whole)
     chance = random.Random(kills)
     for number, step in enumerate(steps):
-        batch = 7 + 2 * number
+        batch = 5 + 2 * number
         kill_at(feed, killed, lambda step=step, batch=batch: STEPS[step](killed, batch))
         assert last_commit(killed) <= batch + 1, "killed too late to mean anything"
     for _ in range(kills):
@@ -139,6 +139,13 @@ def attack(tmp_path: Path, files: int, steps: Sequence[str], kills: int) -> None
 
 
 @pytest.mark.fault
+@pytest.mark.timeout(1200)
+def test_killed_with_state_written_with_the_table_written_and_at_random(tmp_path: Path) -> None:
+    attack(tmp_path, 16, ["state written", "in the table"], 1)
+
+
+@pytest.mark.fault
+@pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_killed_in_every_step_of_a_batch_and_at_random(tmp_path: Path) -> None:
     attack(tmp_path, 40, list(STEPS), 3)
