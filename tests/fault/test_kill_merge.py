@@ -81,10 +81,12 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
 
 @pytest.mark.fault
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize("chosen", [[1, 3], pytest.param(range(5), marks=pytest.mark.long)], ids=["two", "all"])
-def test_killed_in_steps_of_a_batch(tmp_path: Path, chosen: Sequence[int]) -> None:
+@pytest.mark.parametrize(
+    ("files", "chosen"), [(6, [1, 3]), pytest.param(10, range(5), marks=pytest.mark.long)], ids=["two", "all"]
+)
+def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
     feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))
-    rows = write_feeds(feed, 10)
+    rows = write_feeds(feed, files)
     finish(feed, whole)
 
     def steps(batch: int) -> list[Callable[[], bool]]:
@@ -97,8 +99,8 @@ def test_killed_in_steps_of_a_batch(tmp_path: Path, chosen: Sequence[int]) -> No
             (checkpoint / "commits" / str(batch)).exists,
         ]
 
-    for number in chosen:
-        kill_at(feed, killed, steps(3 + 2 * number)[number])
+    for place, number in enumerate(chosen, start=1):
+        kill_at(feed, killed, steps(2 * place)[number])
     finish(feed, killed)
 
     (table, late, counts), (other, other_late, other_counts) = outcome(whole), outcome(killed)
