@@ -8,7 +8,7 @@ from ..frames.latest_table import BUCKET
 from .files import DataFiles, StagedFile
 from .layout import Layout
 from .log_entry import add_action, check_features, put_entry, removed_action
-from .table import replay_log
+from .table import remove_unnamed, replay_log
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -49,11 +49,7 @@ def compact_bucket(target: SinkTarget, table: DeltaTable, bucket: int, small: in
             {path: add["size"] for path, add in log.files.items() if add["partitionValues"][BUCKET] == str(bucket)},
             small,
         ):
-            reader = files.open(paths)
-            try:
-                made.append(files.stage(reader.read(files.schema.names), bucket, 0))
-            finally:
-                reader.close()
+            made.append(files.stage(files.read_rows(paths), bucket, 0))
             gone += paths
         actions += [removed_action(log.files[path], written_ms, changed=False) for path in gone]
         actions += [add_action(file, written_ms, changed=False) for file in made]
@@ -61,7 +57,7 @@ def compact_bucket(target: SinkTarget, table: DeltaTable, bucket: int, small: in
         committed = bool(gone) and put_entry(target.folder, table.version() + 1, info, actions)
     finally:
         if not committed:
-            files.remove(file.path for file in made)
+            remove_unnamed(target, files, [file.path for file in made])
     if not committed:  # somebody else has committed meanwhile: there will be another time
         return 0
     table.update_incremental()
