@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ..conf.locations import absolute_location
 from ..frames.columns import columns_at
-from ..frames.table_folder import TableFolder
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents
 from .keeping import Keep
@@ -97,8 +95,8 @@ def check_table(path: str, *, storage: Mapping[str, str] | None = None, source: 
     SchemaError
         The source lacks the key or the time.
     """
-    with TableFolder(absolute_location(path), storage or {}).guarded():
-        return _check(Contents.of(path, storage or {}), source)
+    with Contents.opened(path, storage) as contents:
+        return _check(contents, source)
 
 
 def _check(contents: Contents, source: str | None) -> Report:

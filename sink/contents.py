@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..conf.errors import TableError
+from ..conf.locations import absolute_location
 from ..frames.data_files import LiveFiles
+from ..frames.table_folder import TableFolder
 from .files import DataFiles
 from .layout import Layout
 from .options import STORAGE_PREFIX, SinkTarget, parse_sink_options
@@ -86,6 +89,14 @@ class Contents:
         live = LiveFiles.of(table)
         sizes = dict(zip(live.paths, live.sizes, strict=True))
         return cls(target, table, layout, snapshot, files, tombstone_files(target, layout, files.schema), sizes)
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, path: str, storage: Mapping[str, str] | None) -> Generator[Contents]:
+        """:meth:`of`, for as long as it is looked at: errors that leave the block tell no secret of an object store."""
+        given = storage or {}
+        with TableFolder(absolute_location(path), given).guarded():
+            yield cls.of(path, given)
 
     @property
     def buckets(self) -> list[int]:

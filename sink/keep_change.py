@@ -16,9 +16,7 @@ import pyarrow as pa
 
 from ..conf.clock import now_us
 from ..conf.errors import OptionError, TableError
-from ..conf.locations import absolute_location
 from ..frames.latest_table import DELIVERED_KEY, KEEP_PROPERTY, Delivered
-from ..frames.table_folder import TableFolder
 from .contents import Contents
 from .keeping import Keep
 from .layout_change import LayoutChange
@@ -59,8 +57,8 @@ def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = Non
         wanted = Keep.parse(keep)
     except ValueError:
         raise OptionError(f"keep {keep!r} is not among those there are", expected="latest or 'latest N'") from None
-    with TableFolder(absolute_location(path), storage or {}).guarded():
-        return _change(Contents.of(path, storage or {}), wanted)
+    with Contents.opened(path, storage) as contents:
+        return _change(contents, wanted)
 
 
 def _change(contents: Contents, wanted: Keep) -> int:

@@ -14,11 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import OptionError
-from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
 from ..frames.columns import columns_at
 from ..frames.latest_table import BUCKETS_PROPERTY
-from ..frames.table_folder import TableFolder
 from .contents import Contents, Unreadable
 from .layout_change import LayoutChange
 from .tombstones import APP_ID, TombstoneList
@@ -53,8 +51,8 @@ def rebucket_table(path: str, buckets: int, *, storage: Mapping[str, str] | None
     """
     if buckets < 1:
         raise OptionError(f"{buckets} buckets", expected="at least 1")
-    with TableFolder(absolute_location(path), storage or {}).guarded():
-        return _rebucket(Contents.of(path, storage or {}), buckets)
+    with Contents.opened(path, storage) as contents:
+        return _rebucket(contents, buckets)
 
 
 def _rebucket(contents: Contents, buckets: int) -> int:

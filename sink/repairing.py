@@ -14,10 +14,8 @@ import pyarrow as pa
 
 from ..conf.clock import now_us
 from ..conf.errors import TableError
-from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
 from ..frames.columns import columns_at
-from ..frames.table_folder import TableFolder
 from .bucket_state import BucketState, look_at, newer
 from .contents import Contents, Unreadable
 from .entry_commit import EntryCommit
@@ -86,8 +84,8 @@ def repair_table(
     EnvironmentMissingError
         It lies in an object store, and the package is not installed by which an entry is put there.
     """
-    with TableFolder(absolute_location(path), storage or {}).guarded():
-        return _repair(Contents.of(path, storage or {}), dry_run=dry_run, orphans=orphans, retention_us=retention_us)
+    with Contents.opened(path, storage) as contents:
+        return _repair(contents, dry_run=dry_run, orphans=orphans, retention_us=retention_us)
 
 
 def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: int) -> Repairs:

@@ -74,15 +74,25 @@ def outside(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def kafka_tool() -> ModuleType:
+def tool_module() -> Callable[[str], ModuleType]:
+    """Gives a module of the folder `tools` by its name."""
+
+    def load(name: str) -> ModuleType:
+        path = Path(__file__).resolve().parents[1] / "tools" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(f"the_{name}_tool", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def kafka_tool(tool_module: Callable[[str], ModuleType]) -> ModuleType:
     """The module `tools/kafka.py`."""
-    path = Path(__file__).resolve().parents[1] / "tools" / "kafka.py"
-    spec = importlib.util.spec_from_file_location("the_kafka_tool", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return tool_module("kafka")
 
 
 @pytest.fixture(scope="session")

@@ -7,18 +7,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from written import commit_between
 
 from upstream.conf.errors import EnvironmentMissingError, TableError
 from upstream.frames import object_store
 from upstream.frames.delta_log import LogReplay, entry_place
 from upstream.frames.table_folder import TableFolder
-from upstream.sink import commit as commit_module
 from upstream.sink import engine as engine_module
 from upstream.sink import folding
 from upstream.sink.checking import check_table
@@ -128,16 +127,7 @@ def test_an_entry_that_somebody_else_has_written_is_not_overwritten(
     buckets = dict(zip(rows.column("k").to_pylist(), rows.column("_upstream_bucket").to_pylist(), strict=True))
     theirs = next(key for key in buckets if buckets[key] != buckets[4])
     results = sink.tasks([sink.rows([(4, 11, "mine")], seq=1000)])
-    looked = commit_module.last_summary
-    raced: list[int] = []
-
-    def race(*given: Any) -> Any:
-        if not raced:
-            raced.append(1)
-            other.batch(0, [other.rows([(theirs, 12, "theirs")], seq=1000)])
-        return looked(*given)
-
-    monkeypatch.setattr(commit_module, "last_summary", race)
+    commit_between(monkeypatch, lambda: other.batch(0, [other.rows([(theirs, 12, "theirs")], seq=1000)]))
     assert sink.commit(results, 1) is not None
     assert sink.latest() == dict.fromkeys(range(60), (1, "a")) | {4: (11, "mine"), theirs: (12, "theirs")}
     assert {path for path in sink.objects() if path.startswith(VECTORS)} == vectors_of(sink), "what was in vain is gone"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +29,9 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
-def trino_tool() -> ModuleType:
+def trino_tool(tool_module: Callable[[str], ModuleType]) -> ModuleType:
     """The module `tools/trino.py`."""
-    spec = importlib.util.spec_from_file_location("the_trino_tool", ROOT / "tools" / "trino.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return tool_module("trino")
 
 
 @pytest.fixture(scope="module")

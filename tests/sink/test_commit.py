@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from written import commit_between
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
-from upstream.sink import commit as commit_module
 from upstream.sink import folding
 from upstream.sink.summary import read_summaries
 
@@ -135,16 +135,7 @@ def test_a_commit_between_the_check_and_ours(
     sink.batch(0, [sink.rows([(1, 10, "a")])])
     results = sink.tasks([sink.rows([(1, 11, "mine")], seq=5)])
     other = make_sink(query_id="query-2", buckets="64")
-    looked = commit_module.last_summary
-    raced: list[int] = []
-
-    def race(*given: Any) -> Any:
-        if not raced:
-            raced.append(1)
-            other.batch(0, [other.rows([(1 if same_bucket else 3, 12, "theirs")])])
-        return looked(*given)
-
-    monkeypatch.setattr(commit_module, "last_summary", race)
+    commit_between(monkeypatch, lambda: other.batch(0, [other.rows([(1 if same_bucket else 3, 12, "theirs")])]))
     if same_bucket:
         with pytest.raises(TableError, match="changed by another writer"):
             sink.commit(results, 1)
@@ -157,16 +148,7 @@ def test_a_commit_between_the_check_and_ours(
 def test_a_foreign_append_is_not_passed_over(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sink.batch(0, [sink.rows([(1, 10, "a")])])
     results = sink.tasks([sink.rows([(1, 11, "mine")], seq=5)])
-    looked = commit_module.last_summary
-    raced: list[int] = []
-
-    def race(*given: Any) -> Any:
-        if not raced:
-            raced.append(1)
-            write_deltalake(str(sink.path), sink.table(), mode="append")
-        return looked(*given)
-
-    monkeypatch.setattr(commit_module, "last_summary", race)
+    commit_between(monkeypatch, lambda: write_deltalake(str(sink.path), sink.table(), mode="append"))
     with pytest.raises(TableError, match="changed by another writer"):
         sink.commit(results, 1)
 

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from written import commit_between
 
 from upstream.conf.errors import TableError
 from upstream.frames import table_folder
@@ -172,16 +173,7 @@ def test_an_entry_that_somebody_else_has_written_is_not_overwritten(
     sink.batch(0, [sink.rows(rows)])
     own, theirs = 1, 1 if same_bucket else 3
     results = sink.tasks([sink.rows([(own, 11, "mine")], seq=1000)])
-    looked = commit_module.last_summary
-    raced: list[int] = []
-
-    def race(*given: Any) -> Any:
-        if not raced:
-            raced.append(1)
-            other.batch(0, [other.rows([(theirs, 12, "theirs")], seq=1000)])
-        return looked(*given)
-
-    monkeypatch.setattr(commit_module, "last_summary", race)
+    commit_between(monkeypatch, lambda: other.batch(0, [other.rows([(theirs, 12, "theirs")], seq=1000)]))
     expected = {row[0]: row[1:] for row in rows} | {theirs: (12, "theirs")}
     if same_bucket:
         with pytest.raises(TableError, match="changed by another writer"):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.sink import commit as commit_module
 from upstream.sink.commit import BatchCommit
 from upstream.sink.engine import Engine
 from upstream.sink.files import DataFiles
@@ -28,6 +30,20 @@ from upstream.sink.writer import LatestStreamWriter, stream_writer
 
 COLUMNS = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
 NOW_US = 1_700_000_000_000_000
+
+
+def commit_between(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
+    """Somebody else commits once, after the next commit has looked at the table and before its own is written."""
+    looked = commit_module.last_summary
+    raced: list[int] = []
+
+    def race(*given: Any) -> Any:
+        if not raced:
+            raced.append(1)
+            other()
+        return looked(*given)
+
+    monkeypatch.setattr(commit_module, "last_summary", race)
 
 
 @dataclasses.dataclass
