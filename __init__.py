@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .sink.batch import write_batch as write_batch
     from .sink.checking import check_table as check_table
     from .sink.keep_change import change_keep as change_keep
+    from .sink.key_bucket import key_bucket as key_bucket
     from .sink.latest import batch_metrics as batch_metrics
     from .sink.latest import write_latest as write_latest
     from .sink.rebucketing import rebucket_table as rebucket_table
@@ -42,6 +43,7 @@ _HOMES = {
     "change_keep": ".sink.keep_change",
     "check_session": ".conf.session",
     "check_table": ".sink.checking",
+    "key_bucket": ".sink.key_bucket",
     "latest": ".datasource.latest",
     "most_stale": ".operators.shards.most_stale",
     "read_summaries": ".sink.summary",
@@ -66,6 +68,7 @@ __all__ = [
     "change_keep",
     "check_session",
     "check_table",
+    "key_bucket",
     "latest",
     "most_stale",
     "read_summaries",

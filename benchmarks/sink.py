@@ -3,19 +3,22 @@
 Tables of 1, 10 and 50 million keys (``k BIGINT, ts BIGINT, v DOUBLE, name STRING``); batches of updates of different keys, uniform or Zipf. Each engine
 gets the same files of updates, one a micro-batch, by Spark's own file source; what is measured is the whole trigger, from planning to Spark's commit log.
 The first two batches of each are its start, and left out. Afterwards the table is compared with what the updates give, row by row, and read whole and by
-key, beside one of the same rows freshly written. One work goes on for a thousand commits, for what it does to reading.
+key, beside one of the same rows freshly written. Two works go on for a thousand commits, for what it does to reading, before and after `upstream maintain --compact`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+import upstream
 
 from .environments import CACHE
 from .harness import (
@@ -135,12 +140,15 @@ class Reading:
     ----------
     scan_spark, point_spark, scan_polars, point_polars : float
         Seconds for the whole table, and for one key's row.
+    bucket_polars : float
+        For one key's row with a filter on its bucket as well; NaN in a table without buckets.
     """
 
     scan_spark: float
     point_spark: float
     scan_polars: float
     point_polars: float
+    bucket_polars: float
 
     def times(self, fresh: Reading) -> Reading:
         """How many times as long as another."""
@@ -167,6 +175,10 @@ class Result:
         To make the table.
     peak_mb : float
         Memory of all of the engine's processes.
+    compacting_seconds : float or None
+        What `upstream maintain --compact` takes after them; None where it was not asked for.
+    compacted : Reading or None
+        Of the table after that.
     """
 
     work: str
@@ -181,6 +193,8 @@ class Result:
     fresh: Reading
     load_seconds: float
     peak_mb: float
+    compacting_seconds: float | None = None
+    compacted: Reading | None = None
 
 
 def rows(keys: Int64s, at: int) -> pa.Table:
@@ -278,10 +292,26 @@ def measure(engine: Engine, work: Work, batches: int, fresh_reading: Reading | N
     reading = read(table, work.keys)
     seconds = once.said["seconds"][_SKIPPED:batches]
     changed = sum(len(updated(work, batch)) for batch in range(batches))
+    files = len(_files(table))
+    beside = fresh_reading or read(written_anew(table, work.keys), work.keys)
+    compacting_seconds, compacted = None, None
+    if work.commits and engine.base == "ours":
+        compacting_seconds = compact(table)
+        check(table, expected(work, batches), f"{engine.name}, compacted")
+        compacted = read(table, work.keys)
     return Result(
         str(work), engine.name, statistics.median(seconds), float(np.quantile(seconds, 0.99)), max(seconds), len(seconds), written / changed,
-        len(_files(table)), reading, fresh_reading or read(written_anew(table, work.keys), work.keys), load_seconds, once.peak_mb,
+        files, reading, beside, load_seconds, once.peak_mb, compacting_seconds, compacted,
     )  # fmt: skip
+
+
+def compact(table: Path) -> float:
+    """Seconds that `upstream maintain --compact` takes, its start included."""
+    progress("upstream maintain --compact")
+    began = time.perf_counter()
+    asked = "from upstream.cli.main import main; main()"
+    subprocess.run([sys.executable, "-c", asked, "maintain", str(table), "--compact"], check=True, stdout=sys.stderr)
+    return time.perf_counter() - began
 
 
 def check(table: Path, wanted: npt.NDArray[np.float64], engine: str) -> None:
@@ -317,16 +347,29 @@ def read(table: Path, keys: int) -> Reading:
     import polars as pl
 
     spark = _process({"do": "read", "table": str(table), "key": _ASKED}, keys, "sink-read").said
-    scans, points = [], []
+    one = pl.col("k") == _ASKED
+
+    def of_all() -> int:
+        return pl.scan_delta(str(table)).select("k", "v", "name").collect().height
+
+    def of_one(*more: pl.Expr) -> int:
+        return pl.scan_delta(str(table)).filter(one, *more).collect().height
+
+    bucket = math.nan
+    with contextlib.suppress(upstream.UpstreamError):  # a table that is not laid out by us
+        in_bucket = pl.col("_upstream_bucket") == upstream.key_bucket(str(table), _ASKED)
+        bucket = _least_seconds(lambda: of_one(in_bucket), 1)
+    return Reading(spark["scan"], spark["point"], _least_seconds(of_all), _least_seconds(of_one, 1), bucket)
+
+
+def _least_seconds(reading: Callable[[], int], rows: int | None = None) -> float:
+    seconds: list[float] = []
     for _ in range(5):
         began = time.perf_counter()
-        pl.scan_delta(str(table)).select("k", "v", "name").collect()
-        scans.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        one = pl.scan_delta(str(table)).filter(pl.col("k") == _ASKED).collect()
-        points.append(time.perf_counter() - began)
-        assert one.height == 1
-    return Reading(spark["scan"], spark["point"], min(scans), min(points))
+        found = reading()
+        seconds.append(time.perf_counter() - began)
+        assert rows in (None, found)
+    return min(seconds)
 
 
 def aims(results: Sequence[Result]) -> None:
@@ -356,6 +399,12 @@ def aims(results: Sequence[Result]) -> None:
                 if each.batches >= _LONG and each.engine == ours
                 for what, times in dataclasses.asdict(each.reading.times(each.fresh)).items()
             ),
+            *(
+                (f"{each.work}, compacted: {what.replace('_', ', ')}, x fresh", times, 1.5, False)
+                for each in results
+                if each.compacted is not None and each.engine == ours
+                for what, times in dataclasses.asdict(each.compacted.times(each.fresh)).items()
+            ),
         ]
     )
 
@@ -366,20 +415,26 @@ def show(results: Sequence[Result]) -> None:
         print(f"\n{work}")
         print(
             f"  {'engine':26} {'p50 s':>7} {'p99 s':>7} {'x ours':>7} {'B/update':>9} {'files':>6} {'load':>7} {'MB':>6}"
-            f" | reading x fresh: {'Spark':>6} {'a key':>6} {'Polars':>6} {'a key':>6}"
+            f" | reading x fresh: {'Spark':>6} {'a key':>6} {'Polars':>6} {'a key':>6} {'with bucket':>11}"
         )
         ours = next((each.p50 for each in results if each.work == work and each.engine.startswith(US)), math.nan)
         of_work = [each for each in results if each.work == work]
         for each in of_work:
-            times = each.reading.times(each.fresh)
             print(
                 f"  {each.engine:26} {each.p50:>7.3f} {each.p99:>7.3f} {each.p50 / ours:>7.2f} {each.bytes_per_update:>9,.0f} {each.files:>6} {each.load_seconds:>7.1f} "
-                f"{each.peak_mb:>6,.0f} | {'':16} {times.scan_spark:>6.2f} {times.point_spark:>6.2f} {times.scan_polars:>6.2f} {times.point_polars:>6.2f}"
+                f"{each.peak_mb:>6,.0f} | {'':16} {_in_line(each.reading.times(each.fresh))}"
             )
-        anew = of_work[0].fresh
-        print(
-            f"  freshly written, s: Spark {anew.scan_spark:.2f}, a key {anew.point_spark:.2f}; Polars {anew.scan_polars:.3f}, a key {anew.point_polars:.3f}"
-        )
+            if each.compacted is not None:
+                told = f"compacted, in {each.compacting_seconds:.1f} s"
+                print(f"    {told:73} | {'':16} {_in_line(each.compacted.times(each.fresh))}")
+        print(f"  {'freshly written, seconds':75} | {'':16} {_in_line(of_work[0].fresh)}")
+
+
+def _in_line(reading: Reading) -> str:
+    return (
+        f"{reading.scan_spark:>6.2f} {reading.point_spark:>6.2f} {reading.scan_polars:>6.3f} {reading.point_polars:>6.3f} "
+        f"{reading.bucket_polars:>11.3f}"
+    )
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -24,6 +24,12 @@ def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bo
     say.print(f"log: from version {log.first} on, {checkpoint}, {log.since:,} to be read after it", style="dim")
     if report.compared is not None:
         say.print(f"source: {report.compared:,} keys compared", style="dim")
+    if report.wanted_buckets is not None:
+        say.print(
+            f"outgrown: {report.rows // report.buckets:,} rows a bucket, each of which a batch now and then writes anew as a whole; "
+            f"`upstream rebucket {path} {report.wanted_buckets}` makes them smaller",
+            style="yellow",
+        )
     for finding in report.findings:
         say.print(f"wrong: {finding.text}" + ("" if finding.mends else "; repair does not mend this"), style="red")
     if report.healthy:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 
 from ..conf.locations import absolute_location
 from ..frames.table_folder import TableFolder
+from ..sink.compacting import compact_table
 from ..sink.maintenance import Maintained, MaintenanceRules, is_ours
+from ..sink.options import SinkOptions, SinkTarget
 from ..sink.upkeep import Upkeep
 from .failures import FAILED, Failure
 
@@ -28,7 +31,7 @@ def maintain(
     dry
         Only say what would be done.
     compact
-        Put small files together as well, which a batch under way may not survive.
+        Write anew what has small files or dead rows as well, which a batch under way may not survive.
     storage
         Options for an object store.
 
@@ -50,7 +53,9 @@ def maintain(
                 FAILED,
             )
         rules = MaintenanceRules.of_table(configuration, retention_us, versions, math.inf)
-        upkeep = Upkeep(folder, table, rules, dry=dry, compact=None if compact else _leave)
+        target = SinkTarget(SinkOptions(), folder.location, storage, "")
+        written_anew = functools.partial(compact_table, target) if compact else _leave
+        upkeep = Upkeep(folder, table, rules, dry=dry, compact=written_anew)
         done = upkeep.run(whole=True)
     except TableNotFoundError:
         raise Failure(f"There is no table in {path}.", FAILED) from None
@@ -74,7 +79,7 @@ def _lines(done: Maintained, *, dry: bool) -> list[str]:
         f"{done.bytes:,} bytes in all, as far as the log tells",
     ]
     if done.compacted:
-        lines.append(f"{done.compacted:,} small files put together")
+        lines.append(f"{done.compacted:,} files written anew, put together and without dead rows")
     if done.held:
         lines.append(f"nothing more: {done.held}")
     lines.append(f"versions {done.oldest} to {done.version} can be read")

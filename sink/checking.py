@@ -15,6 +15,7 @@ from .contents import Contents
 from .keeping import Keep
 from .log_state import LogState, look_at_log
 from .merge import as_pending
+from .placing import buckets_outgrown
 from .repairs import rows_recorded
 from .source_rows import SourceRows
 
@@ -57,6 +58,8 @@ class Report:
         Keys of a source that were looked for; None without one.
     findings : tuple of Finding
         None if the table is as it should be.
+    wanted_buckets : int or None
+        Into how many buckets the table is better cut, by :func:`upstream.rebucket_table`, since it has outgrown those it has; None if it has not.
     """
 
     location: str
@@ -68,6 +71,7 @@ class Report:
     log: LogState
     compared: int | None
     findings: tuple[Finding, ...]
+    wanted_buckets: int | None = None
 
     @property
     def healthy(self) -> bool:
@@ -124,6 +128,8 @@ def _check(contents: Contents, source: str | None) -> Report:
         log,
         None if source is None else compared,
         (*[Finding(text, mends) for text, mends in log.problems], *found),
+        # Where all rows are kept none is overtaken, and no bucket is written anew.
+        None if contents.layout.keep.count is None else buckets_outgrown(counted, contents.layout.buckets),
     )
 
 

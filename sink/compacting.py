@@ -1,9 +1,16 @@
-"""Small files of a bucket put together, where delta-rs (1.6.6) refuses to: in a table under column mapping. Memory: the rows of one new file."""
+"""The files of a bucket written anew: small ones together, and without the rows that are marked as dead. Memory: the rows of one new file.
+
+Between batches maintenance does it where delta-rs (1.6.6) refuses to: in tables under column mapping. By hand it makes any table read as one that was freshly
+written.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..conf.clock import now_us
+from ..conf.errors import TableError
 from ..frames.latest_table import BUCKET
 from .files import DataFiles, StagedFile
 from .layout import Layout
@@ -13,18 +20,61 @@ from .table import remove_unnamed, replay_log
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+    from ..frames.deletion_vectors import DeletionVector
     from .options import SinkTarget
 
-__all__ = ["compact_bucket"]
+__all__ = ["compact_bucket", "compact_table"]
+
+# What is written by hand: a file of so much is read as fast as one by itself.
+_LARGE = 128 << 20
+_ATTEMPTS = 5
 
 
-def compact_bucket(target: SinkTarget, table: DeltaTable, bucket: int, small: int, written_ms: int) -> int:
-    """Put the small files of a bucket together; returns how many files went.
+def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], int] = now_us) -> int:
+    """Write anew each bucket that has files to put together, or rows that are marked as dead, by a commit of its own; returns how many files went.
+
+    A query that writes meanwhile has to repeat its batch. Readers, and those who follow the table, do not notice.
 
     Parameters
     ----------
     target, table
-        The table; it has no deletion vectors.
+        The table; brought up to date.
+    clock_us
+        The time.
+
+    Raises
+    ------
+    TableError
+        A file cannot be read, or somebody else has written to the table in the midst of it each time. What was done stays.
+    OSError
+        An entry cannot be written.
+    EnvironmentMissingError
+        The table lies in an object store, and the package is not installed by which an entry is put there.
+    """
+    gone = 0
+    for bucket in sorted({int(add["partitionValues"][BUCKET]) for add in replay_log(target, table).files.values()}):
+        for _ in range(_ATTEMPTS):
+            went = compact_bucket(target, table, bucket, _LARGE, clock_us() // 1000)
+            if went is not None:
+                gone += went
+                break
+            table.update_incremental()
+        else:
+            raise TableError(
+                f"bucket {bucket} of the table at {target.location} cannot be written anew: somebody else has written to the table each time",
+                expected="a table that rests for as long as one bucket takes",
+                hint="stop the query that writes to it and say it again; the buckets before this one are done",
+            )
+    return gone
+
+
+def compact_bucket(target: SinkTarget, table: DeltaTable, bucket: int, small: int, written_ms: int) -> int | None:
+    """Put the small files of a bucket together, and rid all of them of dead rows.
+
+    Parameters
+    ----------
+    target, table
+        The table.
     bucket
         Which.
     small
@@ -32,40 +82,49 @@ def compact_bucket(target: SinkTarget, table: DeltaTable, bucket: int, small: in
     written_ms
         The time, in milliseconds since the epoch.
 
+    Returns
+    -------
+    int or None
+        How many files went; None if somebody else has committed meanwhile, and nothing was done.
+
     Raises
     ------
     TableError
-        A file cannot be read, or the entry cannot be written.
+        A file cannot be read, or the table has a feature by whose rules no entry is written here.
+    OSError
+        The entry cannot be written.
     """
     log = replay_log(target, table)
     check_features(log, target.location)
     files = DataFiles(target, Layout.recorded(table, target.location).file_schema())
+    vectors = log.vectors()
+    held = {path: add["size"] for path, add in log.files.items() if add["partitionValues"][BUCKET] == str(bucket)}
+    groups = _groups(held, vectors, small)
+    if not groups:
+        return 0
     actions: list[dict[str, Any]] = []
     made: list[StagedFile] = []
-    gone: list[str] = []
     committed = False
     try:
-        for paths in _groups(
-            {path: add["size"] for path, add in log.files.items() if add["partitionValues"][BUCKET] == str(bucket)},
-            small,
-        ):
-            made.append(files.stage(files.read_rows(paths), bucket, 0))
-            gone += paths
-        actions += [removed_action(log.files[path], written_ms, changed=False) for path in gone]
+        for paths in groups:
+            rows = files.read_rows(paths, [vectors.get(path) for path in paths])
+            if rows.num_rows:
+                made.append(files.stage(rows, bucket, 0))
+            actions += [removed_action(log.files[path], written_ms, changed=False) for path in paths]
         actions += [add_action(file, written_ms, changed=False) for file in made]
         info = {"operation": "OPTIMIZE", "engineInfo": "pyspark-upstream", "readVersion": table.version()}
-        committed = bool(gone) and put_entry(target.folder, table.version() + 1, info, actions)
+        committed = put_entry(target.folder, table.version() + 1, info, actions)
     finally:
         if not committed:
             remove_unnamed(target, files, [file.path for file in made])
-    if not committed:  # somebody else has committed meanwhile: there will be another time
-        return 0
+    if not committed:
+        return None
     table.update_incremental()
-    return len(gone)
+    return sum(map(len, groups))
 
 
-def _groups(sizes: dict[str, int], small: int) -> list[list[str]]:
-    """Small files that together are no larger than one is to be, by their names; none alone."""
+def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], small: int) -> list[list[str]]:
+    """What becomes one file each: small files that together are no larger than one is to be, by their names, and files with dead rows."""
     groups: list[list[str]] = [[]]
     room = small
     for path in sorted(path for path, size in sizes.items() if size < small):
@@ -74,4 +133,5 @@ def _groups(sizes: dict[str, int], small: int) -> list[list[str]]:
             room = small
         groups[-1].append(path)
         room -= sizes[path]
-    return [group for group in groups if len(group) > 1]
+    groups += [[path] for path, size in sorted(sizes.items()) if size >= small]
+    return [group for group in groups if len(group) > 1 or any(path in vectors for path in group)]

@@ -255,7 +255,7 @@ class Maintained:
     bytes : int
         What was removed, as far as the log says how large it was.
     compacted : int
-        Small files that were put together.
+        Files that were put together, or rid of dead rows.
     properties : bool
         Whether the table's properties for retention were changed.
     left : bool

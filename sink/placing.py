@@ -10,12 +10,13 @@ from ..conf.names import listed, spark_name
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["buckets_for", "key_option", "to_buckets"]
+__all__ = ["buckets_for", "buckets_outgrown", "key_option", "to_buckets"]
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LEAST = 16
 # Now and then one bucket is written anew as a whole: a second's work.
 _KEYS_IN_BUCKET = 500_000
+_TOO_MANY = 1_000_000
 
 
 def to_buckets(
@@ -41,6 +42,11 @@ def to_buckets(
 def buckets_for(keys: int | None) -> int:
     """Into how many buckets a new table is cut that is to hold so many keys; 16 where that is not known."""
     return max(_LEAST, -(-(keys or 0) // _KEYS_IN_BUCKET))
+
+
+def buckets_outgrown(rows: int, buckets: int) -> int | None:
+    """Into how many buckets a table of so many rows is better cut; None if those it has will do."""
+    return buckets_for(rows) if rows > buckets * _TOO_MANY else None
 
 
 def key_option(key: str | Sequence[str]) -> str:

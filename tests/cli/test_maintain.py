@@ -9,10 +9,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
-from written import Sink
+from written import Sink, commit_between
 
 from upstream.cli.failures import Failure
 from upstream.cli.main import app
+from upstream.conf.errors import TableError
+from upstream.sink.checking import check_table
+from upstream.sink.options import parse_sink_options
+from upstream.sink.table import replay_log
 
 
 def asked(*arguments: str | Path) -> str:
@@ -47,3 +51,73 @@ def test_other_tables_are_left_to_their_owners(tmp_path: Path) -> None:
         asked(tmp_path / "theirs")
     with pytest.raises(Failure, match="There is no table"):
         asked(tmp_path / "none")
+
+
+def dead_rows(sink: Sink) -> int:
+    target = parse_sink_options(sink.given)
+    table = DeltaTable(str(sink.path))
+    return sum(vector.cardinality for vector in replay_log(target, table).vectors().values())
+
+
+def test_compacted_it_reads_as_if_freshly_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file for each bucket and no dead row, whatever was there; who follows the table and who writes it goes on."""
+    options = {"key": "k,w", "time": "t", "buckets": "2", "maintenance": "off", "engine": "vectors"}
+    columns = pa.schema([("k", pa.int64()), ("w", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
+    sink = Sink(tmp_path, columns, options=options)
+    sink.batch(0, [sink.rows([(key, 0, 0, "base") for key in range(24_000)])])
+    for number in range(1, 10):
+        more = [(key * number, number % 2, number, f"v{number}") for key in range(200)]
+        sink.batch(number, [sink.rows(more, seq=30_000 + number * 1_000)])
+
+    def rows() -> list[dict[str, object]]:
+        return sorted(sink.table().to_pylist(), key=lambda row: (row["k"], row["w"]))
+
+    before, version = rows(), sink.version()
+    assert dead_rows(sink) > 0
+    assert len(sink.live_files()) > 2
+    told = asked(sink.path, "--compact", "--dry-run")
+    assert (sink.version(), "written anew" in told) == (version, False)
+    told = asked(sink.path, "--compact")
+    assert "files written anew, put together and without dead rows" in told
+    assert dead_rows(sink) == 0
+    assert len(sink.live_files()) == 2
+    assert rows() == before
+    assert check_table(str(sink.path)).healthy
+    changed = DeltaTable(str(sink.path)).version()
+    assert "written anew" not in asked(sink.path, "--compact"), "nothing is left to do"
+    assert sink.version() == changed
+
+    # The query goes on, and one in the midst of a batch does it again.
+    sink.batch(10, [sink.rows([(3, 0, 90, "newer"), (5, 0, -1, "older")], seq=60_000)])
+    commit_between(monkeypatch, lambda: asked(sink.path, "--compact"))
+    with pytest.raises(TableError, match="restart the query; it repeats the batch"):
+        sink.batch(11, [sink.rows([(3, 0, 91, "newest"), (7, 0, 5, "seven")], seq=70_000)])
+    sink.batch(11, [sink.rows([(3, 0, 91, "newest"), (7, 0, 5, "seven")], seq=70_000)])
+    found = {(row["k"], row["w"]): row["v"] for row in rows()}
+    assert (found[3, 0], found[5, 0], found[7, 0]) == ("newest", "base", "seven")
+    assert len(found) == len(before) == sink.table().num_rows
+    assert check_table(str(sink.path)).healthy
+
+
+def test_small_files_of_all_buckets(tmp_path: Path) -> None:
+    options = {"key": "k", "buckets": "2", "keep": "all", "maintenance": "off", "engine": "rewrite"}
+    sink = Sink(tmp_path, options=options)
+    for number in range(5):
+        sink.batch(number, [sink.rows([(key, 0, f"v{number}") for key in range(20)], seq=number * 100)])
+    rows, protocol = sink.table().num_rows, DeltaTable(str(sink.path)).protocol()
+    assert "10 files written anew" in asked(sink.path, "--compact")
+    assert len(sink.live_files()) == 2
+    assert (sink.table().num_rows, DeltaTable(str(sink.path)).protocol()) == (rows, protocol)
+
+
+def test_compaction_that_is_always_overtaken_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"key": "k", "time": "t", "buckets": "1", "maintenance": "off", "engine": "vectors"}
+    sink = Sink(tmp_path, options=options)
+    sink.batch(0, [sink.rows([(key, 0, "base") for key in range(20_000)])])
+    sink.batch(1, [sink.rows([(key, 1, "more") for key in range(10)], seq=30_000)])
+    before, files = sink.latest(), sink.files()
+    monkeypatch.setattr("upstream.sink.compacting.put_entry", lambda *_: False)
+    with pytest.raises(TableError, match="somebody else has written to the table each time"):
+        asked(sink.path, "--compact")
+    assert sink.latest() == before
+    assert sink.files() == files, "what was written for nothing is removed"

@@ -18,7 +18,7 @@ from upstream.conf.errors import OptionError, TableError
 from upstream.datasource.connectors.latest.log import TableLog
 from upstream.frames.table_folder import TableFolder
 from upstream.sink import layout_change
-from upstream.sink.placing import buckets_for
+from upstream.sink.placing import buckets_for, buckets_outgrown
 from upstream.sink.recorded import recorded_options
 
 ENGINES = ("rewrite", "vectors")
@@ -120,6 +120,16 @@ def test_what_cannot_be_is_refused(sink: Any) -> None:
     os.remove(sink.path / next(iter(sink.live_files())))
     with pytest.raises(TableError, match="run `upstream repair"):
         rebucket_table(str(sink.path), 8)
+
+
+def test_a_table_that_has_outgrown_its_buckets_is_told(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert buckets_outgrown(16_000_000, 16) is None
+    assert buckets_outgrown(16_000_001, 16) == 33
+    filled(sink)
+    assert check_table(str(sink.path)).wanted_buckets is None
+    monkeypatch.setattr("upstream.sink.placing._TOO_MANY", 1)
+    report = check_table(str(sink.path))
+    assert (report.wanted_buckets, report.healthy) == (16, True)
 
 
 def test_buckets_by_the_keys_that_are_expected() -> None:

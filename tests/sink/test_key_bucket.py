@@ -1,0 +1,50 @@
+"""`upstream.key_bucket`: where the rows of a key lie."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from written import Sink
+
+import upstream
+from upstream.conf.errors import OptionError, TableError
+
+OPTIONS = {"time": "t", "buckets": "7"}
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "whole number": (pa.int64(), [0, -1, 4711]),
+    "text": (pa.string(), ["", "a", "straße"]),
+    "binary": (pa.binary(), [b"", b"\x00\xff"]),
+    "decimal": (pa.decimal128(10, 2), [Decimal("1.5"), Decimal("-99.25")]),
+    "day": (pa.date32(), [dt.date(2024, 2, 29)]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_it_is_where_the_rows_are(tmp_path: Path, kind: str) -> None:
+    value_type, values = KEYS[kind]
+    columns = pa.schema([("a", value_type), ("b", pa.int32()), ("t", pa.int64())])
+    sink = Sink(tmp_path, columns, options=OPTIONS | {"key": "a,b"})
+    keys = [(value, other) for value in values for other in (1, 2, 3)]
+    sink.batch(0, [sink.rows([(*key, 1) for key in keys])])
+    found = {(row["a"], row["b"]): row["_upstream_bucket"] for row in pl.read_delta(str(sink.path)).to_dicts()}
+    assert found == {key: upstream.key_bucket(str(sink.path), *key) for key in keys}
+    assert len(set(found.values())) > 1
+
+
+def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
+    sink = Sink(tmp_path)
+    sink.batch(0, [sink.rows([(1, 1, "x")])])
+    path = str(sink.path)
+    with pytest.raises(OptionError, match=r"2 values for the key .* one each for k int64"):
+        upstream.key_bucket(path, 1, 2)
+    for wrong in ("one", 1.5, 2**63, None):
+        with pytest.raises(OptionError, match=r"is no key .* types k int64"):
+            upstream.key_bucket(path, wrong)
+    with pytest.raises(TableError, match="there is no table"):
+        upstream.key_bucket(str(tmp_path / "none"), 1)
