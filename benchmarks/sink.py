@@ -110,7 +110,7 @@ class Work:
     zipf : bool
         Whether some keys are updated much more often than others.
     commits : int
-        How many batches, if not as many as usual. Too long for the peers.
+        How many batches, if not as many as usual. Too long for others than our default.
     """
 
     keys: int
@@ -295,7 +295,7 @@ def measure(engine: Engine, work: Work, batches: int, fresh_reading: Reading | N
     files = len(_files(table))
     beside = fresh_reading or read(written_anew(table, work.keys), work.keys)
     compacting_seconds, compacted = None, None
-    if work.commits and engine.base == "ours":
+    if work.commits:
         compacting_seconds = compact(table)
         check(table, expected(work, batches), f"{engine.name}, compacted")
         compacted = read(table, work.keys)
@@ -394,16 +394,13 @@ def aims(results: Sequence[Result]) -> None:
             ("10 M keys, x the better MERGE", ratio(merge(10_000_000), p50(10_000_000, ours)), 25, True),
             ("50 M keys in terms of 1 M", ratio(p50(50_000_000, ours), p50(1_000_000, ours)), 2, False),
             *(
-                (f"{each.work}: {what.replace('_', ', ')}, x fresh", times, 1.5, False)
+                (f"{each.work}{when}: {what.replace('_', ', ')}, x fresh", times, 1.5, False)
                 for each in results
                 if each.batches >= _LONG and each.engine == ours
-                for what, times in dataclasses.asdict(each.reading.times(each.fresh)).items()
-            ),
-            *(
-                (f"{each.work}, compacted: {what.replace('_', ', ')}, x fresh", times, 1.5, False)
-                for each in results
-                if each.compacted is not None and each.engine == ours
-                for what, times in dataclasses.asdict(each.compacted.times(each.fresh)).items()
+                for when, reading in (("", each.reading), (", compacted", each.compacted))
+                if reading is not None
+                for what, times in dataclasses.asdict(reading.times(each.fresh)).items()
+                if what != "bucket_polars"  # another question than the table was made for
             ),
         ]
     )
@@ -458,7 +455,7 @@ def main(given: Sequence[str] | None = None) -> None:
             for engine in ENGINES:
                 if args.engine and not engine.name.startswith(tuple(args.engine)):
                     continue
-                if work.keys > engine.most_keys or (work.commits and engine.base != "ours"):
+                if work.keys > engine.most_keys or (work.commits and engine.kind != "auto"):
                     continue
                 progress(f"{work}: {engine.name}")
                 usual = min(args.batches or (_QUICK_BATCHES if args.quick else _BATCHES), engine.most_batches)

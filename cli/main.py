@@ -233,7 +233,7 @@ def maintain(
     retention: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a version can still be read after another took its place.  [dim]\\[default: what the table records][/dim]")] = None,
     versions: Annotated[int | None, typer.Option(min=1, help="The most versions that are kept.  [dim]\\[default: what the table records][/dim]")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Write each bucket anew that has small files or rows marked as dead: then the table reads as if freshly written. A query that is writing has to repeat its batch.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Write each bucket anew that has small files or rows marked as dead: then the table reads as if freshly written.")] = False,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
 ) -> None:  # fmt: skip
     """Remove what is past its retention from a table: log entries, data files, files that failed tasks left.

@@ -32,6 +32,7 @@ from .merge import concat_pending, later_bound
 from .options import SinkTarget
 from .outputs import OUTPUTS_KEY, Aside, Outputs, PutAside, files_named
 from .queue_figures import look_at_queue
+from .rebasing import buckets_changed
 from .remembered import LastCommit
 from .staleness import Arrivals
 from .steps import Step
@@ -161,7 +162,7 @@ class BatchCommit:
         made: list[str],
     ) -> CommitSummary | None:
         app_id = _APP_PREFIX + query_id
-        merged: _Merged | None = None
+        merged = _Merged.of(results)
         for _ in range(_TRIES):
             recorded = None if table is None else transaction_version(self._target, table, app_id)
             if last is not None:
@@ -175,12 +176,12 @@ class BatchCommit:
                 return None
             steps.reached(Step.NEW)
             self._layout.check_recorded(table, self._target.location)  # another keep leaves the files as they are
-            # What the tasks merged with must still be what the table holds.
+            # The rows that the tasks merged with must still be what the table holds.
             snapshot = take_snapshot(table, self._files, self._target)
             self._check_base(results, snapshot)
             steps.reached(Step.CHECKED)
-            # Buckets that came in several tasks are merged once more.
-            merged = merged or self._merge_strays(results, made)
+            # Buckets that came in several tasks, or lie in other files by now, are merged once more.
+            merged = self._merge_again(merged, snapshot, made)
             steps.reached(Step.MERGED_AGAIN)
             summary = self._summarise(results, merged, snapshot, last_summary(table, query_id), batch_id, query_id)
             if summary is None:
@@ -237,28 +238,35 @@ class BatchCommit:
         self._files.remove({*staged, *made} - held)
 
     def _check_base(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
-        for merge in (merge for result in results for merge in result.merges if not merge.blind):
-            if snapshot.of_bucket(merge.bucket) != merge.held:
-                raise TableError(
-                    f"bucket {merge.bucket} of the table at {self._target.location} was changed by another writer during this batch",
-                    expected="one query writing to the table at a time; OPTIMIZE and the like between batches or while it is stopped",
-                    hint="restart the query; it repeats the batch upon the table as it is now",
-                )
+        merges = [merge for result in results for merge in result.merges if not merge.blind]
+        seen = {(merge.bucket, merge.held) for merge in merges if snapshot.of_bucket(merge.bucket) != merge.held}
+        for bucket in sorted(buckets_changed(self._target.folder, snapshot, seen)):
+            raise TableError(
+                f"bucket {bucket} of the table at {self._target.location} was changed by another writer during this batch",
+                expected="one query writing to the table at a time; others may put files together, and change no row",
+                hint="restart the query; it repeats the batch upon the table as it is now",
+            )
 
-    def _merge_strays(self, results: Sequence[TaskResult], made: list[str]) -> _Merged:
+    def _merge_again(self, merged: _Merged, snapshot: Snapshot, made: list[str]) -> _Merged:
         by_bucket: dict[int, list[BucketMerge]] = {}
-        for merge in (merge for result in results for merge in result.merges if merge.won):
+        for merge in merged.merges:
             by_bucket.setdefault(merge.bucket, []).append(merge)
-        strays = {bucket: merges for bucket, merges in by_bucket.items() if len(merges) > 1 and not merges[0].blind}
-        final = [merge for bucket, merges in by_bucket.items() if bucket not in strays for merge in merges]
-        aside = Aside(self._outputs)
-        for bucket, merges in strays.items():
-            rows = concat_pending([self._merger.came_with(merge) for merge in merges]).newest(self._layout, aside.lost)
-            _, merge = self._merger.merge(bucket, merges[0].held, rows)
-            assert merge.won, "rows that won alone win together"
+        final: list[BucketMerge] = []
+        strays, aside = merged.strays, Aside(self._outputs)
+        for bucket, merges in by_bucket.items():
+            held = snapshot.of_bucket(bucket)
+            if merges[0].blind or (len(merges) == 1 and merges[0].held == held):
+                final += merges
+                continue
+            several = len(merges) > 1
+            strays += several
+            counts = (aside.lost,) if several else ()  # conflicts within one merge, and with what is held, are counted
+            came = concat_pending([self._merger.came_with(merge) for merge in merges]).newest(self._layout, *counts)
+            _, merge = self._merger.merge(bucket, held, came)
+            assert merge.won, "rows that won alone win together, and against the same rows in other files"
             made += [file.path for file in merge.staged()]
             final.append(merge)
-        return _Merged(final, len(strays), PutAside.together([*(result.aside for result in results), aside.staged()]))
+        return _Merged(final, strays, PutAside.together([merged.aside, aside.staged()]))
 
     def _summarise(
         self,
@@ -361,11 +369,17 @@ class BatchCommit:
 
 @dataclasses.dataclass(frozen=True)
 class _Merged:
-    """One merge for each bucket in which anything won, how many of them had come in several tasks, and what was put aside."""
+    """The merges of buckets in which anything won, how many buckets had come in several tasks, and what was put aside."""
 
     merges: list[BucketMerge]
     strays: int
     aside: PutAside
+
+    @classmethod
+    def of(cls, results: Sequence[TaskResult]) -> _Merged:
+        """As the tasks give them."""
+        won = [merge for result in results for merge in result.merges if merge.won]
+        return cls(won, 0, PutAside.together([result.aside for result in results]))
 
     @property
     def rows(self) -> list[StagedFile]:

@@ -33,7 +33,7 @@ _ATTEMPTS = 5
 def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], int] = now_us) -> int:
     """Write anew each bucket that has files to put together, or rows that are marked as dead, by a commit of its own; returns how many files went.
 
-    A query that writes meanwhile has to repeat its batch. Readers, and those who follow the table, do not notice.
+    A query that writes meanwhile goes on with the new files. Readers, and those who follow the table, do not notice.
 
     Parameters
     ----------

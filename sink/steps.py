@@ -28,9 +28,9 @@ class Step(enum.IntEnum):
     NEW = 6
     """The batch is not in the table, and the table goes on from what this query has committed. Leaves orphans."""
     CHECKED = 7
-    """The files that the tasks merged with are still the table's. Leaves orphans."""
+    """The rows that the tasks merged with are still the table's. Leaves orphans."""
     MERGED_AGAIN = 8
-    """Buckets that came in several tasks are one file each. Leaves orphans."""
+    """Buckets that came in several tasks, or lie in other files by now, are one file each. Leaves orphans."""
     LISTED = 9
     """The list of the tombstones' files is written. Leaves orphans, the list among them."""
     MARKED = 10

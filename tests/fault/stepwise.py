@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sink"))
 
 from written import COLUMNS, Sink
 
-from upstream.sink import engine, folding, steps
+from upstream.sink import compacting, engine, folding, steps
+from upstream.sink.compacting import compact_table
 from upstream.sink.maintenance import MaintenanceRules
+from upstream.sink.options import parse_sink_options
 from upstream.sink.steps import Step
 
 BATCHES = 18
@@ -40,13 +43,14 @@ Row = tuple[int, int, "str | None", int]
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What a query writes, and in how many tasks the rows of one bucket may be."""
+    """What a query writes, in how many tasks the rows of one bucket may be, and whether all files become others while each batch is under way."""
 
     options: dict[str, str]
     columns: pa.Schema = COLUMNS
     deletions: float = 0.0
     strays: bool = False
     grows: bool = False
+    moved: bool = False
     count: int = 60
 
     @property
@@ -126,6 +130,9 @@ SCENARIOS = {
     "windows": Scenario({"time": "t"}, grows=True),
     "vectors": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, count=12),
     "vectors in several tasks": Scenario({"time": "t", "engine": "vectors"}, deletions=0.3, strays=True, count=12),
+    "put together meanwhile": Scenario(
+        {"time": "t", "engine": "vectors"}, deletions=0.3, strays=True, moved=True, count=12
+    ),
     "looked after": Scenario({"time": "t", "retention": "1 ms"}, deletions=0.3),
     "with tables beside it": Scenario({"time": "t", **BESIDE}, strays=True),
 }
@@ -142,6 +149,8 @@ def run(folder: Path, scenario: Scenario, deaths: Sequence[Death]) -> None:
     engine._WORTH_KEEPING = 40  # so that rows come to lie beside a bucket's files
     # Else so few rows would be put together with each batch, and none of them marked as dead.
     folding._FREE_ROWS, folding._FREE_SHARE = 0, 2
+    if scenario.moved:
+        compacting._groups = lambda held, _vectors, _small: [[path] for path in sorted(held)]
     if "retention" in scenario.options:
         MaintenanceRules.due = lambda _, version, checkpoint, *__: version > checkpoint + 1
     sink = scenario.sink(folder)
@@ -150,6 +159,8 @@ def run(folder: Path, scenario: Scenario, deaths: Sequence[Death]) -> None:
         steps.reached = _dying(waiting)
         writer = pickle.loads(pickle.dumps(sink.writer()))
         messages = [pickle.loads(pickle.dumps(writer.write(iter(task)))) for task in scenario.tasks(sink, batch)]
+        if scenario.moved and (sink.path / "_delta_log").exists():
+            compact_table(parse_sink_options(sink.given), DeltaTable(str(sink.path)))
         sink.writer().commit(messages, batch)
         (folder / ".noted").write_text(str(batch + 1))
         (folder / ".noted").rename(folder / "noted")
