@@ -4,6 +4,9 @@ VENV ?= .venv
 # A wheel to install instead of this folder.
 WHEEL ?=
 PYTEST_ARGS ?=
+# How many processes test side by side; 0 is this one. Each that comes to a test of Spark's has a session of its own.
+WORKERS ?= 2
+parallel := -n $(WORKERS) --dist loadfile
 
 python := $(VENV)/bin/python
 packages := cli conf datasource frames operators pyspark_upstream sink
@@ -11,8 +14,10 @@ sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(s
 lint := .cache/lint
 readers := .cache/readers
 engines := .cache/engines
+mutants := .cache/mutants
+KERNELS ?=
 
-.PHONY: demo demo-kafka test lint format wheel pyfiles lock clean
+.PHONY: demo demo-kafka test quick mutants lint format wheel pyfiles lock clean
 
 demo: $(VENV)/.installed
 	@$(python) examples/demo.py
@@ -21,7 +26,16 @@ demo-kafka: $(VENV)/.installed
 	@$(python) examples/demo_kafka.py
 
 test: $(VENV)/.installed $(readers)/.locked
-	UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(PYTEST_ARGS)
+	UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(parallel) $(PYTEST_ARGS)
+
+# What to run before each commit: rules, types, and the tests that start nothing but Python.
+quick: lint
+	UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests $(parallel) $(PYTEST_ARGS) \
+	    -m "not long and not spark and not broker and not server and not cluster and not fault and not benchmark"
+
+# For a night: which changed lines of the kernels no test notices. KERNELS="newest panes" runs some.
+mutants: $(mutants)/.locked
+	$(mutants)/bin/python tools/mutants.py $(KERNELS)
 
 lint: $(VENV)/.installed $(lint)/.locked
 	$(lint)/bin/ruff check .
@@ -66,6 +80,10 @@ $(lint)/.locked: tools/constraints-lint.txt tools/constraints-build.txt
 # What tests start or ask as others do: clients of BI tools, other engines, a server of the S3 protocol.
 $(readers)/.locked: tools/constraints-readers.txt tools/constraints-build.txt
 	@sh tools/environment.sh $(readers) tools/constraints-readers.txt
+	@touch $@
+
+$(mutants)/.locked: constraints.txt tools/constraints-mutants.txt tools/constraints-build.txt
+	@sh tools/environment.sh $(mutants) constraints.txt tools/constraints-mutants.txt
 	@touch $@
 
 # The same for tests marked long, and too large for each run: ClickHouse, and a Java for Trino.

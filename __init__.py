@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .operators.stream import UpdateStream as UpdateStream
     from .sink.batch import write_batch as write_batch
     from .sink.checking import check_table as check_table
+    from .sink.erasing import Erasure as Erasure
+    from .sink.erasing import erase_key as erase_key
     from .sink.keep_change import change_keep as change_keep
     from .sink.key_bucket import key_bucket as key_bucket
     from .sink.latest import batch_metrics as batch_metrics
@@ -37,12 +39,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "SYSTEM": ".frames.system",
     "CommitSummary": ".sink.summary",
+    "Erasure": ".sink.erasing",
     "UpdateStream": ".operators.stream",
     "UpstreamError": ".conf.errors",
     "batch_metrics": ".sink.latest",
     "change_keep": ".sink.keep_change",
     "check_session": ".conf.session",
     "check_table": ".sink.checking",
+    "erase_key": ".sink.erasing",
     "key_bucket": ".sink.key_bucket",
     "latest": ".datasource.latest",
     "most_stale": ".operators.shards.most_stale",
@@ -61,6 +65,7 @@ _MODULES = {"aggregates": ".operators.aggregates"}
 __all__ = [
     "SYSTEM",
     "CommitSummary",
+    "Erasure",
     "UpdateStream",
     "UpstreamError",
     "aggregates",
@@ -68,6 +73,7 @@ __all__ = [
     "change_keep",
     "check_session",
     "check_table",
+    "erase_key",
     "key_bucket",
     "latest",
     "most_stale",

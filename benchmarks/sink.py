@@ -274,6 +274,7 @@ def loaded(engine: Engine, keys: int) -> tuple[Path, float]:
             "vectors": engine.vectors,
             "base": str(base(keys)),
             "table": str(table),
+            "keys": keys,
         }
         done.write_text(json.dumps(_process(job, keys, "sink-load").said))
     return table, json.loads(done.read_text())["seconds"]

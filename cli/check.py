@@ -43,11 +43,15 @@ def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bo
     return report.healthy
 
 
-def print_repair(path: str, storage: Mapping[str, str], *, dry_run: bool, orphans: bool, retention_us: int) -> bool:
+def print_repair(
+    path: str, storage: Mapping[str, str], *, dry_run: bool, orphans: bool, retention_us: int, force: bool = False
+) -> bool:
     """Mend a table and print what was done; whether nothing is left that is wrong."""
     from ..sink.repairing import repair_table
 
-    repairs = repair_table(path, storage=storage, dry_run=dry_run, orphans=orphans, retention_us=retention_us)
+    repairs = repair_table(
+        path, storage=storage, dry_run=dry_run, orphans=orphans, retention_us=retention_us, force=force
+    )
     say = _console()
     for text in repairs.done:
         say.print(("would be done: " if dry_run else "done: ") + text)
@@ -55,8 +59,12 @@ def print_repair(path: str, storage: Mapping[str, str], *, dry_run: bool, orphan
         say.print("left: " + text, style="red")
     if not repairs.done and not repairs.left:
         say.print("nothing to mend", style="green")
-    elif not dry_run:
+    else:
+        say.print(f"rows: {repairs.rows_before:,} before, {repairs.rows_after:,} after")
         say.print(f"{repairs.location} is at version {repairs.version}", style="dim")
+        if repairs.version != repairs.version_before:
+            back = f"RESTORE TABLE delta.`{repairs.location}` TO VERSION AS OF {repairs.version_before}"
+            say.print(f"to go back to how it was: {back}", style="dim")
     return not repairs.left
 
 

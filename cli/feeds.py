@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..conf.units import format_duration_us
+from ..frames.bounds import AFTER_ALL, BEFORE_ALL
+from ..frames.latest_table import NOTHING_YET
 from ..sink.summary import CommitSummary
 from .live import bound_text
 
@@ -29,8 +31,16 @@ def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
     progress: Mapping[str, Any] = offset.get("progress", {})
     ended = set(offset.get("ended", ()))
     bounds = {
-        feed: state["bound"] for feed, state in progress.items() if feed not in ended and state["bound"] is not None
+        feed: state["bound"]
+        for feed, state in progress.items()
+        if feed not in ended and state["bound"] not in (None, AFTER_ALL)
     }
+    for feed, bound in bounds.items():
+        if bound == BEFORE_ALL:
+            many = progress[feed].get("received", 0)
+            return (
+                f"the others wait for {_short(feed)}, of which {many} rows are too few to tell how far it is complete"
+            )
     if len(bounds) < 2:
         return ""
     last = min(bounds, key=lambda feed: bounds[feed])
@@ -55,18 +65,28 @@ def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
         return []
     last = summaries[-1]
     mine = [each for each in summaries if each.query_id == last.query_id]
-    live = {feed: bound for feed, bound in last.low_watermarks.items() if bound is not None}
+    live = {feed: bound for feed, bound in last.low_watermarks.items() if bound not in (None, NOTHING_YET)}
     if len(last.low_watermarks) < 2:
         return []
     lines: list[str] = []
-    for feed in sorted(last.low_watermarks, key=lambda each: (each not in live, live.get(each, 0), each)):
+    for feed in sorted(last.low_watermarks, key=lambda each: _turn(last.low_watermarks[each], each)):
         bound = last.low_watermarks[feed]
         if bound is None:
             lines.append(f"{feed}: ended")
             continue
+        if bound == NOTHING_YET:
+            lines.append(f"{feed}: too few rows to tell; the others wait for it")
+            continue
         held = bound == last.low_watermark and max(live.values()) != bound
         lines.append(f"{feed}: complete to {bound_text(bound)}" + (_standing(mine, feed) if held else ""))
     return lines[:_MOST] + ([f"and {len(lines) - _MOST} more"] if len(lines) > _MOST else [])
+
+
+def _turn(bound: Any, feed: str) -> tuple[int, Any, str]:
+    """Those that hold the others back come first, those that have ended last."""
+    if bound == NOTHING_YET:
+        return 0, 0, feed
+    return (2, 0, feed) if bound is None else (1, bound, feed)
 
 
 def _standing(summaries: Sequence[CommitSummary], feed: str) -> str:

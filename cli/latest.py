@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
 import threading
 import time
@@ -19,6 +18,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from ..conf.clock import now_us
 from ..conf.units import format_duration_us
+from ..datasource.quarantine import count_quarantined
+from ..frames.table_folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
 from .feeds import waits_for
 from .live import LiveLine, Remaining
@@ -86,8 +87,11 @@ def follow(job: Job, console: Console, log: Path) -> int:
     Guarantee: as of the source and the sink together, exactly once; stopped at any moment and started again, it goes on where it was.
     """
     from ..conf.session import session
+    from ..datasource.checking import check_source
 
     with _told_to_stop() as told:
+        with console.status("looking at the feed"):
+            check_source(_source_options(job))  # an error need not wait for Java
         with console.status("starting Spark"):
             spark = session(
                 f"upstream latest {job.table}",
@@ -164,20 +168,32 @@ def _version(job: Job) -> int:
         return -1
 
 
-def _start(job: Job, spark: SparkSession) -> StreamingQuery:
-    from ..datasource.latest import latest
-    from ..sink.latest import write_latest
+def _source_options(job: Job) -> dict[str, str]:
+    """What the source is asked for, as Spark hands it over."""
+    from ..conf.names import listed
 
-    options: dict[str, object] = {
+    options: dict[str, str] = {
         "checkpointLocation": job.checkpoint,
         "quarantineLocation": job.quarantine,
-        "maxRowsPerTrigger": _BATCH_ROWS,
+        "maxRowsPerTrigger": str(_BATCH_ROWS),
+        "coalesce": "true",
+        "key": listed(job.key),
     }
     given = {name.lower() for name in job.options}
     options = {name: value for name, value in options.items() if name.lower() not in given}
     if given & {"maxbytespertrigger", "maxfilespertrigger"}:
         options.pop("maxRowsPerTrigger", None)
-    updates = latest(spark, job.source, key=job.key, time=job.time, **options, **job.options)
+    if job.time is not None:
+        options["time"] = job.time
+    if job.source is not None:
+        options["path"] = job.source
+    return {**options, **job.options, **{f"storage.{name}": value for name, value in job.storage.items()}}
+
+
+def _start(job: Job, spark: SparkSession) -> StreamingQuery:
+    from ..sink.latest import write_latest
+
+    updates = spark.readStream.format("upstream").options(**_source_options(job)).load()
     storage: dict[str, Any] = {f"storage.{name}": value for name, value in job.storage.items()}
     writer = write_latest(
         updates,
@@ -250,12 +266,7 @@ def _show(bar: Progress, task: Any, text: str, remaining: Remaining | None, now_
 
 
 def _say_what_was_set_aside(job: Job, console: Console) -> None:
-    if not os.path.isdir(job.quarantine):
-        return
-    rows = 0
-    for path in Path(job.quarantine).rglob("*.jsonl"):
-        with open(path, "rb") as file:
-            rows += sum(1 for _ in file)
+    rows = count_quarantined(TableFolder(job.quarantine, job.storage))
     if rows:
         console.print(f"{rows:,} malformed {'row is' if rows == 1 else 'rows are'} in {job.quarantine}, with reasons.")
 

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 
 from ..conf.errors import OptionError
+from ..conf.locations import absolute_location, checkpoint_location, is_remote
 from ..conf.options import columns as column_names
 from .failures import INTERRUPTED, Failure, failure_of, record
 
@@ -48,6 +49,7 @@ def latest(
     key: Annotated[list[str], typer.Option("--key", metavar="COLUMN", help="The update key: a row replaces the earlier row with the same value here. Several: repeat it, or separate by commas.")],
     source: Annotated[str | None, typer.Option("--from", metavar="PATH", help="A file, a folder or a quoted glob; files may appear and grow. CSV, JSON lines, Parquet, Zeek; plain, gzip, zstd. Or Kafka topics: kafka://HOST:PORT/TOPIC. Or another latest table: latest:PATH.")] = None,
     time_column: Annotated[str | None, typer.Option("--time", metavar="COLUMN", help="The column that says which of two rows is newer. Without it: the one that arrives later.")] = None,
+    select: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Columns that take the place of the feed's own, in SQL: 'data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid'. Key, time and --where are then of these.")] = None,
     where: Annotated[str | None, typer.Option(metavar="SQL", help="Take only rows for which this is true: the newest of [italic]those[/italic] is kept.")] = None,
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end. Otherwise follow the feed until Ctrl-C.")] = False,
     checkpoint: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where progress is remembered.  [dim]\\[default: TABLE_checkpoint][/dim]")] = None,
@@ -80,20 +82,20 @@ def latest(
     options = {**implied, **_pairs(option, "--option")}
     storage = {name[8:]: value for name, value in options.items() if name.lower().startswith("storage.")}
     options = {name: value for name, value in options.items() if not name.lower().startswith("storage.")}
+    if select is not None:
+        options["select"] = select
     if where is not None:
         options["where"] = where
     base = to.rstrip("/")
-    if checkpoint is None and "://" in to and not to.startswith("file:"):
+    if checkpoint is None and is_remote(to):
         raise Failure("The table is in an object store: name a checkpoint with --checkpoint.", 2)
     job = Job(
         source=source,
         key=tuple(_key(key)),
         time=time_column,
         table=to,
-        checkpoint=os.path.abspath(checkpoint or base + "_checkpoint")
-        if "://" not in (checkpoint or "")
-        else checkpoint or "",
-        quarantine=os.path.abspath((base if "://" not in base else (checkpoint or "upstream")) + "_quarantine"),
+        checkpoint=checkpoint_location(checkpoint or base + "_checkpoint"),
+        quarantine=absolute_location((checkpoint or "upstream" if is_remote(base) else base) + "_quarantine"),
         buckets=buckets,
         once=once,
         trigger=trigger,
@@ -176,11 +178,13 @@ def repair(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     orphans: Annotated[bool, typer.Option("--orphans", help="Remove files that no version within the retention needs.")] = False,
     retention: Annotated[str, typer.Option(metavar="DURATION", help="How old such files have to be.")] = "7 days",
+    force: Annotated[bool, typer.Option("--force", help="Let rows go that are no duplicates: those of files that are gone or damaged, and those older than a deletion.")] = False,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
 ) -> None:  # fmt: skip
     """Mend what [bold]upstream check[/bold] finds, in one commit, and say what was done.
 
-    Of keys that are there twice the newest row stays; rows go to their bucket; files that are gone or damaged are taken out of the table.
+    Of keys that are there twice the newest row stays; rows go to their bucket; files that are gone or damaged are taken out of the table with --force.
+    The numbers of rows before and after are printed, and the version to go back to.
 
     [bold]upstream repair ./latest --dry-run[/bold]
     """
@@ -188,7 +192,12 @@ def repair(
     from .plan import duration
 
     if not print_repair(
-        table, _storage(option), dry_run=dry_run, orphans=orphans, retention_us=duration(retention, "--retention")
+        table,
+        _storage(option),
+        dry_run=dry_run,
+        orphans=orphans,
+        retention_us=duration(retention, "--retention"),
+        force=force,
     ):
         raise typer.Exit(1)
 
@@ -228,12 +237,34 @@ def keep(
 
 
 @app.command()
+def erase(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    key: Annotated[list[str], typer.Option("--key", metavar="[COLUMN=]VALUE", help="The key. One for each of its columns; the name may be left out where there is one column.")],
+    output: Annotated[list[str] | None, typer.Option("--output", metavar="TABLE", help="A table of late or conflicting rows, beside those that the table's log names. Repeat it for more.")] = None,
+    index_location: Annotated[str | None, typer.Option("--index-location", metavar="FOLDER", help="The query's option indexLocation, if it has one.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
+) -> None:  # fmt: skip
+    """Take a key out of a table for good: rows, dead rows, remembered deletions, late and conflicting rows, this machine's index cache. Say what remains until when.
+
+    A query may be writing meanwhile. Earlier versions hold the key until their retention is over.
+
+    [bold]upstream erase ./latest --key 4711 --dry-run[/bold]
+
+    [bold]upstream erase ./latest --key region=eu --key id=4711[/bold]
+    """
+    from .erase import print_erasure
+
+    print_erasure(table, key, _storage(option), outputs=output or (), index_location=index_location, dry_run=dry_run)
+
+
+@app.command()
 def maintain(
     table: Annotated[str, typer.Argument(help="The table's folder or address.")],
     retention: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a version can still be read after another took its place.  [dim]\\[default: what the table records][/dim]")] = None,
     versions: Annotated[int | None, typer.Option(min=1, help="The most versions that are kept.  [dim]\\[default: what the table records][/dim]")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Write each bucket anew that has small files or rows marked as dead: then the table reads as if freshly written.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Write each bucket anew that has small files or rows marked as dead: then a scan takes about what it takes of a table that was freshly written.")] = False,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Options for an object store.")] = None,
 ) -> None:  # fmt: skip
     """Remove what is past its retention from a table: log entries, data files, files that failed tasks left.
@@ -265,8 +296,11 @@ def plan(
     target: Annotated[str | None, typer.Option(metavar="TARGET", help="Such as 'p99 < 10 s'; the exit code is 1 if no policy meets it.")] = None,
     long: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="How long to simulate.  [dim]\\[default: long enough][/dim]")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs per policy.")] = 3,
+    quick: Annotated[bool, typer.Option("--quick", help="Only the first, rough answer.")] = False,
 ) -> None:  # fmt: skip
     """Predict staleness per policy by simulation, before anything is built.
+
+    A first, rough answer comes within seconds, a better one after it. For it, a queue that serves row by row takes some rows as one, so that staleness is off by 1/50 of the time in which every key is served once, at most.
 
     [bold]upstream plan --rate 10000 --keys 20000 --skew 0.5 --cost 0.5ms --fixed 0.5s --target "p99 < 10 s"[/bold]
     """
@@ -287,7 +321,7 @@ def plan(
     )
     # Into a pipe goes the whole table, however wide.
     console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 140)
-    if not print_plan(question, console, None if target is None else StalenessTarget.parse(target)):
+    if not print_plan(question, console, None if target is None else StalenessTarget.parse(target), quick=quick):
         raise typer.Exit(1)
 
 

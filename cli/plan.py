@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+import sys
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from ..conf.errors import OptionError
@@ -18,12 +21,36 @@ from ..operators.planning import PLANNED, Prediction, plan
 from ..operators.queue.queue import Policy
 from ..operators.simulation import Arrivals, Server
 
-__all__ = ["Question", "predict", "print_plan"]
+__all__ = ["BETTER", "FIRST", "Answer", "Effort", "Question", "duration", "predict", "print_plan"]
 
-# A run lasts until about so many batches were served and every key could be served this often, within bounds.
+# A run lasts until about so many batches were served, and every key could be served some times, within bounds.
 _BATCHES = 1_000
-_ROUNDS = 10
-_MOST_ROWS = 2_000_000
+_FINEST = 50
+"""Of the time in which every key is served once, the share that batches taken as one may last, at most: 1/50."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much is simulated.
+
+    Attributes
+    ----------
+    services, rows : int
+        Of a run, at most.
+    rounds : int
+        How often every key could be served.
+    seeds : int
+        Runs of each policy, at most.
+    """
+
+    services: int
+    rows: int
+    rounds: int
+    seeds: int
+
+
+FIRST = Effort(services=250, rows=400_000, rounds=4, seeds=1)
+BETTER = Effort(services=2_000, rows=2_000_000, rounds=10, seeds=1_000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,15 +101,32 @@ def duration(text: str, name: str) -> int:
         raise OptionError(f"{name}: {error}") from None
 
 
-def predict(question: Question) -> tuple[list[Prediction], int]:
-    """Simulate what is asked; returns the predictions and how long a run was, in microseconds."""
-    if question.rate <= 0 or question.keys < 1 or question.skew < 0:
-        raise OptionError(
-            f"{question.rate} rows per second of {question.keys} keys with skew {question.skew}",
-            expected="a rate above 0, at least 1 key, a skew of at least 0",
-        )
-    server = Server(question.cost_us, question.fixed_us, question.budget)
-    until = question.duration_us or _long_enough(question, server)
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """Predictions, and what they rest on: runs of so long, so many of each policy."""
+
+    predictions: Sequence[Prediction]
+    until_us: int
+    seeds: int
+
+
+def predict(question: Question, effort: Effort = BETTER, ran: Callable[[], None] = lambda: None) -> Answer:
+    """Simulate a question.
+
+    Parameters
+    ----------
+    question : Question
+    effort : Effort
+    ran : callable
+        Called after each run.
+
+    Raises
+    ------
+    OptionError
+        A number makes no sense.
+    """
+    server, until, grain = _extent(question, effort)
+    seeds = min(question.seeds, effort.seeds)
 
     def arrivals(seed: int, end_us: int) -> Arrivals:
         recipe = Recipe(
@@ -90,18 +134,52 @@ def predict(question: Question) -> tuple[list[Prediction], int]:
         )
         return Arrivals(*synthetic_arrivals(recipe, end_us), question.keys)
 
-    policies = cast("Sequence[Policy]", question.policies or PLANNED)
-    return plan(arrivals, server, until, policies=policies, seeds=question.seeds), until
+    found = plan(arrivals, server, until, policies=_policies(question), seeds=seeds, grain=grain, ran=ran)
+    return Answer(found, until, seeds)
 
 
-def print_plan(question: Question, console: Console, target: StalenessTarget | None = None) -> bool:
-    """Print a table of what is to be expected; returns whether some policy meets the target."""
-    predictions, until = predict(question)
+def print_plan(
+    question: Question, console: Console, target: StalenessTarget | None = None, *, quick: bool = False
+) -> bool:
+    """Print what is to be expected, soon and roughly and then better; returns whether some policy meets the target."""
     capacity = Server(question.cost_us, question.fixed_us, question.budget).rows_per_second
+    first, better = (_extent(question, effort) for effort in (FIRST, BETTER))
     console.print(
         f"{question.rate:,.0f} rows/s of {question.keys:,} keys; the server can do {capacity:,.0f} rows/s: load "
-        f"{question.rate / capacity:.2f}. Simulated {format_duration_us(until)}, {question.seeds} runs each."
+        f"{question.rate / capacity:.2f}."
     )
+    small = first == better and first[1] * question.rate / 1e6 * question.seeds < FIRST.rows
+    if quick or not small:
+        answer = predict(question, FIRST)
+        console.print(f"First answer, {_basis(answer)}:")
+        _print_table(answer.predictions, console, target)
+        if quick:
+            return _met(answer.predictions, target)
+        console.print()
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("Simulating", total=len(_policies(question)) * question.seeds)
+        answer = predict(question, BETTER, lambda: progress.advance(task))
+    console.print(f"{'Simulated' if small else 'Better answer,'} {_basis(answer)}:")
+    _print_table(answer.predictions, console, target)
+    console.print("Staleness from arrival to commit, as a reader of a random key at a random moment sees it.")
+    if any(each.grows for each in answer.predictions):
+        console.print("(grows): not yet at its end when the run ended; a longer --for shows more.")
+    return _met(answer.predictions, target)
+
+
+def _policies(question: Question) -> Sequence[Policy]:
+    return cast("Sequence[Policy]", question.policies or PLANNED)
+
+
+def _basis(answer: Answer) -> str:
+    return f"{answer.seeds} run{'s' if answer.seeds > 1 else ''} of {format_duration_us(answer.until_us)} each"
+
+
+def _met(predictions: Sequence[Prediction], target: StalenessTarget | None) -> bool:
+    return target is None or any(target.met(each) and not each.grows for each in predictions)
+
+
+def _print_table(predictions: Sequence[Prediction], console: Console, target: StalenessTarget | None) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("policy", no_wrap=True)
     for name in ("mean", "p50", "p99", "max", "results/s", "waiting", "busy"):
@@ -120,14 +198,31 @@ def print_plan(question: Question, console: Console, target: StalenessTarget | N
             *met,
         )
     console.print(table)
-    console.print("Staleness from arrival to commit, as a reader of a random key at a random moment sees it.")
-    if any(each.grows for each in predictions):
-        console.print("(grows): not yet at its end when the run ended; a longer --for shows more.")
-    return target is None or any(target.met(each) and not each.grows for each in predictions)
 
 
-def _long_enough(question: Question, server: Server) -> int:
+def _extent(question: Question, effort: Effort) -> tuple[Server, int, int]:
+    """The server, how long a run is in microseconds, and how many of its batches are simulated as one."""
+    if question.rate <= 0 or question.keys < 1 or question.skew < 0:
+        raise OptionError(
+            f"{question.rate} rows per second of {question.keys} keys with skew {question.skew}",
+            expected="a rate above 0, at least 1 key, a skew of at least 0",
+        )
+    server = Server(question.cost_us, question.fixed_us, question.budget)
+    until = question.duration_us or _long_enough(question, server, effort)
+    if question.budget is None or (question.budget > 1 and question.fixed_us > 0):
+        return server, until, 1  # a batch that is not full takes less than others only if they are not taken as one
+    batch_us = question.budget / server.rows_per_second * 1e6
+    services = until / batch_us
+    if question.rate < server.rows_per_second:
+        # Mostly one row waits, so that every row is a service, and soon all is as it will be.
+        enough = round(effort.services / question.rate * 1e6)
+        return server, until if question.duration_us is not None else min(until, max(enough, round(10 * batch_us))), 1
+    grain = min(math.ceil(services / effort.services), max(1, question.keys // (_FINEST * question.budget)))
+    return server, until, grain
+
+
+def _long_enough(question: Question, server: Server, effort: Effort) -> int:
     batch_us = server.batch_us(question.budget or max(round(question.rate * server.fixed_us / 1e6), 1))
-    rounds_us = _ROUNDS * question.keys / server.rows_per_second * 1e6 if question.budget is not None else 0.0
+    rounds_us = effort.rounds * question.keys / server.rows_per_second * 1e6 if question.budget is not None else 0.0
     wanted = max(_BATCHES * batch_us if question.fixed_us == 0 else 100 * batch_us, rounds_us)
-    return round(max(min(wanted, _MOST_ROWS / question.rate * 1e6), 10 * batch_us))
+    return round(max(min(wanted, effort.rows / question.rate * 1e6), 10 * batch_us))

@@ -96,13 +96,15 @@ def _lazily(table: DeltaTable) -> pl.LazyFrame:
     """The table for Polars (2.1), which refuses column mapping: then through deltalake, from its files if it can, or else whole."""
     import polars as pl
     import pyarrow as pa
+    import pyarrow.dataset as pds
 
     from ..frames.column_mapping import is_mapped
 
     if not is_mapped(table.metadata().configuration):
         return pl.scan_delta(table)
     if table.protocol().reader_features is None:
-        return pl.scan_pyarrow_dataset(table.to_pyarrow_dataset())
+        options = pds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        return pl.scan_pyarrow_dataset(table.to_pyarrow_dataset(parquet_read_options=options))
     return pl.DataFrame(pa.RecordBatchReader.from_stream(table.scan()).read_all()).lazy()
 
 

@@ -1,16 +1,32 @@
-"""Processes, named so that one is never taken for another: by machine, number and start."""
+"""Processes and boots of a machine, named so that one is never taken for another.
+
+Linux tells both exactly, below /proc. Elsewhere psutil does, by clocks that may be set meanwhile: there times that are near are the same.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import socket
+import uuid
+from typing import NamedTuple
 
-__all__ = ["Process", "driver_process"]
+__all__ = ["Process", "boot_name", "cores", "driver_process", "same_boot"]
 
 # Fields of /proc/PID/stat after the name in brackets: the parent's number, and the start in ticks since the machine came up.
 _PARENT, _STARTED = 1, 19
 _UP_TO = 16
+_PROC = "/proc"
+_TICKS = 100
+# By how much the clock may be set while a machine or a process runs.
+_CLOCK_SET_S = 600
+
+
+class _Seen(NamedTuple):
+    name: str
+    parent: int
+    started: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +42,7 @@ class Process:
         is not known.
     pid : int
     started : int
-        In ticks since the machine came up; 0 if that is not known.
+        In ticks since the machine came up, or where there is no /proc in hundredths of a second since the epoch; 0 if that is not known.
     """
 
     host: str
@@ -37,45 +53,87 @@ class Process:
     @classmethod
     def of(cls, pid: int) -> Process:
         """A process of this machine."""
-        found = _stat(pid)
-        return cls(socket.gethostname(), _machine(), pid, 0 if found is None else int(found[1][_STARTED]))
+        found = _seen(pid)
+        return cls(socket.gethostname(), _machine(), pid, 0 if found is None else found.started)
 
     def is_gone(self) -> bool:
-        """Whether it surely lives no more. False where that cannot be known: on another machine, or without /proc."""
+        """Whether it surely lives no more. False where that cannot be known: on another machine."""
         if not self.machine or not self.started or self.machine != _machine():
             return False
-        found = _stat(self.pid)
-        return found is None or int(found[1][_STARTED]) != self.started
+        found = _seen(self.pid)
+        allowed = 0 if os.path.isdir(_PROC) else _CLOCK_SET_S * _TICKS
+        return found is None or abs(found.started - self.started) > allowed
 
 
 def driver_process() -> Process:
     """The JVM that this process works for, directly or through others; this process itself, if there is none."""
     pid = os.getpid()
     for _ in range(_UP_TO):
-        found = _stat(pid)
+        found = _seen(pid)
         if found is None:
             break
-        name, fields = found
-        if name == "java":
+        if found.name == "java":
             return Process.of(pid)
-        pid = int(fields[_PARENT])
+        pid = found.parent
     return Process.of(os.getpid())
 
 
-def _stat(pid: int) -> tuple[str, list[str]] | None:
-    """The name and what follows it; None if there is no such process, or no /proc."""
+def cores() -> int:
+    """Return how many cores this process may use; where the system does not restrict processes, all there are."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+@functools.cache
+def boot_name() -> str:
+    """Return a UUID that names this boot of the machine; :func:`same_boot` compares two."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        with open(f"{_PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        import psutil
+
+        return str(uuid.UUID(int=int(psutil.boot_time())))
+
+
+def same_boot(one: str, other: str) -> bool:
+    """Return whether two names are those of one boot."""
+    apart = abs(uuid.UUID(one).int - uuid.UUID(other).int)
+    return apart == 0 or (apart <= _CLOCK_SET_S and max(uuid.UUID(one).int, uuid.UUID(other).int) < 1 << 40)
+
+
+def _seen(pid: int) -> _Seen | None:
+    """None if there is no such process, or it has ended and awaits its parent."""
+    if not os.path.isdir(_PROC):
+        return _by_psutil(pid)
+    try:
+        with open(f"{_PROC}/{pid}/stat", encoding="utf-8", errors="replace") as file:
             before, _, after = file.read().rpartition(")")
     except OSError:
         return None
     fields = after.split()
-    return None if fields[0] in "ZX" else (before.partition("(")[2], fields)
+    name = before.partition("(")[2]
+    return None if fields[0] in "ZX" else _Seen(name, int(fields[_PARENT]), int(fields[_STARTED]))
 
 
+def _by_psutil(pid: int) -> _Seen | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            if process.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+                return None
+            return _Seen(process.name(), process.ppid(), int(process.create_time() * _TICKS))
+    except psutil.NoSuchProcess:
+        return None
+    except psutil.AccessDenied:  # another user's: it lives
+        return _Seen("", 0, 0)
+
+
+@functools.cache
 def _machine() -> str:
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
+        return f"{boot_name()} {os.readlink(f'{_PROC}/self/ns/pid')}"
     except OSError:
-        return ""
+        return f"{boot_name()} {uuid.getnode():x}"

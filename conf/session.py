@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import java_problem
+from .processes import cores as cores_here
 from .warm import warm_workers
 from .worker_python import environment_of_workers, python_of, use_installed_pyspark
 
@@ -256,7 +257,7 @@ def _for_machine(master: str) -> dict[str, str]:
     if not master.startswith("local"):
         return {}  # a cluster's number of cores is its owner's to say
     inside = master.partition("[")[2].partition("]")[0].partition(",")[0]
-    cores = int(inside) if inside.isdigit() else 1 if not inside else len(os.sched_getaffinity(0))
+    cores = int(inside) if inside.isdigit() else 1 if not inside else cores_here()
     return {
         "spark.sql.shuffle.partitions": str(max(2, min(cores, _MOST_PARTITIONS))),
         # Nobody else has to reach the driver; a host name that does not resolve must not stop it.

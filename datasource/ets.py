@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ..frames.progress import Progress
 from ..frames.reorder_reports import read_reorder_reports, reorder_folder
+from ..frames.table_folder import TableFolder
 from ..frames.window_reports import read_window_reports, windows_folder
 
 __all__ = ["Enabling", "Held", "Holder", "reports_below"]
@@ -43,18 +44,19 @@ class Enabling:
 
         Notes
         -----
-        t + τ - δ, with t the largest time that is confirmed rather than the last row's, which may be any, and τ the clock since the feed was
-        heard of. No row whose skew is at most δ more than the least can then come below it.
+        t + τ - δ, with t the largest time that is confirmed rather than the last row's, which may be any (of a feed with too few rows to
+        confirm one, their median), and τ the clock since the feed was heard of. No row whose skew is at most δ more than the least can then come below it.
         """
         if self.internal:
             return now_us
-        if progress.largest is None:
+        likely = progress.likely
+        if likely is None:
             return None
         delay_us = self.delay_us
         if delay_us is None:
             spread = progress.skew.spread
             delay_us = max(progress.delay_us, self.start_delay_us if spread is None else spread)
-        return progress.largest + (now_us - heard_us) - delay_us
+        return likely + (now_us - heard_us) - delay_us
 
     def enable(
         self, progress: Mapping[str, Progress], heard: Mapping[str, int], needs: Collection[int], now_us: int
@@ -96,12 +98,16 @@ class Holder(Protocol):
     def needs(self) -> int | None: ...
 
 
-def reports_below(checkpoint: str) -> Callable[[], Sequence[Holder]]:
+def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[Holder]]:
     """Reads what the operators of the query with this checkpoint that wait for feeds have reported last."""
 
     def read() -> Sequence[Holder]:
-        windows = _numbered(lambda number: read_window_reports(windows_folder(checkpoint, number)))
-        return [*windows, *_numbered(lambda number: read_reorder_reports(reorder_folder(checkpoint, number)))]
+        def at(folder: str) -> TableFolder:
+            return TableFolder(folder, checkpoint.storage)
+
+        place = checkpoint.location
+        windows = _numbered(lambda number: read_window_reports(at(windows_folder(place, number))))
+        return [*windows, *_numbered(lambda number: read_reorder_reports(at(reorder_folder(place, number))))]
 
     return read
 

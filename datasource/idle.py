@@ -31,13 +31,14 @@ def heard_now(before: Mapping[str, int], feeds: Collection[str], step: Advance, 
         The clock.
     """
     heard = {feed: before.get(feed, now_us) for feed in feeds}
-    return heard | dict.fromkeys({part.feed for part in step.ranges} | step.waiting, now_us)
+    return heard | dict.fromkeys({part.feed for part in step.ranges} | step.waiting.keys(), now_us)
 
 
 def advance(
     progress: Mapping[str, Progress],
     heard: Mapping[str, int],
     ended: Collection[str],
+    away: Collection[str],
     after_us: int | None,
     now_us: int,
 ) -> None:
@@ -48,23 +49,33 @@ def advance(
     progress, heard
         Of each feed.
     ended : collection of str
-        Feeds that send nothing more. They follow the others under any rule, since nothing of them can be late.
+        Feeds that send nothing more.
+    away : collection of str
+        Feeds that are not read any more, or that have not begun. They follow the others under any rule, to the end.
     after_us : int or None
         How long a feed has been silent to be idle; None if none ever is.
     now_us : int
         The clock.
+
+    Notes
+    -----
+    A silent feed follows one that has ended as far as that has come, not to its end: what it sends next is not late.
     """
-    idle = set(ended)
+    silent: set[str] = set()
     if after_us is not None:
-        idle |= {feed for feed in progress if now_us - heard[feed] >= after_us}
-    # A feed that has promised nothing yet is not known downstream, and holds nobody back.
-    live = [each.bound for feed, each in progress.items() if feed not in idle and each.bound is not None]
-    if not live:
-        return
-    for feed in idle:
-        each = progress.get(feed)
-        if each is not None and each.bound is not None:
-            each.promise(min(live))
+        silent = {feed for feed in progress if now_us - heard[feed] >= after_us and feed not in ended}
+    # A feed that has not shown a row is not known downstream, and holds nobody back.
+    live = [each for feed, each in progress.items() if feed not in silent | set(away) and each.bound is not None]
+    shown = [each.reached for each in live if each.reached is not None]
+    if shown:
+        for feed in silent.difference(away):
+            if progress[feed].bound is not None:
+                progress[feed].promise(min(shown))
+    # Those that are away follow idle feeds as well, which others wait for in their turn.
+    bounds = [each.bound for feed, each in progress.items() if feed not in away and each.bound is not None]
+    for feed in away:
+        if bounds and progress[feed].bound is not None:
+            progress[feed].promise(min(bounds))
 
 
 @dataclasses.dataclass
@@ -106,7 +117,12 @@ class IdleRule:
         self.held = None
 
     def apply(
-        self, progress: Mapping[str, Progress], heard: Mapping[str, int], ended: Collection[str], now_us: int
+        self,
+        progress: Mapping[str, Progress],
+        heard: Mapping[str, int],
+        ended: Collection[str],
+        away: Collection[str],
+        now_us: int,
     ) -> bool:
         """Promise what the rule says; whether something that is held is released by an on-demand timestamp.
 
@@ -118,13 +134,15 @@ class IdleRule:
             See :func:`heard_now`.
         ended
             Feeds that send nothing more.
+        away
+            Feeds that are not read any more, or that have not begun.
         now_us
             The clock of the batch.
         """
         released = False
-        live = {feed: each for feed, each in progress.items() if feed not in ended}
+        live = {feed: each for feed, each in progress.items() if feed not in ended and feed not in away}
         if self.held is not None and any(heard[feed] < now_us for feed in live):
             needs = self.held.needs(now_us, [each.bound for each in live.values()])
             released = self.enabling.enable(live, heard, needs, now_us)
-        advance(progress, heard, ended, self.after_us, now_us)
+        advance(progress, heard, ended, away, self.after_us, now_us)
         return released

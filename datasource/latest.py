@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..conf.arguments import names_argument, text_argument
 from ..conf.names import listed
 from ..conf.session import make_known
 
@@ -51,7 +52,9 @@ def latest(
         As a Spark exception whose message ends in theirs, since Spark asks a process of its own.
     """
     make_known(spark)
-    names = [key] if isinstance(key, str) else list(key)
+    given = names_argument("key", key)
+    names = [given] if isinstance(given, str) else list(given or ())
+    time = text_argument("time", time)
     reader = spark.readStream.format("upstream").option("coalesce", "true")
     reader = reader.option("key", listed(names))
     if time is not None:

@@ -18,15 +18,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from ..conf.errors import SchemaError
 from ..frames.embedded import embedded_punctuation
 from ..frames.progress import Policy, Progress
 from ..frames.reported_times import batch_name, reported_states, times_folder
 from ..frames.reports import remove_values, write_value
+from ..frames.table_folder import TableFolder
 from ..frames.times import NO_TIME, event_time_us
 from .connectors.contract import Chunk, Connector, Range
 from .options import SourceOptions
-from .quarantine import Ignoring
 
 __all__ = [
     "DriverLooks",
@@ -85,12 +87,15 @@ class DriverLooks(Observation):
         self._connector = connector
         self._options = options
         self._policy = options.policy()
+        self._first = _FirstRows()
 
     def observe(
         self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
     ) -> Promises:
         self.catch_up(start, start.get("unseen", {}), progress)
         self._look(ranges, progress)
+        if start.get("batch") == 0:
+            self._first.check(self._options)
         return {}
 
     def catch_up(self, start: Mapping[str, Any], unseen: Promises, progress: MutableMapping[str, Progress]) -> None:
@@ -123,10 +128,68 @@ class DriverLooks(Observation):
         options = self._options
         assert options.time is not None
         columns = None if self._policy.name == "embedded" else [options.time]
-        for chunk in self._connector.read(part, columns, Ignoring()):
-            times = event_time_us(chunk.rows.column(options.time), options.time_format, options.time_zone)
+        for chunk in self._connector.read(part, columns, self._first):
+            column = chunk.rows.column(options.time)
+            times = event_time_us(column, options.time_format, options.time_zone)
+            self._first.see(column, times, chunk)
             # All that is kept of the rows is what embedded punctuation is told by.
             yield chunk if columns is None else dataclasses.replace(chunk, rows=chunk.rows.select([])), times
+
+
+class _FirstRows:
+    """Whether any row that was looked at can be used, and what the first one that cannot be says.
+
+    A wrong option makes all rows malformed. They would all go to the quarantine, and the query would end as if nothing had come.
+    """
+
+    def __init__(self) -> None:
+        self._usable = False
+        self._wrong = ""
+        self._lines = 0
+        self._times = 0
+
+    def see(self, column: pa.ChunkedArray, times_us: Int64s, chunk: Chunk) -> None:
+        """Take rows that could be read."""
+        if self._usable or not len(times_us):
+            return
+        wrong = times_us == NO_TIME
+        if chunk.deleted is not None:
+            wrong &= ~chunk.deleted
+        if not wrong.all():
+            self._usable = True
+        elif not self._times:
+            self._wrong = f"the first reads {str(column[0].as_py())[:200]!r}"
+        self._times += len(times_us)
+
+    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+        """Take one that could not."""
+        if not self._wrong:
+            where = place + (f", line {line}" if line is not None else "")
+            self._wrong = f"the first, at {where}, reads {text[:200]!r}: {reason}"
+        self._lines += 1
+
+    def check(self, options: SourceOptions) -> None:
+        """Refuse to go on if all rows are malformed.
+
+        Raises
+        ------
+        SchemaError
+            Naming the time column, or what is wrong with the lines.
+        """
+        count = self._times + self._lines
+        if self._usable or not count:
+            return
+        if self._times:
+            raise SchemaError(
+                f"none of the {count} rows of the first batch has a time in the column {options.time!r} that can be read; {self._wrong}",
+                expected="times from the year 1 to 9999",
+                hint="correct the option `time`, or say with `timeFormat` how it is written",
+            )
+        raise SchemaError(
+            f"none of the {count} rows of the first batch can be read; {self._wrong}",
+            hint="correct the options that say how the data is written (`schema`, `fileFormat`, `sep`, `time`), or wait until there are rows that "
+            "can be read",
+        )
 
 
 class TasksReport(Observation):
@@ -138,11 +201,11 @@ class TasksReport(Observation):
     ----------
     connector, options
         What is read, and how.
-    folder : str
+    folder : TableFolder
         Where the tasks leave their reports.
     """
 
-    def __init__(self, connector: Connector, options: SourceOptions, folder: str) -> None:
+    def __init__(self, connector: Connector, options: SourceOptions, folder: TableFolder) -> None:
         self._looks = DriverLooks(connector, options)
         self._policy = options.policy()
         self._watched = options.looks()
@@ -187,7 +250,7 @@ class TaskLook:
         if feed in self._progress and times_us is not None:
             _take(self._progress[feed], chunk, times_us, self._options)
 
-    def report(self, folder: str, name: str) -> None:
+    def report(self, folder: TableFolder, name: str) -> None:
         """Leave what was seen, for the planner of the next batch."""
         if self._progress:
             write_value(folder, name, {feed: progress.snapshot() for feed, progress in self._progress.items()})
@@ -195,8 +258,8 @@ class TaskLook:
 
 def observation_of(connector: Connector, options: SourceOptions) -> Observation:
     """Who is to look: the tasks, if reading twice is dear and there is a place for what they say."""
-    if connector.tasks_report and options.checkpoint_location is not None:
-        return TasksReport(connector, options, times_folder(options.checkpoint_location))
+    if connector.tasks_report and options.checkpoint is not None:
+        return TasksReport(connector, options, times_folder(options.checkpoint))
     return DriverLooks(connector, options)
 
 

@@ -4,20 +4,53 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import cast
 
 from ..conf.errors import OptionError
-from ..conf.options import boolean, bytes_, columns, duration_us, one_of, option, positive_int, share, text, whole
+from ..conf.locations import absolute_location, checkpoint_location
+from ..conf.options import (
+    boolean,
+    bytes_,
+    columns,
+    duration_us,
+    one_of,
+    option,
+    parsed,
+    positive_int,
+    share,
+    text,
+    whole,
+)
 from ..frames.progress import Policy, PolicyName
+from ..frames.table_folder import TableFolder
 from ..frames.times import check_time_zone
 from .connectors.contract import Limit
 from .ets import Enabling, Held, reports_below
 from .idle import IdleRule
 
-__all__ = ["SourceOptions"]
+__all__ = ["STORAGE_PREFIX", "SourceOptions"]
+
+STORAGE_PREFIX = "storage."
+"""Before the names of options that go to the client of an object store."""
 
 # A century.
 _ANY_JUMP_US = 3_155_760_000_000_000
+
+
+def _place(value: str) -> str:
+    """Tasks may run in another folder, and on another machine."""
+    return absolute_location(_given(value))
+
+
+def _checkpoint(value: str) -> str:
+    return checkpoint_location(_given(value))
+
+
+def _given(value: str) -> str:
+    if not value.strip():
+        raise ValueError
+    return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,9 +74,21 @@ class SourceOptions:
         "How to read the time column: a strptime pattern for text (the column becomes a TIMESTAMP), or what numbers count: "
         "epoch_s, epoch_ms, epoch_us, epoch_ns. Not needed for timestamps, dates and ISO 8601 text.",
     )
-    time_zone: str = option("timeZone", text(), "UTC", "The zone of times that do not name theirs.")
+    time_zone: str = option(
+        "timeZone",
+        text(),
+        "UTC",
+        "The zone of times that do not name theirs; a date means the midnight there with which its day begins.",
+    )
     schema: str | None = option(
         "schema", text(), None, "The rows' schema in Spark's DDL, without the system column; inferred if not given."
+    )
+    select: str | None = option(
+        "select",
+        text(),
+        None,
+        "Columns that leave in place of the feed's own, in Spark's SQL: `data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid`. "
+        "Key, time and `where` are then columns of these; `schema` stays the feed's own. A row of which one cannot be computed is malformed. For files and kafka.",
     )
     where: str | None = option(
         "where", text(), None, "Rows for which this SQL condition is not true are left out, before any coalescing."
@@ -96,6 +141,14 @@ class SourceOptions:
         None,
         "For `idle=ets`: by how much the delays of a feed's rows differ at most. Without it: measured, and no less than `progressDelay` with `bounded`.",
     )
+    at_end: str = option(
+        "atEnd",
+        one_of("close", "keep"),
+        "keep",
+        "What the end of a run with `Trigger.AvailableNow` (`--once`) means for feeds. `keep`: the next run goes on with them, and windows wait for "
+        "it. `close`: every feed has ended and every window closes; rows that come in a later run are late. Feeds that end by themselves (a "
+        "recording, `rows` of synthetic feeds, `endingOffsets`) always close.",
+    )
     max_jump_us: int = option(
         "maxJump",
         duration_us(),
@@ -120,16 +173,17 @@ class SourceOptions:
     )
     quarantine_location: str | None = option(
         "quarantineLocation",
-        text(),
+        parsed("a folder, or its address", _place),
         None,
         "A folder for malformed rows, as JSON lines. Without it: `quarantine` below `checkpointLocation` if that is given, "
         "else a hidden folder beside the data.",
     )
     checkpoint_location: str | None = option(
         "checkpointLocation",
-        text(),
+        parsed("a folder, or its address", _checkpoint),
         None,
-        "The query's checkpoint folder. Optional here; with it the inferred schema is kept in it, and so are long file lists.",
+        "The query's checkpoint folder. Optional here; with it the inferred schema is kept in it, and so are long file lists. For one in an object store, "
+        "options that begin with `storage.` go to the store without that prefix.",
     )
     max_rows_per_trigger: int | None = option(
         "maxRowsPerTrigger", positive_int(), None, "The most rows in a batch; a compressed file is never divided."
@@ -144,6 +198,12 @@ class SourceOptions:
         "Into how many tasks a batch is divided, as far as it has so many ranges. Without it: the number of cores of the "
         "driver's machine, fewer for a small batch.",
     )
+    storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def checkpoint(self) -> TableFolder | None:
+        """The checkpoint's folder, if it is known."""
+        return None if self.checkpoint_location is None else TableFolder(self.checkpoint_location, self.storage)
 
     def policy(self) -> Policy:
         """The progress policy these options ask for.
@@ -187,7 +247,7 @@ class SourceOptions:
         enabling = Enabling(self.progress == "heartbeat", self.ets_delay_us, self.progress_delay_us)
         held = None
         if self.idle == "ets" and self.checkpoint_location is not None:
-            held = Held(reports_below(self.checkpoint_location))
+            held = Held(reports_below(TableFolder(self.checkpoint_location, self.storage)))
         return IdleRule(self.idle_after_us if self.idle == "advance" else None, enabling, held)
 
     def limit(self) -> Limit:
@@ -221,6 +281,8 @@ class SourceOptions:
             problems.append(
                 "progress=embedded: a latest table holds no punctuation; what its commits say is progress=promised"
             )
+        if self.select is not None and self.connector not in ("files", "kafka"):
+            problems.append(f"select with connector={self.connector}: only files and kafka have columns to choose from")
         problems += self._idle_problems()
         if problems:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")

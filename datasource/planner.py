@@ -10,13 +10,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..conf.errors import CheckpointError
+from ..frames.bounds import AFTER_ALL, is_finite
 from ..frames.progress import Policy, Progress
 from ..frames.reported_times import batch_name
 from .connectors.contract import Connector, Limit, Range
@@ -26,6 +28,8 @@ from .options import SourceOptions
 from .schema import Shape
 
 __all__ = ["OFFSET_VERSION", "Planner", "Task"]
+
+_log = logging.getLogger("upstream.source")
 
 Offset = dict[str, Any]
 
@@ -50,6 +54,8 @@ class Task:
         The batch's clock: the arrival of its punctuation rows.
     states : mapping
         Feeds whose times the task looks at, with the state of their progress before the batch.
+    entered : mapping
+        Feeds whose rows are stamped on entry, with the least stamp.
     """
 
     batch: str
@@ -58,6 +64,7 @@ class Task:
     punctuation: Mapping[str, int]
     clock_us: int
     states: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    entered: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 class Planner:
@@ -89,6 +96,8 @@ class Planner:
         self._idle = options.idle_rule()
         self._observation = observation_of(connector, options)
         self._clock = clock
+        self._frozen_us: int | None = None
+        self._removed: frozenset[str] | None = None
         self._new_id = new_id
         self._schema = json.dumps([[field.name, str(field.type)] for field in shape.rows])
 
@@ -99,7 +108,8 @@ class Planner:
 
     def freeze(self) -> None:
         """Look no further than what is there now (`Trigger.AvailableNow`, batch reads)."""
-        self._connector.freeze(self._clock())
+        self._frozen_us = self._clock()
+        self._connector.freeze(self._frozen_us)
         self._idle.stop()
 
     def plan(self, start: Offset, limit: Limit) -> Offset:
@@ -116,8 +126,11 @@ class Planner:
         step = self._connector.advance(position, now, limit)
         known: Mapping[str, Any] = start.get("progress", {})
         ended = set(start.get("ended", ()))
+        removed = self._no_longer_read(step.position, known)
+        closing = self._frozen_us is not None and self._options.at_end == "close" and not step.waiting
         quiet = not step.ranges and step.ended <= ended and not start.get("unseen")
-        if quiet and not self._idle.asked(known, ended, now):
+        quiet = quiet and not (closing and known.keys() - ended)
+        if quiet and not removed and not self._idle.asked(known, ended, now):
             return start
         before = {feed: Progress(self._policy, state) for feed, state in known.items()}
         for feed in self._connector.feeds(step.position):
@@ -126,15 +139,29 @@ class Planner:
         unseen = self._observation.observe(start, step.ranges, before)
         for feed, bound in step.promised.items():
             before[feed].observe_punctuation(bound)
-        over = step.ended - unseen.keys()  # a feed has ended when its last rows have been looked at
-        ended = (ended - {part.feed for part in step.ranges}) | over
+        over = set(before if closing else step.ended)
+        over -= unseen.keys()  # a feed has ended when its last rows have been looked at
+        came = {part.feed for part in step.ranges}
+        self._say_what_came_after_the_end(came, bounds)
+        fresh = over - ended | over & came
+        ended = (ended - came) | over
         for feed, progress in before.items():
             if not quiet:
-                progress.close_batch(now)
-            if feed in over:
+                progress.close_batch(now, self._oldest_us(step.waiting.get(feed)))
+            if feed in unseen or feed in step.waiting:
+                progress.begin()  # it has rows, whatever they are
+            if feed in fresh:
                 progress.end()
         heard = heard_now(start.get("heard", {}), before, step, now)
-        released = self._idle.apply(before, heard, ended, now)
+        hidden = unseen.keys() | step.waiting.keys()
+        empty = {feed for feed, progress in before.items() if progress.empty and feed not in hidden}
+        begun = {feed for feed, progress in before.items() if progress.bound is not None and feed not in empty}
+        if before.keys() <= begun | ended | removed:
+            # Before, a feed may still begin, with rows that are not late yet.
+            for feed in ended & before.keys():
+                before[feed].close()
+        released = self._idle.apply(before, heard, ended, removed | empty, now)
+        released = released or any(before[feed].bound != bounds[feed] for feed in removed)
         if quiet and not released:
             return start
         seq = int(start.get("seq", 0))
@@ -153,6 +180,7 @@ class Planner:
             "looked": self._options.looks(),
             "ended": sorted(ended),
             **({"unseen": unseen} if unseen else {}),
+            **({"entered": self._entered(step.ranges, bounds)} if self._shape.stamped else {}),
             "punctuation": {
                 feed: progress.bound
                 for feed, progress in before.items()
@@ -161,6 +189,33 @@ class Planner:
             "tasks": self._divide(step.ranges),
             "ranges": [part.to_json() for part in step.ranges],
         }
+
+    def _no_longer_read(self, position: Mapping[str, Any], known: Mapping[str, Any]) -> frozenset[str]:
+        """Feeds that an earlier run read and this one does not: paths that were taken out of the options."""
+        if self._removed is None:
+            self._removed = frozenset(known.keys() - set(self._connector.feeds(position)))
+        return self._removed & known.keys()
+
+    @staticmethod
+    def _say_what_came_after_the_end(came: Collection[str], bounds: Mapping[str, int | None]) -> None:
+        again = sorted(feed for feed in came if bounds.get(feed) == AFTER_ALL)
+        if again:
+            _log.warning(
+                "rows have come after the end of %s, which has closed every window: they are late and counted, and "
+                "windows take none of them; to begin anew, start with a new checkpoint",
+                ", ".join(again[:5]) + (f" and {len(again) - 5} more feeds" if len(again) > 5 else ""),
+            )
+
+    def _oldest_us(self, waiting_us: int | None) -> int | None:
+        """The arrival of the oldest row of a feed that is still to be delivered, as far as it is known to be in the past."""
+        known = [each for each in (waiting_us, self._frozen_us) if each is not None]
+        return min(known, default=None)
+
+    @staticmethod
+    def _entered(ranges: Sequence[Range], bounds: Mapping[str, int | None]) -> dict[str, int]:
+        """Where rows are stamped on entry: the bound that was promised for their feed, which no stamp may be below."""
+        promised = {part.feed: bounds.get(part.feed) for part in ranges}
+        return {feed: bound for feed, bound in promised.items() if bound is not None and is_finite(bound)}
 
     def tasks(self, start: Offset, end: Offset) -> list[Task]:
         """The tasks of the batch that ends at `end`: a function of `end` alone.
@@ -186,7 +241,15 @@ class Planner:
         divided = [numbered[low:high] for low, high in end["tasks"]] or ([[]] if punctuation else [])
         states = task_states(end, [[part for _, part in group] for group in divided])
         return [
-            Task(batch_name(end), number, group, punctuation if number == len(divided) - 1 else {}, end["now_us"], seen)
+            Task(
+                batch_name(end),
+                number,
+                group,
+                punctuation if number == len(divided) - 1 else {},
+                end["now_us"],
+                seen,
+                end.get("entered", {}),
+            )
             for number, (group, seen) in enumerate(zip(divided, states, strict=True))
         ]
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
-from pathlib import Path
 
 from ..conf.errors import MalformedRowError, UpstreamError
+from ..frames.table_folder import TableFolder, folder_at
+from ..frames.whole import write_whole
 
-__all__ = ["Failing", "Ignoring", "Quarantine", "count_quarantined"]
+__all__ = ["Failing", "Quarantine", "count_quarantined"]
 
 # A line of a broken binary file can be long; what is kept of it is enough to recognise it.
 _MOST_TEXT = 65_536
+_BLOCK = 1 << 20
+# What is held of malformed rows until it is written, so that memory does not grow with them.
+_MOST_BYTES = 8 << 20
 
 
 class Failing:
@@ -27,64 +29,64 @@ class Failing:
         )
 
 
-class Ignoring:
-    """Takes no notice: for the driver's look at times, since the task that reads the row will report it."""
-
-    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Do nothing."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Row:
-    place: str
-    line: int | None
-    reason: str
-    text: str
-
-
 class Quarantine:
-    """Gathers malformed rows of one task and writes them as one file.
+    """Writes malformed rows of one task, in files of some megabytes.
 
     Parameters
     ----------
-    folder : str
+    folder : str or TableFolder
         Where to; created if absent. On a cluster, a folder that all machines share.
     name : str
-        The file's name. A replay of the batch uses the same name and so replaces the file: each row is there once.
+        The first file's name; those that follow are numbered. A replay of the batch uses the same names for the same rows and so replaces the
+        files: each row is there once.
     """
 
-    def __init__(self, folder: str, name: str) -> None:
-        self._folder = Path(folder)
+    def __init__(self, folder: str | TableFolder, name: str) -> None:
+        self._folder = folder_at(folder)
         self._name = name
-        self._rows: list[_Row] = []
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._files = 0
+        self._rows = 0
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
         """Take one malformed row."""
-        self._rows.append(_Row(place, line, reason, text[:_MOST_TEXT]))
+        row = {"place": place, "line": line, "reason": reason, "text": text[:_MOST_TEXT]}
+        # A name or a text of any bytes can be written.
+        self._lines.append((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace"))
+        self._size += len(self._lines[-1])
+        self._rows += 1
+        if self._size >= _MOST_BYTES:
+            self._put()
 
     def write(self) -> int:
-        """Write what was gathered, atomically; the number of rows. No rows, no file."""
-        if not self._rows:
-            return 0
-        body = "".join(json.dumps(dataclasses.asdict(row), ensure_ascii=False) + "\n" for row in self._rows)
-        # Another attempt of the same task may be writing the same file.
-        staged = self._folder / f".{self._name}.{os.getpid()}.tmp"
+        """Write the rest, atomically; the number of rows. No rows, no file."""
+        if self._lines:
+            self._put()
+        return self._rows
+
+    def _put(self) -> None:
+        name = self._name if not self._files else f"{self._name.removesuffix('.jsonl')}-{self._files:04d}.jsonl"
+        lines = self._lines
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            staged.write_text(body, encoding="utf-8")
-            os.replace(staged, self._folder / self._name)
+            with self._folder.guarded():
+                write_whole(self._folder, name, lambda stream: stream.write(b"".join(lines)))
         except OSError as error:
             raise UpstreamError(
-                f"{len(self._rows)} malformed rows cannot be written to {self._folder}: {error}",
+                f"{len(lines)} malformed rows cannot be written to {self._folder.location}: {error}",
                 hint="set quarantineLocation to a folder that every worker can write to, or onMalformed=fail",
             ) from error
-        return len(self._rows)
+        self._lines, self._size, self._files = [], 0, self._files + 1
 
 
-def count_quarantined(folder: str | os.PathLike[str]) -> int:
+def count_quarantined(folder: TableFolder) -> int:
     """How many rows a quarantine folder holds; 0 if there is none."""
-    total = 0
-    for path in Path(folder).glob("*.jsonl"):
-        with path.open("rb") as file:
-            total += sum(block.count(b"\n") for block in iter(lambda f=file: f.read(1 << 20), b""))
-    return total
+    names = [name for name in folder.names("") if name.endswith(".jsonl")]
+    return sum(folder.each(lambda name: _lines(folder, name), names))
+
+
+def _lines(folder: TableFolder, name: str) -> int:
+    lines = low = 0
+    while block := folder.read_range(name, low, _BLOCK):
+        lines, low = lines + block.count(b"\n"), low + len(block)
+    return lines

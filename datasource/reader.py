@@ -22,13 +22,15 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from ..conf.clock import now_us
+from ..conf.locations import absolute_location
 from ..frames.source_steps import steps_told
+from ..frames.table_folder import TableFolder
 from .connectors.contract import Limit
-from .connectors.registry import CONNECTORS, parse_source_options
+from .connectors.registry import make_connector, parse_source_options
 from .planner import Offset, Planner, Task
 from .reading import Reading
-from .recorded import keep_schema, recorded_schema
-from .schema import leaving_schema, shape_of, with_key
+from .recorded import keep_schema, recorded_schema, schema_name
+from .schema import feed_schema, leaving_schema, shape_of, with_feed_schema, with_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,14 +47,20 @@ def source_schema(given: Mapping[str, str]) -> StructType | str:
     if steps is not None:
         return _struct(steps.schema)
     common, own = parse_source_options(given)
-    if common.schema is not None:
+    if common.schema is not None and common.select is None:
         return with_system_ddl(common.schema)
-    recorded = recorded_schema(common.checkpoint_location)
+    name = schema_name(given)
+    recorded = recorded_schema(common.checkpoint, name)
     if recorded is not None:
         return recorded
-    connector = CONNECTORS[common.connector].make(own, common, None)
+    connector = make_connector(common, own)
     schema = leaving_schema(connector.schema(), common)
-    keep_schema(common.checkpoint_location, schema)
+    if common.select is not None:
+        from .selecting import SelectingConnector
+
+        assert isinstance(connector, SelectingConnector)
+        schema = with_feed_schema(schema, connector.raw)
+    keep_schema(common.checkpoint, name, schema)
     return schema
 
 
@@ -72,12 +80,14 @@ def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
     options, own = parse_source_options(given)
     shape = shape_of(schema, options)
     options = with_key(options, shape)
-    connector = CONNECTORS[options.connector].make(own, options, None)
+    connector = make_connector(options, own, feed_schema(schema))
     connector.fix_schema(shape.rows)
     folder = options.quarantine_location
     if folder is None and options.checkpoint_location is not None:
-        folder = options.checkpoint_location.rstrip("/") + "/quarantine"
-    return Reading(options, shape, connector, folder or connector.quarantine_folder())
+        folder = options.checkpoint_location + "/quarantine"
+    # Tasks may run in another folder.
+    place = absolute_location(folder or connector.quarantine_folder())
+    return Reading(options, shape, connector, TableFolder(place, options.storage))
 
 
 class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from ..frames.bounds import times_of_bounds
 from ..frames.embedded import embedded_punctuation
 from ..frames.reported_times import times_folder
 from ..frames.system import SYSTEM, system_array
+from ..frames.table_folder import TableFolder
 from ..frames.times import time_scalar
 from .coalesce import coalesced
 from .connectors.contract import Connector, MalformedRows
@@ -33,11 +35,13 @@ class Reading:
     ----------
     options, shape, connector
         What is read, and how it is to look.
-    quarantine : str
+    quarantine : str or TableFolder
         The folder for malformed rows.
     """
 
-    def __init__(self, options: SourceOptions, shape: Shape, connector: Connector, quarantine: str) -> None:
+    def __init__(
+        self, options: SourceOptions, shape: Shape, connector: Connector, quarantine: str | TableFolder
+    ) -> None:
         self.options = options
         self.shape = shape
         self.connector = connector
@@ -58,8 +62,8 @@ class Reading:
             yield from self._batches(each)
         if isinstance(malformed, Quarantine):
             malformed.write()
-        if self.options.checkpoint_location is not None:
-            look.report(times_folder(self.options.checkpoint_location), f"{task.batch}-{task.number:04d}.json")
+        if self.options.checkpoint is not None:
+            look.report(times_folder(self.options.checkpoint), f"{task.batch}-{task.number:04d}.json")
         if self.options.punctuation:
             for each in marks:
                 yield from self._batches(each, punctuation=True)
@@ -69,7 +73,14 @@ class Reading:
         shaper = RowShaper(self.shape, self.options)
         for first_seq, part in task.ranges:
             for chunk in self.connector.read(part, None, malformed):
-                rows = shaper.shape(chunk, part, first_seq=first_seq, malformed=malformed, look=look)
+                rows = shaper.shape(
+                    chunk,
+                    part,
+                    first_seq=first_seq,
+                    malformed=malformed,
+                    look=look,
+                    entered_us=task.entered.get(part.feed),
+                )
                 if self.options.progress == "embedded":
                     rows = self._without_marks(rows, marks)
                 yield rows
@@ -91,6 +102,12 @@ class Reading:
         columns = [system if name == SYSTEM else rows.table.column(name) for name in self.shape.leaving.names]
         yield from pa.table(columns, schema=self.shape.leaving).to_batches(max_chunksize=_ROWS_PER_BATCH)
 
+    def _time_of(self, bound: int) -> pa.Scalar:
+        assert self.options.time is not None
+        return time_scalar(
+            bound, self.shape.leaving.field(self.options.time).type, self.options.time_format, self.options.time_zone
+        )
+
     def _punctuation(self, task: Task) -> Iterator[pa.RecordBatch]:
         last = task.ranges[-1] if task.ranges else None
         seq = np.array([last[0] + last[1].span - 1 if last else 0])
@@ -101,9 +118,7 @@ class Reading:
                     clock = np.array([task.clock_us])
                     columns.append(system_array(source=feed, seq=seq, arrival_us=clock, punctuation=True))
                 elif field.name == self.options.time:
-                    columns.append(
-                        pa.array([time_scalar(bound, field.type, self.options.time_format).as_py()], field.type)
-                    )
+                    columns.append(times_of_bounds([bound], field.type, self._time_of))
                 else:
                     columns.append(pa.nulls(1, field.type))
             yield pa.RecordBatch.from_arrays(columns, schema=self.shape.leaving)

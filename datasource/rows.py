@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,6 +26,9 @@ __all__ = ["Condition", "RowShaper", "Rows"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+# Malformed rows are shown as text so many at a time.
+_TOGETHER = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +102,14 @@ class RowShaper:
         self._condition = Condition(options.where, shape.user) if options.where else None
 
     def shape(
-        self, chunk: Chunk, part: Range, *, first_seq: int, malformed: MalformedRows, look: TaskLook | None = None
+        self,
+        chunk: Chunk,
+        part: Range,
+        *,
+        first_seq: int,
+        malformed: MalformedRows,
+        look: TaskLook | None = None,
+        entered_us: int | None = None,
     ) -> Rows:
         """The rows of a chunk that may leave.
 
@@ -114,6 +125,9 @@ class RowShaper:
             Takes rows without a key or a readable time. Rows of an embedded punctuation pass.
         look
             Sees the times of all rows that were read, also of those that do not leave.
+        entered_us
+            Where rows are stamped on entry, the least stamp: what was promised for the feed before. The clock by which a connector knows
+            arrivals need not be the driver's.
         """
         count = chunk.rows.num_rows
         index = chunk.index + np.arange(count) if isinstance(chunk.index, int) else chunk.index
@@ -122,25 +136,25 @@ class RowShaper:
             if part.arrival_us is None:
                 raise ValueError("neither the range nor its chunk says when the rows arrived")
             arrivals = np.full(count, part.arrival_us, dtype=np.int64)
-        times = self._times(chunk.rows, arrivals)
+        times = self._times(chunk.rows, arrivals, entered_us)
         if look is not None:
             look.see(part.feed, chunk, times)
         if times is not None and chunk.tombstone_us is not None and chunk.deleted is not None:
             times = np.where(chunk.deleted & (times == NO_TIME), chunk.tombstone_us, times)
         leaving = self._leaving(chunk, times)
         rows = Rows(leaving, times, first_seq + index, arrivals, part.feed, deleted=chunk.deleted)
-        rows = self._without_malformed(rows, chunk.rows, index, part, malformed)
+        rows = self._without_malformed(rows, chunk, index, part, malformed)
         if self._condition is not None and rows.table.num_rows:
             holds = self._condition.holds(rows.table)
             rows = rows.take(holds if rows.deleted is None else holds | rows.deleted)
         return rows
 
-    def _times(self, raw: pa.Table, arrivals: Int64s) -> Int64s | None:
+    def _times(self, raw: pa.Table, arrivals: Int64s, entered_us: int | None) -> Int64s | None:
         name = self._options.time
         if name is None:
             return None
         if self._shape.stamped:
-            return arrivals
+            return arrivals if entered_us is None else np.maximum(arrivals, entered_us)
         return event_time_us(raw.column(name), self._options.time_format, self._options.time_zone)
 
     def _leaving(self, chunk: Chunk, times: Int64s | None) -> pa.Table:
@@ -155,15 +169,21 @@ class RowShaper:
                 continue
             column = _cast(raw.column(field.name), field, self._options.time_zone)
             if field.name == self._options.time and times is not None and chunk.deleted is not None:
-                column = pc.coalesce(column, times_as(times, field.type, self._options.time_format))
+                column = pc.coalesce(
+                    column, times_as(times, field.type, self._options.time_format, self._options.time_zone)
+                )
             columns.append(column)
         return pa.table(columns, schema=self._shape.user)
 
     def _without_malformed(
-        self, rows: Rows, raw: pa.Table, index: Int64s, part: Range, malformed: MalformedRows
+        self, rows: Rows, chunk: Chunk, index: Int64s, part: Range, malformed: MalformedRows
     ) -> Rows:
+        raw = chunk.rows if chunk.origin is None else chunk.origin
         bad = np.zeros(rows.table.num_rows, dtype=np.bool_)
         reasons: list[tuple[npt.NDArray[np.bool_], str]] = []
+        if chunk.misfits is not None:
+            said = sorted({reason for reason in chunk.misfits if reason is not None})
+            reasons += [(np.array([each == reason for each in chunk.misfits]), reason) for reason in said]
         for name in self._options.key:
             column = column_at(rows.table, name)
             if column.null_count:
@@ -182,9 +202,11 @@ class RowShaper:
             bad |= fresh
             positions = np.flatnonzero(fresh)
             place = json.dumps(dict(part.place), ensure_ascii=False)
-            for position, record in zip(positions, raw.take(pa.array(positions)).to_pylist(), strict=True):
-                text = json.dumps(record, default=str, ensure_ascii=False)
-                malformed.report(text=text, place=f"{place}, row {index[position]}", line=None, reason=reason)
+            for low in range(0, len(positions), _TOGETHER):
+                some = positions[low : low + _TOGETHER]
+                for number, record in zip(index[some].tolist(), raw.take(pa.array(some)).to_pylist(), strict=True):
+                    text = json.dumps(record, default=str, ensure_ascii=False)
+                    malformed.report(text=text, place=f"{place}, row {number}", line=None, reason=reason)
         return rows.take(~bad) if bad.any() else rows
 
 
@@ -206,6 +228,12 @@ class Condition:
 
     def __init__(self, sql: str, schema: pa.Schema) -> None:
         self._sql = sql
+        if parts := _across_rows(sql):
+            raise OptionError(
+                f"where={sql!r} looks at other rows than the one it judges: {', '.join(parts)}",
+                expected="a condition on one row; rows are read in pieces, so that an aggregate or a window would depend on how they are cut",
+                hint="filter by aggregates in the query, behind the source",
+            )
         empty = schema.empty_table()
         try:
             self._names: Sequence[str] = self._columns(schema)
@@ -235,6 +263,51 @@ class Condition:
         if absent:
             raise SchemaError("no column " + ", ".join(map(repr, absent)))
         return list(dict.fromkeys(names))
+
+
+# What Polars calls the parts of an expression whose value for one row depends on others. (Names that SQL does not reach are left out.)
+_ACROSS = {
+    "Agg", "Over", "Window", "Len", "Explode", "Rank", "Range", "Shift", "ShiftAndFill", "Diff", "CumCount", "CumSum", "CumMin",
+    "CumMax", "CumProd", "Correlation", "Any", "All", "Quantile", "Skew", "Kurtosis", "NUnique", "ApproxNUnique", "NullCount",
+    "Unique", "Sort", "SortBy", "Slice", "Gather", "Filter", "Implode", "Random", "Rolling", "Interpolate", "ForwardFill",
+    "BackwardFill", "FillNullWithStrategy",
+}  # fmt: skip
+# Functions of what is inside one value: a string's slice is none of the column.
+_WITHIN = {"StringExpr", "ListExpr", "ArrayExpr", "StructExpr", "TemporalExpr"}
+
+
+def _across_rows(sql: str) -> list[str]:
+    """The parts of a condition that make its value for one row depend on others; none of a text that is no condition."""
+    import polars as pl
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # the form is not promised to stay; a test has the conditions that must be told apart
+            tree = json.loads(pl.sql_expr(sql).meta.serialize(format="json"))
+    except Exception:  # noqa: BLE001 what is wrong with it is said by whoever evaluates it
+        return []
+    found: dict[str, None] = {}
+    todo = [tree]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, str) and part in _ACROSS:
+            found[part.lower()] = None
+        elif isinstance(part, dict):
+            if "Literal" in part or "Column" in part:
+                continue  # the user's own words
+            for name, inner in part.items():
+                if name in _WITHIN:
+                    continue
+                if name in _ACROSS:
+                    found[(next(iter(inner), name) if name == "Agg" and isinstance(inner, dict) else name).lower()] = (
+                        None
+                    )
+                todo.append(inner)
+        elif isinstance(part, list):
+            todo += part
+    return list(found)
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, time_zone: str) -> pa.ChunkedArray:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ..conf.errors import SchemaError
 from ..conf.names import path_name, resolved
+from ..frames.collations import check_collations
 from ..frames.columns import column_at, tree_of
 from ..frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
 from ..frames.times import check_time_type, is_pattern
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 
     from .options import SourceOptions
 
-__all__ = ["Shape", "leaving_schema", "shape_of", "with_key"]
+__all__ = ["Shape", "feed_schema", "leaving_schema", "shape_of", "with_feed_schema", "with_key"]
+
+# Metadata of the system column, which Spark hands on and the checkpoint records with the schema.
+_FEED = "upstream.feed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +67,29 @@ def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
     return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=False)
 
 
+def with_feed_schema(schema: StructType, feed: pa.Schema) -> StructType:
+    """The schema of the source, with that of the feed itself noted in it: `select` computes the one from the other."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructField, StructType
+
+    noted = {_FEED: from_arrow_schema(feed, prefer_timestamp_ntz=True).json()}
+    return StructType(
+        [
+            StructField(field.name, field.dataType, field.nullable, noted if field.name == SYSTEM else field.metadata)
+            for field in schema.fields
+        ]
+    )
+
+
+def feed_schema(schema: StructType) -> pa.Schema | None:
+    """The schema of the feed itself that :func:`with_feed_schema` has noted; None if there is none."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    noted = schema[SYSTEM].metadata.get(_FEED) if SYSTEM in schema.names else None
+    return None if noted is None else to_arrow_schema(StructType.fromJson(json.loads(noted)), timezone="UTC")
+
+
 def shape_of(schema: StructType, options: SourceOptions) -> Shape:
     """How to read rows that are to leave as `schema`.
 
@@ -72,6 +100,7 @@ def shape_of(schema: StructType, options: SourceOptions) -> Shape:
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    check_collations(schema)
     arrow = to_arrow_schema(schema, timezone="UTC")
     if SYSTEM not in arrow.names:
         raise SchemaError(

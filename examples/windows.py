@@ -43,7 +43,7 @@ def main() -> None:
     )
     # A table of every window has a row for each key and window.
     key = ("vehicle_id", "window_id") if asked.every else "vehicle_id"
-    writer = upstream.write_latest(speeds, asked.to, key=key, time="window_end", checkpointLocation=checkpoint)
+    writer = upstream.write_latest(speeds, asked.to, key=key, time="window_time", checkpointLocation=checkpoint)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
 

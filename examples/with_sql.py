@@ -37,8 +37,9 @@ def main() -> None:
     # `where` is asked of every row before coalescing: the newest *moving* position of each bus.
     updates = upstream.latest(spark, asked.source, key="vehicle_id", time="timestamp", where="speed > 0")
 
-    # Filter: punctuation rows say how far the feed is complete. Their own columns are null, so let them through by name.
-    inside = updates.where("latitude BETWEEN 30.0 AND 30.6 OR _upstream.punctuation")
+    # Filter: the newest position decides. A bus that leaves the area leaves the table.
+    buses = upstream.UpdateStream(updates, key="vehicle_id", time="timestamp")
+    inside = buses.where("latitude BETWEEN 30.0 AND 30.6", on_leave="delete").df
     # Map: native expressions; key and time stay as they are.
     faster = inside.withColumn("kmh", inside["speed"] * 3.6).drop("speed", "trip_headsign")
     # SQL: a join with a small table. LEFT keeps punctuation rows.

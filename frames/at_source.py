@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from ..conf.options import boolean
 from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, steps_told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["at_source", "source_options"]
+__all__ = ["at_source", "reads_coalesced", "source_options"]
 
 _SOURCE = "upstream"
 _MOST_BYTES = 200_000
@@ -64,6 +65,28 @@ def source_options(df: DataFrame) -> Mapping[str, str] | None:
         return None
     _, options = steps_told(dict(found[0].extraOptions().asCaseSensitiveMap()))
     return {name.lower(): value for name, value in options.items()}
+
+
+def reads_coalesced(df: DataFrame) -> bool:
+    """Return whether a DataFrame reads, whatever is in between, a source that keeps only the newest row of each key of a batch."""
+    known: Any = getattr(df, "_jdf", None)
+    if known is None:
+        return False  # another process, by Spark Connect, has the plan
+    leaves = _each(known.queryExecution().analyzed().collectLeaves())
+    return any(
+        leaf.getClass().getSimpleName() == "StreamingRelationV2"
+        and leaf.sourceName() == _SOURCE
+        and _coalesces(dict(leaf.extraOptions().asCaseSensitiveMap()))
+        for leaf in leaves
+    )
+
+
+def _coalesces(options: Mapping[str, str]) -> bool:
+    given = {name.lower(): value for name, value in options.items()}.get("coalesce", "false")
+    try:
+        return bool(boolean().parse(given))
+    except KeyError:
+        return False  # the source refuses the word
 
 
 def _as_from_spark(earlier: ArrowStep | None, places: Sequence[int], schema: pa.Schema, step: ArrowStep) -> ArrowStep:

@@ -28,6 +28,7 @@ __all__ = [
     "mapping_properties",
     "mapping_protocol",
     "needs_mapping",
+    "plain_protocol",
     "with_field_ids",
 ]
 
@@ -129,11 +130,7 @@ def mapping_protocol(schema: Json, protocol: Mapping[str, Any] | None = None) ->
     The old numbers, which say the same as names of features, unless the table has features that only names say: more readers know the numbers.
     """
     if protocol is None:
-        zoneless = any(kind == "timestamp_ntz" for kind in _kinds(schema))
-        protocol = {"minReaderVersion": 1, "minWriterVersion": 2}
-        if zoneless:
-            protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"]}
-            protocol["writerFeatures"] = ["timestampNtz"]
+        protocol = plain_protocol(schema)
     if protocol["minWriterVersion"] < 7:
         wanted = {**protocol, "minReaderVersion": 2, "minWriterVersion": max(protocol["minWriterVersion"], 5)}
     else:
@@ -141,6 +138,14 @@ def mapping_protocol(schema: Json, protocol: Mapping[str, Any] | None = None) ->
         for kind in ("readerFeatures", "writerFeatures"):
             wanted[kind] = sorted({*(protocol.get(kind) or ()), FEATURE})
     return None if wanted == protocol else wanted
+
+
+def plain_protocol(schema: Json) -> dict[str, Any]:
+    """Return the least protocol that a table with this schema needs."""
+    if any(kind == "timestamp_ntz" for kind in _kinds(schema)):
+        features = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
+        return {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    return {"minReaderVersion": 1, "minWriterVersion": 2}
 
 
 def with_field_ids(schema: pa.Schema, ids: Ids) -> pa.Schema:

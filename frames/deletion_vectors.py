@@ -7,11 +7,12 @@ checksum behind it. Here it is a mask with one entry for each row of the data fi
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import struct
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,22 @@ import numpy.typing as npt
 from ..conf.errors import TableError
 from .table_folder import TableFolder
 
-__all__ = ["DeletionVector", "decode_vector", "encode_vector", "pack_vectors", "read_vector"]
+__all__ = [
+    "COPIES",
+    "VECTORS",
+    "DeletionVector",
+    "copy_of",
+    "decode_vector",
+    "encode_vector",
+    "pack_vectors",
+    "put_back",
+    "read_vector",
+]
+
+VECTORS = "upstreamvectors"
+"""Where deletion vectors lie. Letters alone, without which Trino refuses them (476); so VACUUM sees the folder. Spark's keeps what is in use."""
+COPIES = "_upstream_vectors"
+"""Where their copies lie, and those that earlier releases wrote: delta-rs' VACUUM (1.6.6, full=True) removes vectors that are in use."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -149,7 +165,11 @@ def read_vector(folder: TableFolder, vector: DeletionVector, rows: int) -> Mask:
             hint="run REORG TABLE … APPLY (PURGE) on it from Spark",
         )
     at = vector.offset or 0
-    content = folder.read_range(path, at, vector.size + 8)
+    try:
+        content = folder.read_range(path, at, vector.size + 8)
+    except FileNotFoundError:
+        put_back(folder, [path])
+        content = folder.read_range(path, at, vector.size + 8)
     data = content[4:-4]
     stored = (vector.size, zlib.crc32(data))
     if len(content) != vector.size + 8 or struct.unpack(">i", content[:4])[0] != stored[0]:
@@ -160,6 +180,25 @@ def read_vector(folder: TableFolder, vector: DeletionVector, rows: int) -> Mask:
     if int(np.count_nonzero(mask)) != vector.cardinality:
         raise _damaged(f"{path} at {at}", "it marks another number of rows than the log says")
     return mask
+
+
+def copy_of(path: str) -> str:
+    """Return where the copy of a vector's file lies: in a folder that no VACUUM looks into."""
+    return f"{COPIES}/{path.rpartition('/')[2]}"
+
+
+def put_back(folder: TableFolder, paths: Iterable[str]) -> int:
+    """Put files of vectors back that somebody has removed, from their copies; how many.
+
+    delta-rs' VACUUM (1.6.6, ``full=True``) takes vectors that are in use for files that nobody needs.
+    """
+    count = 0
+    for path in paths:
+        if not folder.has(path):
+            with contextlib.suppress(FileNotFoundError):  # there is no copy of what others, or earlier releases, wrote
+                folder.write(path, folder.read(copy_of(path)))
+                count += 1
+    return count
 
 
 def encode_vector(dead: Mask) -> bytes:

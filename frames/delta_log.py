@@ -16,7 +16,7 @@ from ..conf.errors import TableError
 from .deletion_vectors import DeletionVector
 from .table_folder import TableFolder
 
-__all__ = ["LogReplay", "entry_place"]
+__all__ = ["LogReplay", "entry_actions", "entry_place"]
 
 Action = dict[str, Any]
 
@@ -30,6 +30,19 @@ _MAPS = ("partitionValues", "configuration", "tags", "options")
 def entry_place(version: int) -> str:
     """Where the log's entry of a version lies, relative to the table."""
     return f"{_LOG}/{version:020d}.json"
+
+
+def entry_actions(folder: TableFolder, version: int) -> list[Action]:
+    """What the entry of a version says, line by line.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    ValueError
+        It is not whole.
+    """
+    return [json.loads(line) for line in folder.read(entry_place(version)).splitlines() if line.strip()]
 
 
 class LogReplay:
@@ -104,8 +117,7 @@ class LogReplay:
 
     def _entry(self, version: int) -> list[Action]:
         try:
-            content = self._folder.read(entry_place(version))
-            return [json.loads(line) for line in content.splitlines() if line.strip()]
+            return entry_actions(self._folder, version)
         except FileNotFoundError as error:
             raise self._broken(f"the entry of version {version} is gone") from error
         except ValueError as error:

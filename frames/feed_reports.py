@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ..conf.locations import absolute_location
+from ..conf.locations import checkpoint_location
 from .reports import read_values, write_value
 
 __all__ = ["FeedReport", "feeds_folder", "read_feed_reports", "write_feed_reports"]
@@ -48,7 +48,7 @@ class FeedReport:
 
 def feeds_folder(checkpoint: str, name: str) -> str:
     """Where the input of that name reports on its feeds."""
-    return f"{absolute_location(checkpoint)}/upstream-feeds/{name}"
+    return f"{checkpoint_location(checkpoint)}/upstream-feeds/{name}"
 
 
 def write_feed_reports(folder: str, shard: int, reports: Sequence[FeedReport]) -> None:

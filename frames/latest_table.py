@@ -15,6 +15,7 @@ __all__ = [
     "KEY_PROPERTY",
     "LAYOUT_PROPERTY",
     "METADATA_KEY",
+    "NOTHING_YET",
     "SEQ",
     "TIME_PROPERTY",
     "Delivered",
@@ -25,7 +26,7 @@ BUCKET = "_upstream_bucket"
 """The partition: which part of the keys a row belongs to."""
 
 SEQ = "_upstream_seq"
-"""The arrival order of a row within its feed."""
+"""The arrival order of a row in the table, over all checkpoints that wrote it."""
 
 LAYOUT_PROPERTY = "upstream.layout"
 KEY_PROPERTY = "upstream.key"
@@ -35,6 +36,9 @@ BUCKETS_PROPERTY = "upstream.buckets"
 
 METADATA_KEY = "upstream"
 """Where a commit's metadata has its summary."""
+
+NOTHING_YET = ""
+"""The low-watermark of a feed that has rows, and of which nothing is known yet: it holds back that of the table."""
 
 DELIVERED_KEY = "upstreamDelivered"
 """Where a commit's metadata has what it delivered."""

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from .bounds import AFTER_ALL, BEFORE_ALL
 from .lags import Lags
 from .skew import Skew
 from .times import NO_TIME
@@ -78,7 +79,8 @@ class Progress:
     ----------
     bound : int or None
         Exclusive, in microseconds since the epoch: every row with a time below it has arrived, as far as the policy can tell.
-        Never decreases.
+        Never decreases. None before the feed has shown a row; :data:`~.bounds.BEFORE_ALL` while it has rows and nothing can be promised;
+        :data:`~.bounds.AFTER_ALL` once it has ended.
     received : int
         Rows with a readable time that came.
     late : int
@@ -136,6 +138,19 @@ class Progress:
         return self._confirmed
 
     @property
+    def empty(self) -> bool:
+        """Whether what was taken for rows has turned out to hold none: the feed is known to others, and has not begun."""
+        return self.bound is not None and self._own is None and not self.received
+
+    @property
+    def likely(self) -> int | None:
+        """The largest time that is confirmed; before one is, the median of the rows there are, as the guard would take it."""
+        if self._confirmed is not None:
+            return self._confirmed
+        waiting = np.sort(np.concatenate([self._run, self._delayed]))
+        return int(waiting[(len(waiting) - 1) // 2]) if len(waiting) else None
+
+    @property
     def delay_us(self) -> int:
         """How far behind the largest time rows are expected at present; 0 for a policy that says nothing of it."""
         if self._policy.name == "bounded":
@@ -153,7 +168,8 @@ class Progress:
         if self.bound is not None:
             late = times[times < self.bound]
             self.late += len(late)
-            self.late_idle += len(late) if self._own is None else int(np.count_nonzero(late >= self._own))
+            if self.bound != AFTER_ALL:  # what comes after the end is late by no rule for silent feeds
+                self.late_idle += len(late) if self._own is None else int(np.count_nonzero(late >= self._own))
         if self._policy.name == "displaced":
             held = np.concatenate([self._delayed, times])
             ready = max(len(held) - self._policy.displacement, 0)
@@ -164,26 +180,51 @@ class Progress:
         """Take a punctuation row of the feed itself (``embedded``), or what it says besides its rows (``promised``)."""
         self._claimed = time_us if self._claimed is None else max(self._claimed, time_us)
 
-    def close_batch(self, now_us: int) -> None:
-        """Draw the conclusion from what has been observed, at the end of a batch whose clock reads `now_us`."""
+    def close_batch(self, now_us: int, waiting_us: int | None = None) -> None:
+        """Draw the conclusion from what has been observed, at the end of a batch.
+
+        Parameters
+        ----------
+        now_us : int
+            The batch's clock.
+        waiting_us : int or None
+            When the oldest of the feed's rows arrived that have been seen and are not in the batch; None if there is none.
+        """
         if self._batch is not None:
             least, greatest = self._batch
             self.skew.observe(least, greatest, now_us)
             self._batch = None
-        self._raise_to(self._conclusion(now_us))
+        self._raise_to(self._conclusion(now_us if waiting_us is None else min(now_us, waiting_us)))
+        if self.received:
+            self.begin()
+
+    def begin(self) -> None:
+        """The feed has shown a row: as long as nothing can be promised of it, it holds the others back."""
+        if self.bound is None and self._policy.name != "latent":
+            self.bound = BEFORE_ALL
 
     def promise(self, bound_us: int) -> None:
         """Promise more than the policy does, for a feed that is silent while others wait for it."""
         self.bound = bound_us if self.bound is None else max(self.bound, bound_us)
 
+    @property
+    def reached(self) -> int | None:
+        """How far others may follow the feed: its bound, or of one that has ended what it has shown."""
+        return self._own if self.bound == AFTER_ALL else self.bound
+
     def end(self) -> None:
         """The feed has said that it sends nothing more: every time it has shown lies behind."""
-        seen = [time for time in (self._confirmed, self.bound, self._claimed) if time is not None]
+        seen = [time for time in (self._confirmed, self._own, self._claimed) if time is not None]
         waiting = np.concatenate([self._run, self._delayed])
         if len(waiting):
             seen.append(int(waiting.max()))
         if seen and self._policy.name != "latent":
             self._raise_to(max(seen) + 1)
+
+    def close(self) -> None:
+        """Nothing of the feed is to come, whatever its time: a feed that has ended, once nobody has to be waited for to begin."""
+        if self.bound is not None and self._policy.name != "latent":
+            self.bound = AFTER_ALL
 
     def _conclusion(self, now_us: int) -> int | None:
         name = self._policy.name

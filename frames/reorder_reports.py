@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ..conf.locations import absolute_location
+from ..conf.locations import checkpoint_location
 from .reports import read_values, write_value
+from .table_folder import TableFolder
 
 __all__ = ["ReorderReport", "read_reorder_reports", "reorder_folder", "write_reorder_report"]
 
@@ -67,7 +68,7 @@ class ReorderReport:
 
 def reorder_folder(checkpoint: str, number: int) -> str:
     """Where the shards of such an operator report; a stream's are numbered from 0 on."""
-    return f"{absolute_location(checkpoint)}/upstream-reorder/{number}"
+    return f"{checkpoint_location(checkpoint)}/upstream-reorder/{number}"
 
 
 def write_reorder_report(folder: str, report: ReorderReport) -> None:
@@ -75,7 +76,7 @@ def write_reorder_report(folder: str, report: ReorderReport) -> None:
     write_value(folder, f"shard-{report.shard}.json", dataclasses.asdict(report))
 
 
-def read_reorder_reports(folder: str) -> list[ReorderReport]:
+def read_reorder_reports(folder: str | TableFolder) -> list[ReorderReport]:
     """The last report of each shard that has made one. Names of other versions are ignored."""
     known = [field.name for field in dataclasses.fields(ReorderReport)]
     return [

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from .reports import read_values
+from .table_folder import TableFolder
 
 __all__ = ["batch_name", "reported_states", "times_folder"]
 
 
-def times_folder(checkpoint: str) -> str:
+def times_folder(checkpoint: TableFolder) -> TableFolder:
     """Where the tasks of a source with this checkpoint report."""
-    return checkpoint.rstrip("/") + "/upstream-times"
+    return checkpoint.below("upstream-times")
 
 
 def batch_name(end: Mapping[str, Any]) -> str:
@@ -23,7 +24,7 @@ def batch_name(end: Mapping[str, Any]) -> str:
     return f"{end['id']}-{end['batch']:08d}"
 
 
-def reported_states(folder: str, end: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def reported_states(folder: TableFolder, end: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The state of progress of each feed of a batch that a task has looked at, by what the tasks say."""
     states: dict[str, Mapping[str, Any]] = {}
     for value in read_values(folder, batch_name(end) + "-"):

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
-from pyarrow import fs
-
-from ..conf.locations import absolute_location
+from ..conf.locations import checkpoint_location
 from .ages import Ages
+from .table_folder import TableFolder, folder_at
 from .whole import write_whole
 
 __all__ = [
     "Served",
     "ShardReport",
+    "read_queues",
     "read_reports",
     "read_served",
     "read_values",
@@ -117,9 +115,17 @@ class Served:
     ended_us: int
 
 
-def reports_folder(checkpoint: str) -> str:
-    """Where the shards of the query with this checkpoint report."""
-    return absolute_location(checkpoint) + "/upstream-queue"
+def reports_folder(checkpoint: str, number: int = 0) -> str:
+    """Return where the shards of a query's queue report; its queues are numbered from 0 on."""
+    return f"{checkpoint_location(checkpoint)}/upstream-queue{f'-{number}' if number else ''}"
+
+
+def read_queues(checkpoint: TableFolder) -> list[list[ShardReport]]:
+    """Return what the shards of each of a query's queues reported last, by the queue's number; none if it has no queue."""
+    found: list[list[ShardReport]] = []
+    while reports := read_reports(TableFolder(reports_folder(checkpoint.location, len(found)), checkpoint.storage)):
+        found.append(reports)
+    return found
 
 
 def write_report(folder: str, report: ShardReport) -> None:
@@ -127,7 +133,7 @@ def write_report(folder: str, report: ShardReport) -> None:
     write_value(folder, f"shard-{report.shard}.json", report.to_json())
 
 
-def read_reports(folder: str) -> list[ShardReport]:
+def read_reports(folder: str | TableFolder) -> list[ShardReport]:
     """The last report of each shard that has made one."""
     return [ShardReport.from_json(value) for value in read_values(folder, "shard-")]
 
@@ -146,45 +152,20 @@ def _fields() -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(ShardReport)
 
 
-def write_value(folder: str, name: str, value: dict[str, Any]) -> None:
+def write_value(folder: str | TableFolder, name: str, value: Mapping[str, Any]) -> None:
     """Put a JSON value in the place of the last one of that name, whole or not at all."""
     text = json.dumps(value).encode()
-
-    def write(path: str, system: fs.FileSystem) -> None:
-        with system.open_output_stream(path) as stream:
-            stream.write(text)
-
-    write_whole(folder, name, write)
+    write_whole(folder, name, lambda stream: stream.write(text))
 
 
-def read_values(folder: str, prefix: str) -> list[dict[str, Any]]:
+def read_values(folder: str | TableFolder, prefix: str) -> list[dict[str, Any]]:
     """The values of which the name begins so, in the order of names; none if there is no such folder."""
-    found = _remote(folder, prefix) if "://" in folder else _local(folder, prefix)
-    return [json.loads(value) for value in found]
+    place = folder_at(folder)
+    names = sorted(name for name in place.names("") if name.startswith(prefix))
+    return [json.loads(value) for value in place.each(place.read, names)]
 
 
-def remove_values(folder: str, prefix: str, below: str) -> None:
+def remove_values(folder: str | TableFolder, prefix: str, below: str) -> None:
     """Take away the values of which the name begins so and comes before `below`; what is gone already is no error."""
-    remote = "://" in folder
-    system, root = fs.FileSystem.from_uri(folder) if remote else (fs.LocalFileSystem(), folder)
-    for info in system.get_file_info(fs.FileSelector(root, allow_not_found=True)):
-        if info.base_name.startswith(prefix) and info.base_name < below:
-            with suppress(FileNotFoundError):
-                system.delete_file(info.path)
-
-
-def _local(folder: str, prefix: str) -> Iterator[bytes]:
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        if name.startswith(prefix):
-            with open(os.path.join(folder, name), "rb") as file:
-                yield file.read()
-
-
-def _remote(folder: str, prefix: str) -> Iterator[bytes]:
-    system, root = fs.FileSystem.from_uri(folder)
-    for info in sorted(
-        system.get_file_info(fs.FileSelector(root, allow_not_found=True)), key=lambda info: str(info.path)
-    ):
-        if info.base_name.startswith(prefix):
-            with system.open_input_stream(info.path) as stream:
-                yield stream.read()
+    place = folder_at(folder)
+    place.remove(name for name in place.names("") if name.startswith(prefix) and name < below)

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..conf.locations import absolute_location
 from .reported_times import reported_states, times_folder
+from .table_folder import TableFolder
 
 __all__ = ["SourceCounts", "counts_in", "journaled_counts"]
 
@@ -48,19 +48,19 @@ def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
     return SourceCounts(**{name: sum(state.get(name, 0) for state in feeds) for name in names})
 
 
-def journaled_counts(checkpoint: str, batch_id: int) -> SourceCounts | None:
+def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | None:
     """The counts up to a batch, from the journal below the query's checkpoint; None if it does not say."""
     try:
-        lines = _read(f"{absolute_location(checkpoint)}/offsets/{batch_id}").splitlines()[2:]
+        lines = checkpoint.read(f"offsets/{batch_id}").decode().splitlines()[2:]
         offsets: list[Any] = [json.loads(line) for line in lines if line.strip() not in ("", "-")]
     except (OSError, ValueError):
         return None
     if not offsets or not all(isinstance(each, dict) for each in offsets):
         return None
-    return counts_in(_with_reports(offset, times_folder(absolute_location(checkpoint))) for offset in offsets)
+    return counts_in(_with_reports(offset, times_folder(checkpoint)) for offset in offsets)
 
 
-def _with_reports(offset: dict[str, Any], folder: str) -> dict[str, Any]:
+def _with_reports(offset: dict[str, Any], folder: TableFolder) -> dict[str, Any]:
     """The offset with what the tasks have counted of its own batch, where they and not the driver look at rows."""
     unseen = offset.get("unseen")
     if not unseen:
@@ -68,14 +68,3 @@ def _with_reports(offset: dict[str, Any], folder: str) -> dict[str, Any]:
     reported = reported_states(folder, offset)
     told = bool(offset.get("looked")) and unseen.keys() <= reported.keys()
     return {**offset, "looked": told, "progress": {**offset["progress"], **reported}}
-
-
-def _read(path: str) -> str:
-    if "://" in path:
-        from pyarrow import fs
-
-        system, place = fs.FileSystem.from_uri(path)
-        with system.open_input_stream(place) as stream:
-            return stream.read().decode()
-    with open(path, encoding="utf-8") as file:
-        return file.read()

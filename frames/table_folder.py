@@ -1,9 +1,10 @@
-"""A Delta table's folder: files by their path in the table, on a disk or in an object store."""
+"""A folder, a table's or a checkpoint's: files by their path in it, on a disk or in an object store."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import re
 import uuid
@@ -12,9 +13,11 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from ..conf.errors import TableError, UpstreamError
+from ..conf.locations import absolute_location, is_remote
+from .durable import sync_file, sync_paths
 from .object_store import put_if_absent, puts_refused
 
-__all__ = ["Listed", "TableFolder"]
+__all__ = ["Listed", "TableFolder", "folder_at"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -54,7 +57,7 @@ class Listed(NamedTuple):
 
 @dataclasses.dataclass
 class TableFolder:
-    """Where a table lies, and how its files are reached.
+    """Where a table or a checkpoint lies, and how its files are reached.
 
     Attributes
     ----------
@@ -62,27 +65,28 @@ class TableFolder:
         The absolute path, or the address if it is not on a local disk.
     storage : mapping
         Options for the object store. Never shown.
+    durable : bool
+        Whether files are to outlive a power cut: :meth:`sync` and :meth:`put_new` then wait for a disk. A store keeps what it has confirmed.
     """
 
     location: str
     storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    _remote: Any = dataclasses.field(default=None, init=False, repr=False, compare=False)
+    durable: bool = False
 
     @property
     def is_local(self) -> bool:
         """Whether it lies on a disk of this machine (or one mounted there)."""
-        return "://" not in self.location
+        return not is_remote(self.location)
+
+    def below(self, path: str) -> TableFolder:
+        """Return a folder in this one."""
+        return TableFolder(f"{self.location}/{path}", self.storage, self.durable)
 
     def place(self, path: str) -> tuple[str, Any]:
         """A file's place for Arrow: its path, and the file system if that is not the local one."""
         if self.is_local:
             return os.path.join(self.location, path), None
-        if self._remote is None:
-            import pyarrow.fs as pa_fs
-            from deltalake.fs import DeltaStorageHandler
-
-            self._remote = pa_fs.PyFileSystem(DeltaStorageHandler(self.location, dict(self.storage)))
-        return path, self._remote
+        return path, _connected(self.location, tuple(sorted(self.storage.items())))
 
     def read(self, path: str) -> bytes:
         """The content of a file.
@@ -96,7 +100,7 @@ class TableFolder:
         if filesystem is None:
             with open(where, "rb") as file:
                 return file.read()
-        with filesystem.open_input_stream(where) as stream:
+        with filesystem.open_input_stream(where, compression=None) as stream:
             return bytes(stream.read())
 
     def read_range(self, path: str, start: int, count: int) -> bytes:
@@ -126,7 +130,7 @@ class TableFolder:
         where, filesystem = self.place(path)
         if filesystem is not None:
             # Unbuffered, Arrow would hand over a buffer of its own, and the store's client takes bytes.
-            return filesystem.open_output_stream(where, buffer_size=buffer_size)
+            return filesystem.open_output_stream(where, compression=None, buffer_size=buffer_size)
         import pyarrow as pa
 
         os.makedirs(os.path.dirname(where), exist_ok=True)
@@ -190,13 +194,23 @@ class TableFolder:
         try:
             with open(written, "wb") as file:
                 file.write(content)
+                if self.durable:
+                    file.flush()
+                    os.fsync(file.fileno())
             os.link(written, where)
+            if self.durable:
+                sync_file(os.path.dirname(where))
         except FileExistsError:
             return False
         finally:
             with contextlib.suppress(OSError):
                 os.remove(written)
         return True
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Wait until files are on the disk with the entries of their folders, where that was asked for."""
+        if self.durable and self.is_local:
+            sync_paths(self.location, paths)
 
     def has(self, path: str) -> bool:
         """Whether a file is there."""
@@ -218,7 +232,11 @@ class TableFolder:
 
     def names(self, folder: str) -> list[str]:
         """The names of the files in a folder; none if it is not there."""
-        return [each.name for each in self.listing(folder) if not each.is_folder]
+        if not self.is_local:
+            return [each.name for each in self.listing(folder) if not each.is_folder]
+        with contextlib.suppress(FileNotFoundError), os.scandir(os.path.join(self.location, folder)) as entries:
+            return [entry.name for entry in entries if not entry.is_dir()]  # without a look at each file
+        return []
 
     def listing(self, path: str = "") -> list[Listed]:
         """What lies directly in a folder below the table, in no order; nothing if there is no such folder."""
@@ -306,9 +324,19 @@ class TableFolder:
             each = each.__cause__ or each.__context__
         return False
 
-    def __getstate__(self) -> dict[str, Any]:
-        # It goes to tasks; an open connection does not.
-        return {**self.__dict__, "_remote": None}
+
+def folder_at(place: str | TableFolder) -> TableFolder:
+    """Return the folder at a path or an address, for which the store's client finds credentials in the environment; a folder as it is."""
+    return TableFolder(absolute_location(place)) if isinstance(place, str) else place
+
+
+@functools.lru_cache(maxsize=64)
+def _connected(location: str, storage: tuple[tuple[str, str], ...]) -> Any:
+    """Return Arrow's view of a store. A process connects once, however many objects speak of the folder."""
+    import pyarrow.fs as pa_fs
+    from deltalake.fs import DeltaStorageHandler
+
+    return pa_fs.PyFileSystem(DeltaStorageHandler(location, dict(storage)))
 
 
 def _listing_of(filesystem: Any, where: str) -> list[Listed]:

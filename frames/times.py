@@ -5,6 +5,8 @@ Progress, coalescing and replay compare times of all feeds in one unit. The user
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -12,6 +14,9 @@ import pyarrow.compute as pc
 
 from ..conf.errors import OptionError, SchemaError
 from .system import TIMESTAMP
+
+if TYPE_CHECKING:
+    import polars as pl
 
 __all__ = [
     "EPOCH_UNITS",
@@ -34,6 +39,9 @@ NO_TIME = int(np.iinfo(np.int64).min)
 # Units per second, and microseconds per unit where that is whole.
 EPOCH_UNITS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
 _DAY_US = 86_400_000_000
+# Spark's TIMESTAMP ends with the year 9999, and so do Python's times: what lies beyond could be neither shown nor committed.
+_FIRST_US = -62_135_596_800_000_000
+_LAST_US = 253_402_300_799_999_999
 
 
 def is_pattern(time_format: str | None) -> bool:
@@ -101,36 +109,28 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
     Returns
     -------
     int64 array of length rows
-        :data:`NO_TIME` where the time is null, not a number, or cannot be read.
+        :data:`NO_TIME` where the time is null, not a number, cannot be read, or lies outside the years 1 to 9999. A date is
+        the instant at which its day begins in `time_zone`.
     """
     array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
-    dtype = array.type
-    if pa.types.is_floating(dtype):
-        return _from_floats(array.to_numpy(), time_format)
-    if pa.types.is_integer(dtype):
-        return _from_integers(array, time_format)
-    if pa.types.is_date32(dtype):
-        return _multiplied(_numbers(pc.cast(array, pa.int32())), _DAY_US)
-    if pa.types.is_date(dtype):
-        return _from_integers(array, "epoch_ms")
-    if pa.types.is_timestamp(dtype):
-        return _filled(_in_utc(array, time_zone))
-    return _filled(_parse_text(array, time_format, time_zone))
+    times = _micros(array, time_format, time_zone)
+    usable = (times >= _FIRST_US) & (times <= _LAST_US)
+    return times if usable.all() else np.where(usable, times, NO_TIME)
 
 
-def time_scalar(bound_us: int, dtype: pa.DataType, time_format: str | None) -> pa.Scalar:
+def time_scalar(bound_us: int, dtype: pa.DataType, time_format: str | None, time_zone: str = "UTC") -> pa.Scalar:
     """A bound in the terms of the time column: never later than `bound_us`, so that what it promises stays true."""
-    return times_as(np.array([bound_us]), dtype, time_format)[0]
+    return times_as(np.array([bound_us]), dtype, time_format, time_zone)[0]
 
 
-def times_as(times_us: Int64s, dtype: pa.DataType, time_format: str | None) -> pa.Array:
+def times_as(times_us: Int64s, dtype: pa.DataType, time_format: str | None, time_zone: str = "UTC") -> pa.Array:
     """Times in the terms of the time column, rounded down: the inverse of :func:`event_time_us`."""
     times = pa.array(times_us, mask=times_us == NO_TIME)
     if pa.types.is_date(dtype):
-        return pc.cast(pa.array(times_us // _DAY_US, mask=times_us == NO_TIME), pa.int32()).cast(dtype)
+        return pa.array(_days(times_us, time_zone), mask=times_us == NO_TIME).cast(dtype)
     units = EPOCH_UNITS[time_format or "epoch_us"] if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) else 0
     if pa.types.is_floating(dtype):
-        return pc.divide(pc.multiply(times.cast(pa.float64()), float(units)), 1e6).cast(dtype)
+        return pa.array(_floats(times_us, units, dtype.to_pandas_dtype()), dtype, mask=times_us == NO_TIME)
     if units > 1_000_000:
         return pc.multiply(times, units // 1_000_000).cast(dtype)
     if units:
@@ -167,18 +167,71 @@ def _filled(array: pa.ChunkedArray) -> Int64s:
     return _from_integers(array, f"epoch_{array.type.unit}")
 
 
+def _is_utc(time_zone: str) -> bool:
+    return time_zone.upper() in ("UTC", "GMT", "Z")
+
+
 def _in_utc(array: pa.ChunkedArray, time_zone: str) -> pa.ChunkedArray:
-    if array.type.tz is not None or time_zone.upper() in ("UTC", "GMT", "Z"):
+    if array.type.tz is not None or _is_utc(time_zone):
         return array
     # A local time that a clock change skips or repeats: the earlier reading, so that a row never looks newer than it can be.
     return pc.assume_timezone(array, time_zone, ambiguous="earliest", nonexistent="earliest")
 
 
-def _from_floats(values: npt.NDArray[np.float64], time_format: str | None) -> Int64s:
-    micros = values * (1_000_000 / EPOCH_UNITS[time_format or "epoch_us"])
-    usable = np.isfinite(micros) & (np.abs(micros) < 9e18)
+def _micros(array: pa.ChunkedArray, time_format: str | None, time_zone: str) -> Int64s:
+    dtype = array.type
+    if pa.types.is_floating(dtype):
+        return _from_floats(array.to_numpy(), time_format)
+    if pa.types.is_integer(dtype):
+        return _from_integers(array, time_format)
+    if pa.types.is_date(dtype):
+        days = _numbers(pc.cast(pc.cast(array, pa.date32()), pa.int32()))
+        midnights = _multiplied(days, _DAY_US)
+        if _is_utc(time_zone):
+            return midnights
+        usable = (midnights >= _FIRST_US) & (midnights <= _LAST_US)
+        array = pa.chunked_array([pa.array(midnights, mask=~usable).cast(pa.timestamp("us"))])
+        return _filled(_in_utc(array, time_zone))
+    if pa.types.is_timestamp(dtype):
+        return _filled(_in_utc(array, time_zone))
+    return _filled(_parse_text(array, time_format, time_zone))
+
+
+def _days(times_us: Int64s, time_zone: str) -> npt.NDArray[np.int32]:
+    """The local day on which each instant lies."""
+    if not _is_utc(time_zone):
+        usable = (times_us >= _FIRST_US) & (times_us <= _LAST_US)
+        local = pc.local_timestamp(pa.array(times_us, pa.timestamp("us", time_zone)).filter(pa.array(usable)))
+        times_us = times_us.copy()
+        times_us[usable] = local.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return (times_us // _DAY_US).astype(np.int32)
+
+
+def _floats(times_us: Int64s, units: int, kind: type[np.floating]) -> npt.NDArray[np.floating]:
+    """Instants as floats: each one's float is the least that means the instant, or one below."""
+    exact = times_us.astype(np.float64) * units / 1e6
+    if kind is np.float64:
+        return exact
+    with np.errstate(over="ignore"):
+        near = exact.astype(kind)
+    return np.where(near > exact, np.nextafter(near, kind(-np.inf)), near)
+
+
+def _from_floats(values: npt.NDArray[np.floating], time_format: str | None) -> Int64s:
+    """The last microsecond whose own float is not beyond the value: rounded down, and the inverse of :func:`_floats`.
+
+    Rounded to the nearest one, a row shortly before a bound would count as promised in the column's terms, and not in ours.
+    """
+    units = EPOCH_UNITS[time_format or "epoch_us"]
+    exact = values.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        micros = np.floor(exact / units * 1e6 if units > 1_000_000 else exact * (1e6 / units))
+        usable = np.isfinite(micros) & (np.abs(micros) < 9e18)
+        exact, micros = exact[usable], micros[usable]
+        micros += (micros + 1) * units / 1e6 <= exact
+        micros -= micros * units / 1e6 > exact
     result = np.full(len(values), NO_TIME, dtype=np.int64)
-    result[usable] = np.round(micros[usable]).astype(np.int64)
+    result[usable] = micros.astype(np.int64)
     return result
 
 
@@ -212,7 +265,27 @@ def _parse_text(array: pa.ChunkedArray, time_format: str | None, time_zone: str)
         parsed = series.str.to_datetime(time_format, time_unit="us", strict=False, ambiguous="earliest")
         text = parsed.dt.convert_time_zone("UTC").to_arrow() if zoned else parsed.to_arrow()
         return _in_utc(pa.chunked_array([text]), time_zone)
-    has_zone = series.str.contains(r"(?i)(z|[+-]\d{2}:?\d{2})$")
+    found = _parse_iso(series, time_zone)
+    missed = pc.and_(pc.is_null(found), pa.chunked_array([series.is_not_null().to_arrow()]))
+    if not pc.any(missed).as_py():
+        return found
+    # Only what the quick way cannot read is looked at for a part that ISO 8601 lets one leave out.
+    whole = series
+    for pattern, meant in _SHORT:
+        whole = whole.str.replace(pattern, meant)
+    return pc.coalesce(found, _parse_iso(whole, time_zone))
+
+
+# A day alone, a time without seconds, a zone without minutes.
+_SHORT = (
+    (r"^(\d{4}-\d{2}-\d{2})$", "${1}T00:00:00"),
+    (r"(?i)^(\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2})(z|[+-]\d{2}(?::?\d{2})?)?$", "${1}:00${2}"),
+    (r"(?i)^(\d{4}-\d{2}-\d{2}[T ].*[+-]\d{2})$", "${1}:00"),
+)
+
+
+def _parse_iso(series: pl.Series, time_zone: str) -> pa.ChunkedArray:
+    has_zone = series.str.contains(r"(?i)[t ].*(z|[+-]\d{2}:?\d{2})$")
     cleaned = series.str.replace(" ", "T", literal=True)
     with_zone = cleaned.set(~has_zone, None).str.to_datetime("%+", time_unit="us", strict=False, time_zone="UTC")
     naive = cleaned.set(has_zone, None).str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=False)

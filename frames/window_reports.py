@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ..conf.locations import absolute_location
+from ..conf.locations import checkpoint_location
 from .reports import read_values, write_value
+from .table_folder import TableFolder
 
 __all__ = ["WindowReport", "read_window_reports", "windows_folder", "write_window_report"]
 
@@ -34,6 +35,8 @@ class WindowReport:
     late, superseded, outside : int
         Rows of this batch that missed a window that was final, rows of windows that eager emission passes over, and rows between two
         windows.
+    tombstones : int
+        Tombstones that were left out, in all batches of the checkpoint.
     entries, rows : int
         Partial aggregates and rows that are kept: what the thesis counts memory by (§6.3.2).
     running : int
@@ -74,6 +77,7 @@ class WindowReport:
     runs_read: int
     runs_written: int
     plan: Mapping[str, str]
+    tombstones: int = 0
     held: int = 0
     held_since_us: int | None = None
     needs: int | None = None
@@ -87,7 +91,7 @@ class WindowReport:
 
 def windows_folder(checkpoint: str, number: int = 0) -> str:
     """Where the shards of a query's window operators report; they are numbered from 0 on."""
-    return f"{absolute_location(checkpoint)}/upstream-windows/{number}"
+    return f"{checkpoint_location(checkpoint)}/upstream-windows/{number}"
 
 
 def write_window_report(folder: str, report: WindowReport) -> None:
@@ -95,6 +99,6 @@ def write_window_report(folder: str, report: WindowReport) -> None:
     write_value(folder, f"shard-{report.shard}.json", dataclasses.asdict(report))
 
 
-def read_window_reports(folder: str) -> list[WindowReport]:
+def read_window_reports(folder: str | TableFolder) -> list[WindowReport]:
     """The last report of each shard that has made one."""
     return [WindowReport.from_json(value) for value in read_values(folder, "shard-")]

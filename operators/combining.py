@@ -246,6 +246,7 @@ class Combining(KeyedRows):
         incomplete = self._incomplete or other._incomplete or incomplete
         stream = self._reordered(plan, [self.packed, right.packed], checkpoint, late, incomplete, other)
         stream._windows = max(self._windows, other._windows)
+        stream._queues = max(self._queues, other._queues)
         return stream
 
     def _reordered(

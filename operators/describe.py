@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..conf.locations import absolute_location
+from ..conf.locations import checkpoint_location
 from ..conf.units import format_duration_us
+from ..frames.bounds import AFTER_ALL, BEFORE_ALL, is_finite
 from ..frames.feed_reports import read_feed_reports
 from ..frames.reorder_reports import read_reorder_reports
+from ..frames.table_folder import folder_at
 from ..frames.window_reports import read_window_reports
 
 __all__ = ["Description", "FeedState", "Place", "live_places", "source_feeds"]
 
 _OFFSETS = re.compile(r"[0-9]+")
-_EXTREMES = (-(1 << 63), (1 << 63) - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,21 +150,26 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
 
 def source_feeds(checkpoint: str | os.PathLike[str]) -> list[Place]:
     """The feeds of the ``upstream`` sources of a query, as its last batch was planned."""
-    folder = absolute_location(os.fspath(checkpoint)) + "/offsets"
-    if "://" in folder or not os.path.isdir(folder):
-        return []
-    batches = [int(name) for name in os.listdir(folder) if _OFFSETS.fullmatch(name)]
+    folder = folder_at(checkpoint_location(os.fspath(checkpoint)) + "/offsets")
+    batches = [int(name) for name in folder.names("") if _OFFSETS.fullmatch(name)]
     if not batches:
         return []
-    with open(os.path.join(folder, str(max(batches))), encoding="utf-8") as file:
-        lines = file.read().splitlines()[2:]  # the log's version, and Spark's own words on the batch
+    lines = (
+        folder.read(str(max(batches))).decode().splitlines()[2:]
+    )  # the log's version, and Spark's own words on the batch
     found: list[Place] = []
     for number, line in enumerate(lines):
         offset = json.loads(line) if line.startswith("{") else {}
         if "progress" in offset:
             ended = set(offset.get("ended", ()))
             feeds = [
-                FeedState(feed, state["bound"], feed in ended, state["late"], state["suspects"])
+                FeedState(
+                    feed,
+                    state["bound"] if is_finite(state["bound"]) else None,
+                    feed in ended,
+                    state["late"],
+                    state["suspects"],
+                )
                 for feed, state in offset["progress"].items()
             ]
             found.append(Place(f"source {number}", feeds))
@@ -175,6 +181,6 @@ def _least(bounds: Sequence[tuple[str, int]]) -> list[FeedState]:
     for feed, bound in bounds:
         least[feed] = min(bound, least.get(feed, bound))
     return [
-        FeedState(feed, None if bound == _EXTREMES[0] else bound, bound == _EXTREMES[1])
+        FeedState(feed, None if bound == BEFORE_ALL else bound, bound == AFTER_ALL)
         for feed, bound in sorted(least.items())
     ]

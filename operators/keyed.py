@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, cast
 from ..conf.errors import SchemaError
 from ..conf.names import quoted
 from ..frames.at_source import at_source
+from ..frames.collations import check_collations
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM
 from .in_shards import InShards
 from .shards.pack import PACKED_DDL
 from .steps import chained, map_in_arrow
-from .windowed import Incomplete
+from .windowed import Incomplete, incomplete_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,12 +38,13 @@ class KeyedRows:
         self._schema: StructType = df.schema
         self._shards: int | None = None
         self._windows = 0
-        self._incomplete: Incomplete | None = None
+        self._incomplete: Incomplete | None = incomplete_source(df)
         # Where operators of this stream report; two that reported to one place would overwrite each other.
         self._folders: tuple[str, ...] = ()
-        self._reorders = 0
+        self._reorders = self._queues = 0
         self._in_order = False
         self._check()
+        check_collations(self._schema, names=self.key)
 
     @classmethod
     def _of_shards(cls, rows: InShards, schema: StructType, *, key: Sequence[str], time: str | None) -> Self:
@@ -51,7 +53,8 @@ class KeyedRows:
         made.key, made.time = tuple(key), time
         made._base, made._steps, made._schema = rows, (), schema
         made._shards, made._windows, made._incomplete = None, 0, None
-        made._folders, made._reorders, made._in_order = (), 0, False
+        made._folders, made._in_order = (), False
+        made._reorders = made._queues = 0
         made._check()
         return made
 
@@ -62,9 +65,7 @@ class KeyedRows:
             raise SchemaError(
                 f"the stream has no column {', '.join(absent)}",
                 expected=f"the key, the time and {SYSTEM}, as the source made it; fields of structs are keys of the source and the sink, and of no step between",
-                hint="name columns that are there: "
-                + ", ".join(self._schema.names)
-                + "; of a field make one, with withColumn, before",
+                hint=_NO_SYSTEM if SYSTEM in absent else _absent(self._schema.names),
             )
 
     @property
@@ -99,7 +100,7 @@ class KeyedRows:
     ) -> Self:
         """The stream of a window operator's results; called by the windows, not by users."""
         stream = copy(self)
-        stream.time = "window_end"
+        stream.time = "window_time"
         stream._base, stream._steps, stream._schema = results, (), schema
         stream._shards, stream._windows, stream._incomplete = shards, self._windows + 1, incomplete
         stream._folders, stream._in_order = (*self._folders, folder), False
@@ -142,6 +143,17 @@ class KeyedRows:
         stream = copy(self)
         stream._steps, stream._schema = (*self._steps, step), schema
         return stream
+
+
+_NO_SYSTEM = (
+    f"keep {SYSTEM} in every select; if you gave the source a schema by readStream.schema(…), give it as an option instead, "
+    '.option("schema", "a INT, b STRING"), or append the column, .schema(upstream.with_system_ddl("a INT, b STRING")); '
+    "for a stream of another source use UpdateStream.from_dataframe"
+)
+
+
+def _absent(names: Sequence[str]) -> str:
+    return f"name columns that are there: {', '.join(names)}; of a field make one, with withColumn, before"
 
 
 def _choosing(columns: Sequence[str]) -> ArrowStep:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..conf.errors import OptionError
+from .in_order_server import InOrderOutcome, simulate_in_order
 from .queue.monitor import StatisticsMonitor
 from .queue.queue import POLICIES, Policy
 from .simulation import Arrivals, Outcome, Server, shed_share, simulate
@@ -55,6 +56,8 @@ def plan(
     *,
     policies: Sequence[Policy] = PLANNED,
     seeds: int = 3,
+    grain: int = 1,
+    ran: Callable[[], None] = lambda: None,
 ) -> list[Prediction]:
     """Simulate some policies with the same arrivals.
 
@@ -70,6 +73,10 @@ def plan(
         Those to compare.
     seeds : int
         Runs per policy.
+    grain : int
+        How many full batches are simulated as one. Staleness is off by the time that they take, at most.
+    ran : callable
+        Called after each run.
 
     Raises
     ------
@@ -83,12 +90,16 @@ def plan(
             expected=("some of " + ", ".join(POLICIES)) if unknown else "at least 1",
         )
     came = [arrivals(seed, end_us) for seed in range(seeds)]
-    return [_predict(policy, came, server, end_us) for policy in policies]
+    return [_predict(policy, came, server, end_us, grain, ran) for policy in policies]
 
 
-def _predict(policy: Policy, came: Sequence[Arrivals], server: Server, end_us: int) -> Prediction:
-    runs = [_run(policy, each, server, end_us, seed) for seed, each in enumerate(came)]
-    halves = [_run(policy, each, server, end_us // 2, seed).application.mean for seed, each in enumerate(came)]
+def _predict(
+    policy: Policy, came: Sequence[Arrivals], server: Server, end_us: int, grain: int, ran: Callable[[], None]
+) -> Prediction:
+    runs: list[Outcome | InOrderOutcome] = []
+    for seed, each in enumerate(came):
+        runs.append(_run(policy, each, server, end_us, seed, grain))
+        ran()
     figures = np.array([run.application.quantiles([0.5, 0.99, 1.0]) for run in runs])
     mean = float(np.mean([run.application.mean for run in runs]))
     p50, p99 = figures[:, :2].mean(axis=0)
@@ -102,16 +113,22 @@ def _predict(policy: Policy, came: Sequence[Arrivals], server: Server, end_us: i
         pending=float(np.mean([run.pending for run in runs])),
         busy=float(np.mean([run.busy for run in runs])),
         # What grows with time without limit has a mean that doubles when the run does.
-        grows=mean > 1.5 * float(np.mean(halves)) and mean * 1e6 > 2 * server.batch_us(1),
+        grows=mean > 1.5 * float(np.mean([run.halfway for run in runs])) and mean * 1e6 > 2 * server.batch_us(1),
     )
 
 
-def _run(policy: Policy, came: Arrivals, server: Server, end_us: int, seed: int) -> Outcome:
+def _run(
+    policy: Policy, came: Arrivals, server: Server, end_us: int, seed: int, grain: int
+) -> Outcome | InOrderOutcome:
     seconds = end_us / 1e6
     load = int(np.searchsorted(came.at_us, end_us, side="right")) / seconds / server.rows_per_second
+    served = server.coarser(grain)
+    if policy in ("append", "shed"):
+        drop = shed_share(load) if policy == "shed" else 0.0
+        return simulate_in_order(came, served, end_us, drop=drop, seed=seed)
     # Rates as they are, so that linecutting is not judged by its first minute.
     rate = np.bincount(came.key, minlength=came.keys) / max(
         float(came.at_us[-1]) / 1e6 if len(came.at_us) else 0.0, 1e-6
     )
     monitor = StatisticsMonitor(cells=1, rate_per_s=rate)
-    return simulate(came, server, policy, end_us, monitor=monitor, drop=shed_share(load), seed=seed)
+    return simulate(came, served, policy, end_us, monitor=monitor, seed=seed)

@@ -19,7 +19,7 @@ from .queue.pages import Usage
 from .queue.queue import Policy, UpdateQueue
 from .staleness import Ramps, RunStaleness, StalenessAccount
 
-__all__ = ["Arrivals", "Outcome", "Perceived", "Server", "shed_share", "simulate"]
+__all__ = ["Arrivals", "Outcome", "Perceived", "Server", "perceived", "shed_share", "simulate"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -82,6 +82,12 @@ class Server:
         per_row_us = self.cost_us + (self.fixed_us / self.budget if self.budget is not None else 0.0)
         return _US / per_row_us if per_row_us > 0 else float("inf")
 
+    def coarser(self, times: int) -> Server:
+        """Return a server that takes so many full batches as one, in the time that they take one after the other."""
+        if times == 1 or self.budget is None:
+            return self
+        return Server(_US / self.rows_per_second, 0.0, self.budget * times)
+
 
 @dataclasses.dataclass(frozen=True)
 class Perceived:
@@ -124,6 +130,8 @@ class Outcome:
         From first arrival to dequeue, on average over the results.
     busy : float
         The share of the time in which the server worked.
+    halfway : float
+        The mean of `application` up to half the time of the run.
     on_demand, naive : Usage
         Memory as it was used, and as it would have been with a cell kept for every key ever seen.
     """
@@ -136,6 +144,7 @@ class Outcome:
     pending: int
     wait_s: float
     busy: float
+    halfway: float
     on_demand: Usage
     naive: Usage
 
@@ -275,9 +284,9 @@ def _outcome(
     waiting = held.number[waits], held.first_arrival[waits]
     done = commit <= end_us
     keys = feed.arrivals.keys
-    in_service = np.concatenate([waiting[0], key[~done]]), np.concatenate([waiting[1], first[~done]])
+    results = key, first, commit
     return Outcome(
-        application=_perceived(keys, end_us, (key[done], first[done], commit[done]), in_service),
+        application=perceived(keys, end_us, results, waiting),
         queue=_perceived(keys, end_us, (key, first, start), waiting),
         arrived=feed.arrived,
         delivered=int(done.sum()),
@@ -285,9 +294,32 @@ def _outcome(
         pending=len(feed.queue),
         wait_s=float((start - first).mean()) / _US if len(start) else 0.0,
         busy=busy / end_us,
+        halfway=perceived(keys, end_us // 2, results, waiting).mean,
         on_demand=feed.on_demand,
         naive=feed.naive,
     )
+
+
+def perceived(
+    keys: int, until_us: int, results: tuple[Int64s, Int64s, Int64s], waiting: tuple[Int64s, Int64s]
+) -> Perceived:
+    """Return the staleness up to a time, from results of a run that may have gone on after it.
+
+    Parameters
+    ----------
+    keys : int
+        How many there are.
+    until_us : int
+    results : (key, first arrival, commit)
+        Of the whole run.
+    waiting : (key, first arrival)
+        What no result covers.
+    """
+    key, first, commit = results
+    done, open_ = commit <= until_us, (commit > until_us) & (first <= until_us)
+    came = waiting[1] <= until_us
+    pending = np.concatenate([waiting[0][came], key[open_]]), np.concatenate([waiting[1][came], first[open_]])
+    return _perceived(keys, until_us, (key[done], first[done], commit[done]), pending)
 
 
 def _perceived(

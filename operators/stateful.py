@@ -15,7 +15,7 @@ from ..frames.times import check_time_zone
 from .budget import check_budget
 from .keyed import KeyedRows
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
-from .shards.window_plan import check_method
+from .shards.window_plan import Tombstones, check_method, check_tombstones
 from .steps import map_in_arrow
 from .windowed import WindowedStream, check_complete, check_punctuated, lateness_us
 from .windows.emission import Emit, check_emit
@@ -115,7 +115,7 @@ class Stateful(KeyedRows):
             seed=seed,
             most_stale=most_stale,
         )
-        folder = reports_folder(os.fspath(checkpoint_location))
+        folder = reports_folder(os.fspath(checkpoint_location), self._queues)
         df, extra = self.df, []
         if weight is not None:
             value = F.expr(weight) if isinstance(weight, str) else weight
@@ -145,6 +145,7 @@ class Stateful(KeyedRows):
         queued = copy(self)
         queued._base, queued._steps, queued._shards = served, (), shards
         queued._folders, queued._in_order = (*self._folders, folder), False
+        queued._queues = self._queues + 1
         if policy != "append":
             queued._incomplete = (
                 f"queue(policy={policy!r}) leaves rows out, superseded ones mostly (covered > 1 says so)",
@@ -166,6 +167,7 @@ class Stateful(KeyedRows):
         zone: str | None = None,
         time_format: str | None = None,
         time_zone: str = "UTC",
+        tombstones: Tombstones = "fail",
         shards: int = 16,
     ) -> WindowedStream[Self]:
         """Windows of each key on the stream's time, to be aggregated by :meth:`~upstream.operators.windowed.WindowedStream.agg`.
@@ -175,7 +177,7 @@ class Stateful(KeyedRows):
         range
             RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything so far, every
             `slide` (landmark windows). ``100 rows`` for the last rows of each key, in the order of arrival: such windows close with their
-            last row, and `window_start` and `window_end` are row numbers, counted from 0 for each key.
+            last row, and `window_start`, `window_end` and `window_time` are row numbers, counted from 0 for each key.
         slide
             SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window by time that ends
             with each row.
@@ -196,6 +198,9 @@ class Stateful(KeyedRows):
             From where windows are counted, and whose calendar they follow: see :func:`~upstream.operators.windows.parse.window_by_time`.
         time_format, time_zone
             How the stream's time is read, as the source's options of these names.
+        tombstones
+            What becomes of rows that delete their key, and so have no values: ``fail`` ends the query, ``drop`` leaves them out and counts
+            them. The values that the key had before stay in their windows. It may change while a checkpoint lives.
         shards
             Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
@@ -204,10 +209,12 @@ class Stateful(KeyedRows):
         OptionError
             Saying which of these is wrong, and what to write.
         SchemaError
-            The stream does not have every row once: it comes from a queue, from deletions, or from windows that are given again.
+            The stream does not have every row once: it comes from a source that coalesces, from a queue, from deletions, or from windows
+            with another `emit` than ``all``, or with an allowed lateness.
         """
         check_emit(emit)
         check_method(method)
+        check_tombstones(tombstones)
         check_complete(self._incomplete)
         check_time_zone("time_zone", time_zone)
         if self.time is None and "row" not in str(range):  # whatever it is: the parsers refuse what is no text
@@ -233,6 +240,7 @@ class Stateful(KeyedRows):
                 "late_location": late_location,
                 "time_format": time_format,
                 "time_zone": time_zone,
+                "tombstones": tombstones,
                 "shards": shards,
             },
         )

@@ -14,6 +14,7 @@ from .describe import Description, live_places, source_feeds
 from .intake.dataframe import OnMalformed, plan_intake, policy_of
 from .stateful import Stateful
 from .stateless import Stateless
+from .windowed import incomplete_source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -147,7 +148,7 @@ class UpdateStream(Stateless, Stateful, Combining):
             name=name,
         )
         stream = cls._of_shards(intake.rows, intake.schema, key=keys, time=time)
-        stream._folders = (intake.folder,)
+        stream._folders, stream._incomplete = (intake.folder,), incomplete_source(df)
         return stream
 
     def describe(self, checkpoint_location: str | os.PathLike[str] | None = None) -> Description:
@@ -167,8 +168,9 @@ class UpdateStream(Stateless, Stateful, Combining):
         columns = dict.fromkeys(self._schema.names, "") | dict.fromkeys(self.key, "update key")
         if self.time is not None:
             columns[self.time] = "ordered" if self._in_order else "bounded"
-            if self._windows and self.time == "window_end":  # the three go up together
-                columns |= {name: "bounded" for name in ("window_id", "window_start") if not columns.get(name, "-")}
+            if self._windows and self.time == "window_time":  # the four go up together
+                others = ("window_id", "window_start", "window_end")
+                columns |= {name: "bounded" for name in others if not columns.get(name, "-")}
         kind = self._time_type()
         micros = kind is not None and pa.types.is_timestamp(kind)
         sources = [] if checkpoint_location is None else source_feeds(checkpoint_location)

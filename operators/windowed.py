@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.units import parse_duration_us
-from ..frames.at_source import source_options
+from ..frames.at_source import reads_coalesced, source_options
 from ..frames.buckets import integers_with_hash
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
 
     from .keyed import KeyedRows
 
-__all__ = ["Incomplete", "WindowedStream", "check_complete", "check_punctuated", "lateness_us"]
+__all__ = [
+    "Incomplete",
+    "WindowedStream",
+    "check_complete",
+    "check_punctuated",
+    "incomplete_after",
+    "incomplete_source",
+    "lateness_us",
+]
 
 Incomplete = tuple[str, str]
 """Why a stream does not have every row once, so that a window over it would be wrong, and what to do instead."""
@@ -63,15 +71,16 @@ class WindowedStream(Generic[StreamT]):
         Returns
         -------
         UpdateStream
-            Of results: the key, ``window_id``, ``window_start``, ``window_end``, ``final``, and the aggregates. Its key is the stream's,
-            its time is ``window_end``.
+            Of results: the key, ``window_id``, ``window_start``, ``window_end``, ``window_time``, ``final``, and the aggregates. Its key is
+            the stream's. Its time is ``window_time``, the last instant inside the window, so that a later window holds exactly the
+            windows that lie in it.
 
         Raises
         ------
         OptionError
             There is no aggregate, or an option does not go with them.
         SchemaError
-            A column does not exist, has a type that an aggregate cannot take, or a result would have the name of another column.
+            A column does not exist, has a type that an aggregate cannot take, or two columns of the results would have one name.
         CheckpointError
             The checkpoint's windows were begun with another window, key or aggregate.
 
@@ -93,6 +102,13 @@ class WindowedStream(Generic[StreamT]):
             raise SchemaError(
                 f"an aggregate is named {', '.join(sorted(taken))}, and results have a column of that name",
                 expected="another name than the key's columns, " + ", ".join(RESULT_COLUMNS),
+            )
+        hidden = set(stream.key) & set(RESULT_COLUMNS)
+        if hidden:
+            raise SchemaError(
+                f"the key has the column {', '.join(sorted(hidden))}, and results have a column of that name",
+                expected="key columns of other names than " + ", ".join(RESULT_COLUMNS),
+                hint="rename the column, and begin a stream with the new name in its key",
             )
         given_as: dict[str, object] = dict(aggregates)  # whatever it is
         wrong = [f"{name}={each!r}" for name, each in given_as.items() if not isinstance(each, Aggregate)]
@@ -119,6 +135,7 @@ class WindowedStream(Generic[StreamT]):
             lateness_us=given["lateness_us"],
             shards=given["shards"],
             schema=schema,
+            tombstones=given["tombstones"],
         )
         _check(plan)
         if automatic:
@@ -143,15 +160,24 @@ class WindowedStream(Generic[StreamT]):
 
         spark_schema: StructType = from_arrow_schema(results)
         results_in_shards = InShards(results, running)
-        return stream.after_window(results_in_shards, spark_schema, plan.shards, _replaced(plan), folder)
+        return stream.after_window(results_in_shards, spark_schema, plan.shards, incomplete_after(plan), folder)
 
 
-def _replaced(plan: WindowPlan) -> Incomplete | None:
-    """Why another window may not be put on these windows' results."""
+def incomplete_after(plan: WindowPlan) -> Incomplete | None:
+    """Return why another window cannot count these windows' results, or None if it can."""
     if plan.early:
         return (
             f"emit={plan.emit!r} gives a window several times, and another window would count each of them",
-            "leave out the early results of the window before",
+            'give the window before emit="all": it leaves out the early results and gives each window once',
+        )
+    if not plan.every:
+        passes = {
+            "lazy": "gives only the latest of a key's windows that close in one batch",
+            "eager": "passes over the windows that start while a key is committed to another one",
+        }
+        return (
+            f"emit={plan.emit!r} {passes[plan.emit]}, so another window's results would depend on the batches",
+            'give the window before emit="all", which gives every window once',
         )
     if plan.lateness_us:
         return (
@@ -159,6 +185,16 @@ def _replaced(plan: WindowPlan) -> Incomplete | None:
             "leave out allowed_lateness of the window before: windows close as much later if the source's progressDelay is longer",
         )
     return None
+
+
+def incomplete_source(df: DataFrame) -> Incomplete | None:
+    """Return why no window can count the rows of a DataFrame as it is read, or None if one can."""
+    if not reads_coalesced(df):
+        return None
+    return (
+        "the source coalesces (coalesce=true): in each batch it leaves out all rows of a key but the newest",
+        'read with spark.readStream.format("upstream") without coalesce; upstream.latest always coalesces',
+    )
 
 
 def lateness_us(value: str) -> int:

@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
 from ..conf.errors import OptionError
+from ..conf.locations import absolute_location
 from ..conf.options import parse_options
 from ..conf.session import make_known
-from .batch_name import BatchOptions, name_in, running_batch
+from .batch_name import WRITE_OPTION, BatchName, BatchOptions, name_in
 from .deleting import with_deletions
 from .delta_merge import check_merge
 from .keeping import keeps_all
 from .options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
 from .placing import buckets_for, key_option, to_buckets
 from .recorded import recorded_options
+from .running_batch import named_write
 from .writer import LatestStreamWriter, check_sink, writer_for
 
 if TYPE_CHECKING:
@@ -97,8 +100,9 @@ def write_batch(
     deleteWhen
         As for :func:`~upstream.sink.latest.write_latest`.
     **options
-        More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it is repeated; inside
-        ``foreachBatch`` they are the query's id and the batch's number unless given. ``queryId`` and ``batchId`` are other names for them.
+        More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it is repeated. Inside
+        ``foreachBatch`` the query's id, the batch's number and the place of this call among those of the batch to this table name it;
+        ``queryId`` and ``batchId`` give it another name.
 
     Raises
     ------
@@ -107,28 +111,51 @@ def write_batch(
     SchemaError
         A column cannot be held by the table, or does not fit the one there is.
     TableError
-        The path holds a table of another layout, or somebody else has changed the same buckets meanwhile.
+        The path holds a table of another layout, somebody else has changed the same buckets meanwhile, or the query's checkpoint was put back to an earlier state.
 
     Notes
     -----
-    Guarantee: all or nothing; exactly once if the write is named, which it is inside ``foreachBatch``.
+    Guarantee: all or nothing; exactly once if the write is named, which it is inside ``foreachBatch``. Several writes of a batch to one table are each
+    applied once; a repeat of the batch has to make them in the same order.
     """
+    path = path_argument("path", path)
+    key, time = names_argument("key", key), text_argument("time", time)
+    buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
+    expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
     if df.isStreaming:
         raise OptionError(
             "the DataFrame streams", expected="a batch DataFrame", hint="write a stream with upstream.write_latest"
         )
-    name, given = name_in({name: str(value) for name, value in options.items()}, running_batch(df.sparkSession))
+    said = {name: str(value) for name, value in options.items()}
+    chosen: dict[str, Any] = {"key": key, "time": time, "buckets": buckets}
+    with named_write(df.sparkSession, said, absolute_location(path)) as (name, given):
+        _write(df, path, name, given, chosen, expectedKeys, partitions, deleteWhen)
+
+
+def _write(
+    df: DataFrame,
+    path: str,
+    name: BatchName | None,
+    given: dict[str, str],
+    chosen: dict[str, Any],
+    expected_keys: int | None,
+    partitions: int | None,
+    delete_when: str | Column | None,
+) -> None:
+    key = chosen["key"]
     if given.get("engine", "").lower() == "merge":
-        others = given | _those({"buckets": buckets, "partitions": partitions})
-        df, merge = check_merge(df, os.fspath(path), key, time, others, deleteWhen)
+        others = given | _those({"buckets": chosen["buckets"], "partitions": partitions})
+        df, merge = check_merge(df, path, key, chosen["time"], others, delete_when)
         merge.merge(df, name)
         return
-    given["path"] = os.fspath(path)
-    chosen = {"key": None if key is None else key_option(key), "time": time, "buckets": buckets}
-    first = {} if expectedKeys is None else {"buckets": buckets_for(expectedKeys)}
+    if name is None:
+        _check_unnamed(given)
+    given["path"] = path
+    chosen["key"] = None if key is None else key_option(key)
+    first = {} if expected_keys is None else {"buckets": buckets_for(expected_keys), "expectedKeys": expected_keys}
     given |= {name: str(value) for name, value in (first | recorded_options(given) | _those(chosen)).items()}
-    if deleteWhen is not None:
-        df, given["deleteWhen"] = with_deletions(df, deleteWhen)
+    if delete_when is not None:
+        df, given["deleteWhen"] = with_deletions(df, delete_when)
     if "key" not in given and not keeps_all(given):
         raise OptionError(
             "the DataFrame comes without an update key, and there is no table yet that has one",
@@ -173,7 +200,7 @@ class LatestBatchWriter(DataSourceArrowWriter):
 def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
     # All of them at once, so that a misspelt name is told from which it is.
     groups: list[type[Any]] = [BatchOptions, SinkOptions]
-    parse_options(given, groups, ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
+    parse_options(given, groups, ignored=(*SPARKS_OWN, WRITE_OPTION), ignored_prefixes=(STORAGE_PREFIX,))
     name, others = name_in(given)
     target = parse_sink_options(others, started=False)
     if target.checkpoint:
@@ -183,8 +210,21 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
             hint="leave checkpointLocation out: it belongs to a stream",
         )
     if name is None:
+        _check_unnamed(others)
         return dataclasses.replace(target, application=f"batch-{uuid.uuid4()}", repeatable=False), 0
-    return dataclasses.replace(target, application=name.application), name.number
+    target = dataclasses.replace(target, application=name.writer, of_query=name.of_query, offsets=name.offsets)
+    target = dataclasses.replace(target, numbered_by=name.numbered_by)
+    return target, name.number
+
+
+def _check_unnamed(given: Mapping[str, str]) -> None:
+    """Refuse what a write without a name cannot do: it has no batches before it, and so no low-watermarks below which rows are late."""
+    if any(name.lower() == "lateoutput" for name in given):
+        raise OptionError(
+            "lateOutput is set on a write without a name",
+            expected="a write whose earlier batches have committed low-watermarks: of a query, or named by txnAppId and txnVersion",
+            hint="give txnAppId and txnVersion, the same txnAppId in each write of a job; or leave lateOutput out",
+        )
 
 
 def _those(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..conf.errors import OptionError
-from ..conf.options import documented, option, parse_options, text, whole
+from ..conf.options import documented, option, parse_options, text, told, whole
+from .batch_identity import call_application
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+__all__ = ["WRITE_OPTION", "BatchName", "BatchOptions", "name_in"]
 
-__all__ = ["BatchName", "BatchOptions", "name_in", "running_batch"]
-
-# What Spark tells the thread that runs a foreachBatch.
-_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+WRITE_OPTION = "upstreamWrite"
+"""What else there is to a name; not for users."""
 
 
 class BatchName(NamedTuple):
@@ -27,14 +26,36 @@ class BatchName(NamedTuple):
         Who writes.
     number : int
         Grows from write to write.
+    of_query : bool
+        Whether Spark numbers the writes: it repeats none but the last.
+    call : int
+        Which of the query's writes of this batch to this table, from 0.
+    offsets : str or None
+        A digest of what the query reads in this batch.
+    numbered_by : str or None
+        The query whose input numbers the rows, where it is another than who writes.
     """
 
     application: str
     number: int
+    of_query: bool = False
+    call: int = 0
+    offsets: str | None = None
+    numbered_by: str | None = None
+
+    @property
+    def writer(self) -> str:
+        """Who writes, as the table knows it."""
+        return call_application(self.application, self.call)
 
     def options(self) -> dict[str, str]:
         """As a writer is given it. By Delta's names: a session with Delta refuses one of them without the other on any write."""
-        return {"txnAppId": self.application, "txnVersion": str(self.number)}
+        named = {"txnAppId": self.writer, "txnVersion": str(self.number)}
+        return named | (
+            {WRITE_OPTION: json.dumps({"offsets": self.offsets, "query": self.numbered_by or self.application})}
+            if self.of_query
+            else {}
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +80,12 @@ class BatchOptions:
         None,
         "The same as `txnAppId`, by the name that suits a `foreachBatch`; it goes with `batchId`.",
     )
-    batch_id: int | None = option("batchId", whole(), None, "The same as `txnVersion`; it goes with `queryId`.")
+    batch_id: int | None = option(
+        "batchId",
+        whole(),
+        None,
+        "Spark's number of a query's batch; it goes with `queryId`. The last one again is a repeat. An earlier one is refused: Spark repeats none, so the query's checkpoint was put back.",
+    )
 
 
 def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple[BatchName | None, dict[str, str]]:
@@ -77,15 +103,16 @@ def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple
     OptionError
         A value is mistyped, one half of the name is missing, or a half is given twice.
     """
+    write, given = told(given, WRITE_OPTION, json.loads, "the writer is told which write of a batch it is")
     names = {doc.name.lower() for doc in documented(BatchOptions)}
     own = {name: value for name, value in given.items() if name.lower() in names}
     others = {name: value for name, value in given.items() if name not in own}
-    (told,) = parse_options(own, [BatchOptions])
+    (said,) = parse_options(own, [BatchOptions])
     twice = [
         f"{one} is {first}, {other} is {second}"
         for one, first, other, second in (
-            ("txnAppId", told.txn_app_id, "queryId", told.query_id),
-            ("txnVersion", told.txn_version, "batchId", told.batch_id),
+            ("txnAppId", said.txn_app_id, "queryId", said.query_id),
+            ("txnVersion", said.txn_version, "batchId", said.batch_id),
         )
         if None not in (first, second) and first != second
     ]
@@ -93,9 +120,11 @@ def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple
         raise OptionError(
             "; ".join(twice), expected="one of them: they are two names of one thing", hint="leave one out"
         )
-    application = told.query_id if told.txn_app_id is None else told.txn_app_id
-    number = told.batch_id if told.txn_version is None else told.txn_version
+    application = said.query_id if said.txn_app_id is None else said.txn_app_id
+    number = said.batch_id if said.txn_version is None else said.txn_version
+    of_query = write is not None or said.batch_id is not None
     if running is not None and application in (None, running.application):
+        of_query = of_query or number in (None, running.number)
         application, number = running.application, running.number if number is None else number
     if application is None and number is None:
         return None, others
@@ -107,13 +136,10 @@ def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple
             if application is None
             else 'give .option("txnVersion", …), a number that grows from write to write',
         )
-    return BatchName(application, number), others
-
-
-def running_batch(session: SparkSession) -> BatchName | None:
-    """The query's id, which its checkpoint has, and the batch's number; None outside of a ``foreachBatch``."""
-    context = getattr(session, "_sc", None)
-    if context is None:
-        return None
-    query, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-    return None if query is None or number is None else BatchName(query, int(number))
+    offsets, query = (None, None) if write is None else (write["offsets"], write.get("query"))
+    if running is not None and of_query and number == running.number:
+        # Also where each write of the batch has a name of its own.
+        offsets, query = running.offsets, running.application
+    return BatchName(
+        application, number, of_query, offsets=offsets, numbered_by=None if query == application else query
+    ), others

@@ -19,9 +19,11 @@ import pyarrow as pa
 
 from ..conf.clock import now_us
 from ..conf.errors import CheckpointError, TableError
-from ..frames.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, Delivered
+from ..frames.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, NOTHING_YET, Delivered
 from ..frames.source_counts import journaled_counts
+from ..frames.table_folder import TableFolder
 from . import steps
+from .batch_identity import BatchIdentity
 from .bucket import BucketMerge, BucketMerger, Tally
 from .entry_commit import EntryCommit
 from .files import DataFiles, StagedFile
@@ -29,6 +31,7 @@ from .freshness import HISTORY_KEY, history_note
 from .judging import judged
 from .layout import Layout
 from .merge import concat_pending, later_bound
+from .numbering import Numbering
 from .options import SinkTarget
 from .outputs import OUTPUTS_KEY, Aside, Outputs, PutAside, files_named
 from .queue_figures import look_at_queue
@@ -37,7 +40,7 @@ from .remembered import LastCommit
 from .staleness import Arrivals
 from .steps import Step
 from .summary import CommitSummary, last_summary
-from .table import Snapshot, create_table, load_table, take_snapshot, transaction_version
+from .table import Snapshot, create_table, load_table, take_snapshot
 from .task import TaskResult
 from .tombstones import APP_ID
 from .upkeep import commit_hooks, last_maintained, maintain
@@ -47,12 +50,16 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchCommit", "read_query_id", "writer_id"]
 
-_APP_PREFIX = "upstream-"
 # Others may commit at the same moment without touching what this commit replaces; each time it looks again.
 _TRIES = 8
+_ON_DISK = (
+    "give checkpointLocation as a path that the driver's machine can read; Spark takes one without file: before it for a place in its "
+    "default file system (spark.hadoop.fs.defaultFS)"
+)
+_IN_STORE = "give the store's options to the sink, as for a table there (storage.…; docs/readers.md): Spark's own spark.hadoop.fs.… do not reach it"
 
 
-def read_query_id(checkpoint: str) -> str:
+def read_query_id(checkpoint: TableFolder) -> str:
     """The id that Spark gave the query's checkpoint before its first batch.
 
     Raises
@@ -60,22 +67,14 @@ def read_query_id(checkpoint: str) -> str:
     CheckpointError
         It cannot be read from here.
     """
-    place = f"{checkpoint}/metadata"
     try:
-        if "://" in checkpoint:
-            import pyarrow.fs as pa_fs
-
-            filesystem, path = pa_fs.FileSystem.from_uri(place)
-            with filesystem.open_input_stream(path) as stream:
-                return str(json.loads(stream.read())["id"])
-        with open(place, encoding="utf-8") as file:
-            return str(json.load(file)["id"])
+        return str(json.loads(checkpoint.read("metadata"))["id"])
     except (OSError, ValueError, KeyError, pa.ArrowException) as error:
         raise CheckpointError(
-            f"the query's id cannot be read from {place}: {error}",
+            f"the query's id cannot be read from {checkpoint.location}/metadata: {checkpoint.masked(error)}",
             expected="the metadata file that Spark writes when a query starts, readable beside the driver",
-            hint="give checkpointLocation as an absolute path or address that the driver's machine can read",
-        ) from error
+            hint=_ON_DISK if checkpoint.is_local else _IN_STORE,
+        ) from (error if checkpoint.is_local else None)
 
 
 def writer_id(target: SinkTarget) -> str:
@@ -86,7 +85,7 @@ def writer_id(target: SinkTarget) -> str:
     CheckpointError
         As :func:`read_query_id`.
     """
-    return read_query_id(target.checkpoint) if target.application is None else target.application
+    return read_query_id(target.checkpoint_folder) if target.application is None else target.application
 
 
 class BatchCommit:
@@ -126,7 +125,7 @@ class BatchCommit:
         Raises
         ------
         TableError
-            Somebody else has changed what this batch replaces, the table does not hold what this query has committed, or the store failed.
+            Somebody else has changed what this batch replaces, the table does not hold what this query has committed or holds what the query has not, or the store failed.
         CheckpointError
             The query's id, or its last commit, cannot be read or written.
         """
@@ -161,29 +160,32 @@ class BatchCommit:
         query_id: str,
         made: list[str],
     ) -> CommitSummary | None:
-        app_id = _APP_PREFIX + query_id
+        identity = BatchIdentity.of(self._target, query_id, batch_id, self._layout.described())
         merged = _Merged.of(results)
         for _ in range(_TRIES):
-            recorded = None if table is None else transaction_version(self._target, table, app_id)
+            recorded = identity.recorded(table)
             if last is not None:
                 last.check(table, self._target.location, recorded, query_id)
             if table is None:
                 break
             # A batch that is in the table already changes nothing.
-            if self._target.repeatable and recorded is not None and recorded >= batch_id:
+            if identity.repeats(table, recorded):
                 self.discard(results, made)
-                self._remember(table, table.version(), recorded)
+                self._remember(table, table.version(), batch_id)
                 return None
             steps.reached(Step.NEW)
             self._layout.check_recorded(table, self._target.location)  # another keep leaves the files as they are
             # The rows that the tasks merged with must still be what the table holds.
             snapshot = take_snapshot(table, self._files, self._target)
             self._check_base(results, snapshot)
+            numbering = Numbering.of(self._target, query_id, table, snapshot, self._files)
+            numbered = numbering.transactions(self._target, table, snapshot, self._files, results)
             steps.reached(Step.CHECKED)
             # Buckets that came in several tasks, or lie in other files by now, are merged once more.
             merged = self._merge_again(merged, snapshot, made)
             steps.reached(Step.MERGED_AGAIN)
-            summary = self._summarise(results, merged, snapshot, last_summary(table, query_id), batch_id, query_id)
+            before = last_summary(table, query_id, near=None if last is None else last.version)
+            summary = self._summarise(results, merged, snapshot, before, batch_id, query_id)
             if summary is None:
                 return None
             # Which files the tombstones are in from now on. Without a time column none has to be kept.
@@ -192,8 +194,10 @@ class BatchCommit:
             steps.reached(Step.LISTED)
             # All or nothing, and only on top of the very version that was checked.
             made += deletions.held() | snapshot.tombstones.held()
+            # Files that the entry itself names are put on the disk with it; those that tasks wrote are there.
+            self._target.folder.sync({file.path for file in merged.deletions} | deletions.held())
             # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
-            numbers = {APP_ID: deletions.number} | ({app_id: batch_id} if self._target.repeatable else {})
+            numbers = {APP_ID: deletions.number} | numbered | identity.transactions()
             told: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
             told[DELIVERED_KEY] = merged.delivered(summary).to_json()
             if put_aside := self._outputs.named(merged.aside):
@@ -218,11 +222,11 @@ class BatchCommit:
 
     def _last_commit(self) -> LastCommit | None:
         """What the query knows to have committed; a batch of its own has no checkpoint, and knows nothing."""
-        return None if self._target.application is not None else LastCommit.of(self._target.checkpoint)
+        return None if self._target.application is not None else LastCommit.of(self._target.checkpoint_folder)
 
     def _remember(self, table: DeltaTable, version: int, batch_id: int) -> None:
         if self._target.application is None:
-            LastCommit(str(table.metadata().id), version, batch_id).remember(self._target.checkpoint)
+            LastCommit(str(table.metadata().id), version, batch_id).remember(self._target.checkpoint_folder)
         steps.reached(Step.REMEMBERED)
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
@@ -289,7 +293,7 @@ class BatchCommit:
         committed_us = self._clock_us()
         arrivals = Arrivals.together([result.arrivals for result in results])
         staleness = arrivals.staleness(committed_us)
-        checkpoint = self._target.checkpoint  # a batch has none
+        checkpoint = self._target.checkpoint_folder if self._target.checkpoint else None  # a batch has none
         waiting = look_at_queue(checkpoint, batch_id) if checkpoint else None
         open_marks = [bound for bound in marks.values() if bound is not None]
         summary = CommitSummary(
@@ -303,7 +307,7 @@ class BatchCommit:
             older=sum(result.older for result in results),
             keys=_keys_after(snapshot, merged),
             low_watermarks=dict(sorted(marks.items())),
-            low_watermark=min(open_marks, default=None),
+            low_watermark=None if NOTHING_YET in open_marks else min(open_marks, default=None),
             staleness=staleness,
             stray_buckets=merged.strays,
             deleted=tally.deleted,
@@ -312,6 +316,7 @@ class BatchCommit:
             area=None if staleness is None else arrivals.area(committed_us, last.committed_at_us if last else None),
             conflicts=merged.aside.conflicts,
             late=merged.aside.late,
+            no_text=merged.aside.texts,
             sources=journaled_counts(checkpoint, batch_id) if checkpoint else None,
             maintained=last_maintained(self._target.location),
         )
@@ -326,7 +331,8 @@ class BatchCommit:
         from deltalake.exceptions import DeltaError
 
         merges = commit.merged.merges
-        if any(merge.replacement.parts_of(merge.held.rows) for merge in merges):
+        own = self._target.is_durable and self._target.is_local  # delta-rs waits for no disk
+        if own or any(merge.replacement.parts_of(merge.held.rows) for merge in merges):
             entry = EntryCommit(self._target, self._files, commit.at_ms)
             return entry.commit(table, [merge.replacement for merge in merges], commit.numbers, commit.told, made)
         before = table.version()

@@ -1,7 +1,7 @@
 """The files of a bucket written anew: small ones together, and without the rows that are marked as dead. Memory: the rows of one new file.
 
-Between batches maintenance does it where delta-rs (1.6.6) refuses to: in tables under column mapping. By hand it makes any table read as one that was freshly
-written.
+Between batches maintenance does it where delta-rs (1.6.6) refuses to: in tables under column mapping. By hand it is done to all buckets of any table, for
+readers' sake.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from ..frames.deletion_vectors import DeletionVector
+    from ..frames.delta_log import LogReplay
     from .options import SinkTarget
 
 __all__ = ["compact_bucket", "compact_table"]
@@ -51,10 +52,10 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
     EnvironmentMissingError
         The table lies in an object store, and the package is not installed by which an entry is put there.
     """
-    gone = 0
-    for bucket in sorted({int(add["partitionValues"][BUCKET]) for add in replay_log(target, table).files.values()}):
+    gone, log = 0, replay_log(target, table)
+    for bucket in sorted({int(add["partitionValues"][BUCKET]) for add in log.files.values()}):
         for _ in range(_ATTEMPTS):
-            went = compact_bucket(target, table, bucket, _LARGE, clock_us() // 1000)
+            went = compact_bucket(target, table, log, bucket, _LARGE, clock_us() // 1000)
             if went is not None:
                 gone += went
                 break
@@ -68,13 +69,17 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
     return gone
 
 
-def compact_bucket(target: SinkTarget, table: DeltaTable, bucket: int, small: int, written_ms: int) -> int | None:
+def compact_bucket(
+    target: SinkTarget, table: DeltaTable, log: LogReplay, bucket: int, small: int, written_ms: int
+) -> int | None:
     """Put the small files of a bucket together, and rid all of them of dead rows.
 
     Parameters
     ----------
     target, table
         The table.
+    log
+        Of it; what it has read is not read again.
     bucket
         Which.
     small
@@ -94,7 +99,7 @@ def compact_bucket(target: SinkTarget, table: DeltaTable, bucket: int, small: in
     OSError
         The entry cannot be written.
     """
-    log = replay_log(target, table)
+    log.follow(table.version())
     check_features(log, target.location)
     files = DataFiles(target, Layout.recorded(table, target.location).file_schema())
     vectors = log.vectors()

@@ -22,7 +22,11 @@ from .tombstones import tombstone_files
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Contents", "Unreadable"]
+__all__ = ["Contents", "Unreadable", "recorded_layout"]
+
+
+# A Parquet file ends with the length of its footer and four letters.
+_END = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +40,34 @@ class Unreadable(Exception):  # noqa: N818 it is what was found, not an error of
     gone : bool
         Whether there is none.
     reason : str
+    proven : bool
+        Whether a second look has shown that the file is missing, or that its size or its footer is wrong; else reading it failed for another reason.
     """
 
     path: str
     gone: bool
     reason: str
+    proven: bool = True
+
+
+def recorded_layout(path: str, storage: Mapping[str, str]) -> tuple[SinkTarget, DeltaTable, Layout]:
+    """A table at its latest version, and the layout that it says it has; none of its files is looked at.
+
+    Raises
+    ------
+    TableError
+        There is none, it is not one of ours, or its log cannot be read.
+    """
+    given = {"path": path, "key": "?"} | {STORAGE_PREFIX + name: value for name, value in storage.items()}
+    target = parse_sink_options(given, started=False)
+    table = load_table(target)
+    if table is None:
+        raise TableError(
+            f"there is no table at {target.location}",
+            expected="a folder or an address that holds one",
+            hint="check the path",
+        )
+    return target, table, Layout.recorded(table, target.location)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,16 +101,7 @@ class Contents:
         TableError
             There is none, it is not one of ours, or its log or its list of deletions cannot be read.
         """
-        given = {"path": path, "key": "?"} | {STORAGE_PREFIX + name: value for name, value in storage.items()}
-        target = parse_sink_options(given, started=False)
-        table = load_table(target)
-        if table is None:
-            raise TableError(
-                f"there is no table at {target.location}",
-                expected="a folder or an address that holds one",
-                hint="check the path",
-            )
-        layout = Layout.recorded(table, target.location)
+        target, table, layout = recorded_layout(path, storage)
         files = DataFiles(target, layout.file_schema())
         snapshot = take_snapshot(table, files, target)
         live = LiveFiles.of(table)
@@ -140,19 +158,52 @@ class Contents:
         try:
             reader = files.open([path], [self.snapshot.vectors.get(path)])
             try:
-                size, counted = self.sizes.get(path), self.snapshot.rows.get(path)
-                if counted is not None and reader.rows != counted:
-                    raise Unreadable(path, False, f"it has {reader.rows} rows, and the log says {counted}")
                 kept = reader.read(columns)
                 for name in files.schema.names:
                     if whole and name not in columns:
                         reader.read([name])
             finally:
                 reader.close()
-            if size is not None and (found := files.size(path)) != size:
-                raise Unreadable(path, False, f"it has {found} bytes, and the log says {size}")
-        except FileNotFoundError:
-            raise Unreadable(path, True, "it is not there") from None
         except (OSError, pa.ArrowException, TableError) as error:
-            raise Unreadable(path, False, str(error).partition("\n")[0]) from error
+            raise self._second_look(path) or Unreadable(path, False, _first_line(error), proven=False) from error
+        counted, size = self.snapshot.rows.get(path), self.sizes.get(path)
+        if (counted is not None and reader.rows != counted) or (size is not None and files.size(path) != size):
+            raise self._second_look(path) or Unreadable(path, False, "it changes while it is read", proven=False)
         return kept
+
+    def _second_look(self, path: str) -> Unreadable | None:
+        """What is provably wrong with a file; None if nothing is, or if that cannot be seen either.
+
+        Arrow's errors do not tell a damaged file from a store that refuses, or a process with too many open files. So the bytes are
+        read first, and only then looked at.
+        """
+        import pyarrow.parquet as pq
+
+        folder = self.target.folder
+        size, counted = self.sizes.get(path), self.snapshot.rows.get(path)
+        try:
+            found = self.files.size(path)
+            if size is not None and found != size:
+                return Unreadable(path, False, f"it has {found} bytes, and the log says {size}")
+            end = folder.read_range(path, max(found - _END, 0), min(found, _END))
+            length = int.from_bytes(end[:4], "little") + _END
+            if len(end) < _END or end[4:] != b"PAR1" or length > found:
+                return Unreadable(path, False, "it does not end as a Parquet file does")
+            footer = folder.read_range(path, found - length, length)
+        except FileNotFoundError:
+            return Unreadable(path, True, "it is not there")
+        except (OSError, pa.ArrowException):
+            return None
+        if len(footer) != length:
+            return None
+        try:
+            rows = pq.read_metadata(pa.BufferReader(footer)).num_rows
+        except (OSError, pa.ArrowException) as error:
+            return Unreadable(path, False, f"its footer cannot be read: {_first_line(error)}")
+        if counted is not None and rows != counted:
+            return Unreadable(path, False, f"it has {rows} rows, and the log says {counted}")
+        return None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

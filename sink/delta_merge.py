@@ -1,16 +1,17 @@
 """``engine=merge``: an ordinary Delta table, laid out by somebody else, kept at the newest row per key through Delta's own MERGE.
 
 Slower than the sink's own tables, since each batch joins the table; for tables that others made, partition as they like, or write to as well.
-Guarantee: exactly once; each MERGE carries the query's id and the batch's number (Delta's ``txnAppId`` and ``txnVersion``), by which Delta passes over a repeat.
+Guarantee: exactly once; each MERGE carries the query's id and the batch's number (Delta's ``txnAppId`` and ``txnVersion``), by which a repeat is passed over, and
+a fingerprint of what the batch reads, by which one that only seems a repeat is refused. They are set in a copy of the session, and reach no other write.
 Not kept: what was deleted. There is no place for tombstones in a table of somebody else, so a row that is older than a deletion, and comes in a later batch, brings
 its key back.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Generator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import EnvironmentMissingError, OptionError, SchemaError, TableError
@@ -18,17 +19,19 @@ from ..conf.locations import absolute_location
 from ..conf.names import quoted, spark_name
 from ..frames.latest_table import LAYOUT_PROPERTY
 from ..frames.system import SYSTEM
-from .batch_name import BatchName, running_batch
+from .batch_identity import Fingerprint, NumberedWrite
+from .batch_name import BatchName
 from .deleting import with_deletions
 from .key_names import column_named, key_named
+from .merge_session import MergeSession
+from .running_batch import running_batch
 
 if TYPE_CHECKING:
+    from delta.tables import DeltaMergeBuilder, DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["DeltaMerge", "check_merge"]
 
-_TXN_APP_ID, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
-_APP_PREFIX = "upstream-"
 _ROW, _DELETED = "_upstream_row", "_upstream_deleted"
 
 
@@ -62,7 +65,7 @@ class DeltaMerge:
                 expected="to be called by foreachBatch",
                 hint="give the batch to upstream.write_batch, with txnAppId and txnVersion",
             )
-        self.merge(batch, BatchName(running.application, batch_id))
+        self.merge(batch, running.name._replace(number=batch_id))
 
     def merge(self, batch: DataFrame, name: BatchName | None) -> None:
         """Merge some rows; once, if the write has a name.
@@ -73,10 +76,34 @@ class DeltaMerge:
             With or without the system column.
         name
             Of the write.
+
+        Raises
+        ------
+        TableError
+            The table has the number, or a later one, of a write of the query that this one does not repeat.
         """
         from delta.tables import DeltaTable
 
         spark = batch.sparkSession
+        if name is None:
+            self._merging(DeltaTable.forPath(spark, self.path), batch).execute()
+            return
+        session, write = MergeSession(spark, self.path), self._numbered(batch, name)
+        # Delta itself passes over lower numbers, too, and says nothing.
+        if write.repeats(session.recorded(write.writer), session.fingerprint):
+            return
+        session.name(write)
+        self._merging(session.table(), batch).execute()
+
+    def _numbered(self, batch: DataFrame, name: BatchName) -> NumberedWrite:
+        fields = [
+            field for field in batch.schema.jsonValue()["fields"] if field["name"] not in (SYSTEM, self.delete_when)
+        ]
+        columns = json.dumps([[(field["name"], field["type"]) for field in fields], self.delete_when])
+        fingerprint = Fingerprint.of(name.number, name.offsets, columns)
+        return NumberedWrite(self.path, name.writer, name.number, fingerprint, name.of_query, one_of_several=True)
+
+    def _merging(self, table: DeltaTable, batch: DataFrame) -> DeltaMergeBuilder:
         columns = [name for name in batch.columns if name not in (SYSTEM, self.delete_when)]
         newest = self._newest(batch, columns)
         names = [spark_name(name, columns) for name in self.key]
@@ -86,16 +113,13 @@ class DeltaMerge:
             time = quoted(self.time)
             newer = f"(t.{time} IS NULL OR s.{time} >= t.{time})"  # of equal times the later arrival, as in the sink's own tables
         values: dict[str, str | Column] = {quoted(name): f"s.{quoted(name)}" for name in columns}
-        merge = (
-            DeltaTable.forPath(spark, self.path)
-            .alias("t")
+        return (
+            table.alias("t")
             .merge(newest.alias("s"), alike)
             .whenMatchedDelete(f"s.{_DELETED} AND {newer}")
             .whenMatchedUpdate(f"NOT s.{_DELETED} AND {newer}", values)
             .whenNotMatchedInsert(f"NOT s.{_DELETED}", values)
         )
-        with _named(spark, name):
-            merge.execute()
 
     def _newest(self, batch: DataFrame, columns: Sequence[str]) -> DataFrame:
         """One row for each key: the newest by time, and of equal times the one that arrived last."""
@@ -134,21 +158,6 @@ class DeltaMerge:
         if role == "time" and kind.typeName() in ("float", "double"):
             unusable = unusable | F.isnan(column)
         return F.when(unusable, F.raise_error(F.lit(text)).cast(kind)).otherwise(column)
-
-
-@contextlib.contextmanager
-def _named(spark: SparkSession, name: BatchName | None) -> Generator[None, None, None]:
-    """Delta's name for the writes of this session: never left behind, where it would make later writes of the session repeats of this one."""
-    if name is None:
-        yield
-        return
-    try:
-        spark.conf.set(_TXN_APP_ID, _APP_PREFIX + name.application)
-        spark.conf.set(_TXN_VERSION, str(name.number))
-        yield
-    finally:
-        spark.conf.unset(_TXN_APP_ID)
-        spark.conf.unset(_TXN_VERSION)
 
 
 def check_merge(

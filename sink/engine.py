@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from . import engine_choice
 from .held_rows import HeldRows
 from .key_index import KeyIndex
 from .marking import MarkedRows
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
-# From so many rows on, marking costs so much less than writing a bucket anew that slower reads are worth it; measured in docs/decisions/0021.
-_WORTH_MARKING = 100_000
 # A bucket with fewer rows is written anew in no time, and one of more files is read more slowly.
 _WORTH_KEEPING = 10_000
 _MOST_FILES = 16
@@ -37,6 +36,8 @@ class Engine:
         The table and its data files.
     entries
         Whether its log takes entries of our own, without which no single file leaves a bucket.
+    marks
+        Whether the table has deletion vectors: by itself it marks no row in one that has none.
 
     Raises
     ------
@@ -44,7 +45,9 @@ class Engine:
         The table lies in an object store where the engine asked for cannot commit.
     """
 
-    def __init__(self, target: SinkTarget, layout: Layout, files: DataFiles, *, entries: bool = True) -> None:
+    def __init__(
+        self, target: SinkTarget, layout: Layout, files: DataFiles, *, entries: bool = True, marks: bool = False
+    ) -> None:
         options = target.options
         self._layout = layout
         self._files = files
@@ -56,6 +59,8 @@ class Engine:
         if refusal is not None:
             if options.engine == "vectors":
                 raise refusal
+            self._kind = "rewrite"
+        if self._kind == "auto" and not marks:
             self._kind = "rewrite"
 
     @contextlib.contextmanager
@@ -99,4 +104,4 @@ class Engine:
         self._index.tidy(named)
 
     def _marks(self, held: Held) -> bool:
-        return self._kind == "vectors" or (self._kind == "auto" and held.live >= _WORTH_MARKING)
+        return self._kind == "vectors" or (self._kind == "auto" and held.live >= engine_choice.WORTH_MARKING)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import TableError
-from ..frames.deletion_vectors import pack_vectors
+from ..frames.deletion_vectors import VECTORS, copy_of, pack_vectors
 from ..frames.latest_table import BUCKET
 from . import steps
 from .files import DataFiles
@@ -28,10 +28,7 @@ if TYPE_CHECKING:
 
     from .options import SinkTarget
 
-__all__ = ["VECTORS", "EntryCommit"]
-
-VECTORS = "_upstream_vectors"
-"""Where deletion vectors lie. Hidden: delta-rs' VACUUM takes vectors for files that nobody needs (1.6.6, full=True)."""
+__all__ = ["EntryCommit"]
 
 _CHECKPOINT_EVERY = 100
 
@@ -91,12 +88,14 @@ class EntryCommit:
                 vectors, content, descriptors = pack_vectors(
                     [(mark.vector, mark.cardinality) for mark in marks], VECTORS
                 )
-                made.append(vectors)
-                self._files.write(vectors, content)
+                for path in (copy_of(vectors), vectors):
+                    made.append(path)
+                    self._files.write(path, content)
+                self._target.folder.sync([copy_of(vectors), vectors])
                 steps.reached(Step.MARKED)
                 actions += vector_protocol(log)
                 for mark, vector in zip(marks, descriptors, strict=True):
-                    actions += marked_actions(log.files[mark.path], vector, self._written_ms)
+                    actions += marked_actions(log.files[mark.path], vector, mark.rows, self._written_ms)
             actions += [
                 removed_action(log.files[path], self._written_ms) for each in replacements for path in each.replaced
             ]
@@ -118,6 +117,7 @@ class EntryCommit:
             ) from error
         if vectors is not None:
             made.remove(vectors)
+            made.remove(copy_of(vectors))
         self._checkpoint(table, before + 1)
         return True
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from ..conf.errors import TableError
 from ..frames.deletion_vectors import DeletionVector, read_vector
 from ..frames.latest_table import BUCKET
+from ..frames.parquet_files import open_parquet
 from ..frames.table_folder import TableFolder
 from . import steps
 from .apart import apart
@@ -142,14 +143,12 @@ class DataFiles:
         TableError
             One is no whole Parquet file.
         """
-        import pyarrow.parquet as pq
-
         opened: list[ParquetFile] = []
         masks: list[Mask | None] = []
         for path, gone in zip(paths, dead or [None] * len(paths), strict=True):
             where, filesystem = self._table.place(path)
             with _reading(path, self._table):
-                opened.append(pq.ParquetFile(where, filesystem=filesystem))
+                opened.append(open_parquet(where, filesystem))
             is_vector = isinstance(gone, DeletionVector)
             masks.append(self.dead(gone, opened[-1].metadata.num_rows) if is_vector else gone)
         return BucketReader(opened, self.schema, masks, paths, self._table)
@@ -181,10 +180,8 @@ class DataFiles:
 
     def rows_at(self, path: str, positions: Int64s) -> pa.Table:
         """Some rows of a file, by increasing positions; only the row groups that hold them are read."""
-        import pyarrow.parquet as pq
-
         where, filesystem = self._table.place(path)
-        with pq.ParquetFile(where, filesystem=filesystem) as file:
+        with open_parquet(where, filesystem) as file:
             sizes = np.array([file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)])
             ends = np.cumsum(sizes)
             group = np.searchsorted(ends, positions, side="right")

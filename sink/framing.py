@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.options import told
+from ..frames.bounds import beginning
 from ..frames.ipc import from_frame, to_frame
 from ..frames.parting import apart, by_bucket, frames_column, some_at_once
 from ..frames.system import SYSTEM, system_field
@@ -88,7 +89,8 @@ class Framing:
         oldest = pc.min(pc.cast(system_field(rows, "first_arrival"), pa.int64())).as_py()
         figures = {"rows": rows.num_rows, "updates": covered, "oldest_arrival_us": oldest}
         if self.time is not None:
-            bounds = pc.min_max(punctuation.column(self.time))
+            told = punctuation.column(self.time)
+            bounds = pc.min_max(told.filter(pc.not_equal(told, beginning(told.type))))
             figures |= {"bound_low": bounds["min"].as_py(), "bound_high": bounds["max"].as_py()}
         return figures
 

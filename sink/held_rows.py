@@ -52,11 +52,14 @@ class Mark(NamedTuple):
         All of its dead rows, as :func:`~upstream.frames.deletion_vectors.encode_vector` gives them.
     cardinality : int
         How many they are.
+    rows : int
+        How many the file holds.
     """
 
     path: str
     vector: bytes
     cardinality: int
+    rows: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,24 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..conf.clock import now_us
 from ..conf.errors import OptionError, TableError
-from ..frames.latest_table import DELIVERED_KEY, KEEP_PROPERTY, Delivered
+from ..frames.latest_table import DELIVERED_KEY, KEEP_PROPERTY
 from .contents import Contents
 from .keeping import Keep
-from .layout_change import LayoutChange
+from .layout_change import LayoutChange, nothing_since
 from .merge import as_pending
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
 __all__ = ["change_keep"]
-
-_LOOK_BACK = 100
 
 
 def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = None) -> int:
@@ -54,7 +47,7 @@ def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = Non
         It lies in an object store, and the package is not installed by which an entry is put there.
     """
     try:
-        wanted = Keep.parse(keep)
+        wanted = Keep.parse(str(keep))
     except ValueError:
         raise OptionError(f"keep {keep!r} is not among those there are", expected="latest or 'latest N'") from None
     with Contents.opened(path, storage) as contents:
@@ -80,7 +73,7 @@ def _change(contents: Contents, wanted: Keep) -> int:
     with LayoutChange(contents) as change:
         keys = _leave_out(contents, wanted, change) if wanted.count < held.count else _rows(contents)
         properties = {KEEP_PROPERTY: None if wanted.latest else str(wanted)}
-        told = {DELIVERED_KEY: _nothing_since(contents.table).to_json()}
+        told = {DELIVERED_KEY: nothing_since(contents.table).to_json()}
         return change.commit("CHANGE KEEP", f"keep {held} became {wanted}", keys, properties, told=told)
 
 
@@ -101,10 +94,3 @@ def _rows(contents: Contents) -> int | None:
     """How many rows the table has, as far as the log says."""
     counts = [contents.snapshot.live_rows(path) for path in contents.snapshot.rows]
     return None if None in counts else sum(count or 0 for count in counts)
-
-
-def _nothing_since(table: DeltaTable) -> Delivered:
-    """What those who follow the table are told: no row, and the promise that was given last."""
-    told = (Delivered.of_commit(entry) for entry in table.history(_LOOK_BACK))
-    last = next((found for found in told if found is not None), Delivered(0, {}, {}))
-    return dataclasses.replace(last, committed_at_us=now_us(), rows={}, deletions={})

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..conf.errors import OptionError
+from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
 from ..frames.columns import columns_at
-from .contents import Contents
+from ..frames.table_folder import TableFolder
+from .contents import recorded_layout
 
-__all__ = ["key_bucket"]
+if TYPE_CHECKING:
+    from .layout import Layout
+
+__all__ = ["key_bucket", "typed_key"]
 
 
 def key_bucket(path: str, *key: Any, storage: Mapping[str, str] | None = None) -> int:
@@ -45,10 +50,29 @@ def key_bucket(path: str, *key: Any, storage: Mapping[str, str] | None = None) -
     >>> bucket = upstream.key_bucket("latest", 4711)
     >>> pl.scan_delta("latest").filter(pl.col("_upstream_bucket") == bucket, pl.col("k") == 4711).collect()
     """
-    with Contents.opened(path, storage) as contents:
-        names, schema = contents.layout.key, contents.files.schema
-        buckets, location = contents.layout.buckets, contents.target.location
-    types = [column.type for column in columns_at(schema.empty_table(), names)]
+    given = storage or {}
+    with TableFolder(absolute_location(path), given).guarded():
+        target, _, layout = recorded_layout(path, given)
+    return int(bucket_of(typed_key(layout, target.location, key), layout.buckets)[0])
+
+
+def typed_key(layout: Layout, location: str, key: Sequence[Any]) -> list[pa.Array]:
+    """Return a key's values as columns of one row, in the types of the table's key.
+
+    Parameters
+    ----------
+    layout, location
+        The table's.
+    key
+        The values, in the order of the key's columns.
+
+    Raises
+    ------
+    OptionError
+        As :func:`key_bucket`.
+    """
+    names = layout.key
+    types = [column.type for column in columns_at(layout.file_schema().empty_table(), names)]
     expected = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True)) or "a table with a key"
     if len(key) != len(names) or not names:
         raise OptionError(
@@ -64,4 +88,4 @@ def key_bucket(path: str, *key: Any, storage: Mapping[str, str] | None = None) -
     )
     if not columns or cut or None in key:  # Arrow makes 1 of 1.5
         raise OptionError(f"{key!r} is no key of the table at {location}", expected=f"values of the types {expected}")
-    return int(bucket_of(columns, buckets)[0])
+    return columns

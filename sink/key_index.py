@@ -12,7 +12,6 @@ keys two may have one hash, so whoever asks compares the keys themselves.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import os
 import re
@@ -31,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import TableError
+from ..conf.processes import boot_name, same_boot
 from ..frames.buckets import spark_hash
 from ..frames.columns import columns_at
 
@@ -42,8 +42,7 @@ Int64s = npt.NDArray[np.int64]
 _HASH, _POSITION = "_upstream_hash", "_upstream_position"
 _FORMAT = "2"
 _SEEDS = (42, 0x5BD1E995)
-_HOME = re.compile(r"[0-9a-f]{24}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_BOOT = "/proc/sys/kernel/random/boot_id"
+_HOME = re.compile(r"([0-9a-f]{24})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 # Mapped files that a process keeps; beyond them the one that was not needed for longest is let go.
 _MAPPED = 512
 # So many indexes written by a process between two looks at how much room they take.
@@ -181,6 +180,27 @@ class KeyIndex:
                 os.remove(place)
             room += size
 
+    @property
+    def home(self) -> str:
+        """The folder of this table's indexes."""
+        return self._folder()
+
+    def forget(self, named: Iterable[str]) -> int:
+        """Remove the indexes of all but some data files, whatever their age; how many went. A batch under way makes anew what it needs.
+
+        Parameters
+        ----------
+        named
+            The data files that the table names.
+        """
+        kept, gone = {_file_name(path) for path in named}, 0
+        for entry in list(os.scandir(self._folder())):
+            if entry.name not in kept:
+                with contextlib.suppress(FileNotFoundError):  # another process was faster
+                    os.remove(entry.path)
+                    gone += 1
+        return gone
+
     def _open(self, path: str, read: Callable[[], pa.Table]) -> pa.Table:
         place = self._place(path)
         found = self._opened.get(path)
@@ -232,12 +252,18 @@ class KeyIndex:
     def _folder(self) -> str:
         if self._home is None:
             parent = self._parent or _own_folder()
-            home = os.path.join(parent, f"{self._table}-{_boot()}")
-            os.makedirs(home, mode=0o700, exist_ok=True)
-            for entry in os.scandir(parent):
-                # Of an earlier boot, of any table: what the system had not yet put on the disk then is not in it.
-                if _HOME.fullmatch(entry.name) and not entry.name.endswith(_boot()):
+            os.makedirs(parent, mode=0o700, exist_ok=True)
+            home, boot = os.path.join(parent, f"{self._table}-{boot_name()}"), boot_name()
+            for entry in sorted(os.scandir(parent), key=lambda entry: entry.name):
+                found = _HOME.fullmatch(entry.name)
+                if found is None:
+                    continue
+                if not same_boot(found.group(2), boot):
+                    # Of an earlier boot, of any table: what the system had not yet put on the disk then is not in it.
                     shutil.rmtree(entry.path, ignore_errors=True)
+                elif found.group(1) == self._table:
+                    home = entry.path
+            os.makedirs(home, mode=0o700, exist_ok=True)
             self._home = home
         return self._home
 
@@ -264,16 +290,6 @@ def _as_mapped(column: pa.ChunkedArray) -> Int64s:
 
 def _is_micros(kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(kind) and kind.unit == "us"
-
-
-@functools.cache
-def _boot() -> str:
-    """Names this boot of the machine; where the system does not say, this process, which then shares indexes with no other."""
-    try:
-        with open(_BOOT, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return str(uuid.uuid4())
 
 
 def _own_folder() -> str:

@@ -8,8 +8,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
 from ..conf.errors import OptionError
-from ..conf.locations import absolute_location
+from ..conf.locations import absolute_location, checkpoint_location
 from ..conf.names import quoted
 from ..conf.session import make_known
 from ..frames.at_source import at_source
@@ -133,6 +134,10 @@ def write_latest(
 
     from .writer import check_sink
 
+    path = path_argument("path", path)
+    key, time, target = names_argument("key", key), text_argument("time", time), text_argument("target", target)
+    buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
+    expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
     placed = None
     if isinstance(updates, DataFrame):
         df = updates
@@ -157,10 +162,10 @@ def write_latest(
         )
     if str(options.get("engine", "")).lower() == "merge":
         given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
-        return _merged(df, os.fspath(path), key, time, {**options, **given}, deleteWhen)
-    given = {"path": os.fspath(path)} | {name: str(value) for name, value in options.items()}
+        return _merged(df, path, key, time, {**options, **given}, deleteWhen)
+    given = {"path": path} | {name: str(value) for name, value in options.items()}
     buckets = buckets or _buckets(given, expectedKeys, placed)
-    given["buckets"] = str(buckets)
+    given |= {"buckets": str(buckets)} | ({} if expectedKeys is None else {"expectedKeys": str(expectedKeys)})
     if key is not None:
         given["key"] = key_option(key)
     if deleteWhen is not None:
@@ -172,7 +177,7 @@ def write_latest(
     if target is not None:
         given["target"] = target
     if metricsLocation is not None:
-        given["metricsLocation"] = os.fspath(metricsLocation)
+        given["metricsLocation"] = path_argument("metricsLocation", metricsLocation)
     if not any(name.lower() == "checkpointlocation" for name in given):
         given |= _default_checkpoint(df.sparkSession, given["path"])
     make_known(df.sparkSession)
@@ -304,7 +309,7 @@ def _check_reports(folders: Sequence[str], given: Mapping[str, str]) -> None:
     place = next((value for name, value in given.items() if name.lower() == "checkpointlocation"), None)
     if place is None:
         return
-    inside = absolute_location(place).rstrip("/") + "/"
+    inside = checkpoint_location(place).rstrip("/") + "/"
     elsewhere = [folder for folder in folders if not folder.startswith(inside)]
     if elsewhere:
         raise OptionError(

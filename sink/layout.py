@@ -1,8 +1,8 @@
 """How the table is laid out, and whether an existing one fits.
 
 The table has the user's columns as they are, and two of ours: ``_upstream_bucket`` (INT, the partition: ``pmod(hash(key), buckets)``
-as Spark computes it) and ``_upstream_seq`` (BIGINT, the arrival order of the row within its feed, which decides between rows of
-one time). Its properties record the layout.
+as Spark computes it) and ``_upstream_seq`` (BIGINT, the arrival order of the row, which decides between rows of one time; see
+:mod:`~upstream.sink.numbering`). Its properties record the layout.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import SchemaError, TableError
+from ..frames.collations import check_collations
 from ..frames.column_mapping import Ids, check_mapping, with_field_ids
 from ..frames.latest_table import (
     BUCKET,
@@ -25,6 +26,7 @@ from ..frames.latest_table import (
     TIME_PROPERTY,
 )
 from ..frames.system import SYSTEM
+from .constraints import check_constraints
 from .keeping import Keep
 from .key_names import KEYS, TIMES, check_key, column_named, columns_of, is_decimal, key_named, shown_type
 from .mapped_table import ids_in
@@ -85,15 +87,16 @@ class Layout:
         Raises
         ------
         SchemaError
-            A column has a name or type that the table cannot hold, or the key or the time is absent or of an unfit type.
+            A column has a name, a type or a collation that the table cannot hold, or the key or the time is absent or of an unfit type.
         """
+        check_collations(schema)
         described: list[dict[str, Json]] = schema.jsonValue()["fields"]
+        _check_case([field["name"] for field in described if field["name"] != SYSTEM])
         fields = {
             field["name"]: _delta_type(field["type"], field["name"]) for field in described if field["name"] != SYSTEM
         }
-        count = len(described) - any(field["name"] == SYSTEM for field in described)
         deletes = None if options.delete_when is None else _mark(options.delete_when, fields)
-        _check_names([name for name in fields if name != deletes], count - (deletes is not None))
+        _check_names([name for name in fields if name != deletes])
         key = tuple(key_named(name, fields) for name in options.key)
         time = None if options.time is None else column_named(options.time, fields, "time")
         if deletes is not None and deletes in (*columns_of(key, fields), time):
@@ -151,6 +154,10 @@ class Layout:
     def numbered_in(self, table: DeltaTable | None) -> Layout:
         """The layout with the numbers that its columns have, or would get, in a table; in a new one if there is none."""
         return dataclasses.replace(self, ids=ids_in(table, self.plain_schema()))
+
+    def described(self) -> str:
+        """The columns that the query writes, and the one that marks deletions, as text."""
+        return json.dumps([self.fields, self.delete_when])
 
     def plain_schema(self) -> Json:
         """The table's schema in the JSON that Spark and Delta share, without what column mapping adds to it."""
@@ -222,7 +229,7 @@ class Layout:
         Raises
         ------
         TableError
-            It is not one of ours, or its key, time, buckets or what it keeps differ.
+            It is not one of ours, its key, time, buckets or what it keeps differ, or it asks of its rows what is not evaluated.
         """
         meta = table.metadata()
         recorded = {name: value for name, value in meta.configuration.items() if name.startswith("upstream.")}
@@ -243,6 +250,7 @@ class Layout:
                     f"this query has {wanted.get(name, 'unset')}",
                     hint=hint,
                 )
+        check_constraints(table, location)
 
     @staticmethod
     def columns_of(table: DeltaTable) -> dict[str, Json]:
@@ -258,7 +266,7 @@ class Layout:
         }
         problems = [f"{name} is missing from the query" for name in present if name not in wanted]
         if merging:
-            _check_names([name for name, _ in self.fields], len(self.fields))
+            _check_case([name for name, _ in self.fields])
         else:
             problems += [f"{name} is not in the table" for name in wanted if name not in present]
         problems += [
@@ -294,11 +302,28 @@ def _check_mapping(table: DeltaTable, location: str) -> None:
     check_mapping(json.loads(table.schema().to_json()), table.metadata().configuration, location)
 
 
-def _check_names(names: Sequence[str], count: int) -> None:
-    lowered = [name.lower() for name in names]
-    twice = sorted({name for name in lowered if lowered.count(name) > 1}) or (["a name"] if len(names) < count else [])
-    if twice:
-        raise SchemaError(f"{', '.join(twice)} occurs twice among the columns", hint="rename one of them")
+def _check_case(names: Sequence[str]) -> None:
+    """Refuse names that readers of Delta take for one."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(name.lower(), []).append(name)
+    twice = [found for found in alike.values() if len(found) > 1]
+    if not twice:
+        return
+    told = [
+        f"{found[0]!r} occurs {len(found)} times"
+        if len(set(found)) == 1
+        else f"{' and '.join(map(repr, found))} differ in case alone"
+        for found in twice
+    ]
+    raise SchemaError(
+        f"among the columns {'; '.join(told)}",
+        expected="columns whose names differ in more than case: readers of Delta, Spark among them, take them for one",
+        hint="rename all but one: in the source's option select (--select on the command line), or by their places, with .toDF(…)",
+    )
+
+
+def _check_names(names: Sequence[str]) -> None:
     ours = [name for name in names if name.lower().startswith(SYSTEM)]
     if ours:
         raise SchemaError(

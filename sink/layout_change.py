@@ -5,11 +5,13 @@ A process that dies on the way leaves the table as it was, and files that ``upst
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from ..conf.clock import now_us
 from ..conf.errors import TableError
+from ..frames.latest_table import Delivered
 from .contents import Contents, Unreadable
 from .log_entry import add_action, check_features, put_entry, removed_action
 from .repairs import REPAIR_KEY
@@ -17,10 +19,13 @@ from .table import remove_unnamed, replay_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
 
     from .files import StagedFile
 
-__all__ = ["LayoutChange"]
+__all__ = ["LayoutChange", "nothing_since"]
+
+_LOOK_BACK = 100
 
 Action = dict[str, Any]
 
@@ -159,3 +164,10 @@ class LayoutChange:
                 hint="stop the query that writes to it for so long; the table is as it was",
             )
         return before + 1
+
+
+def nothing_since(table: DeltaTable) -> Delivered:
+    """Return what those who follow the table are told: no row, and the promise that was given last."""
+    told = (Delivered.of_commit(entry) for entry in table.history(_LOOK_BACK))
+    last = next((found for found in told if found is not None), Delivered(0, {}, {}))
+    return dataclasses.replace(last, committed_at_us=now_us(), rows={}, deletions={})

@@ -11,12 +11,14 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ..conf.errors import TableError
 from ..frames.column_mapping import FEATURE as MAPPING
 from ..frames.delta_log import LogReplay, entry_place
 from ..frames.latest_table import BUCKET
 from .files import StagedFile
+from .stats import loosened
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from .options import SinkTarget
 
 __all__ = [
+    "VECTORS_ENABLED",
     "add_action",
     "check_features",
     "marked_actions",
@@ -33,12 +36,15 @@ __all__ = [
     "put_entry",
     "removed_action",
     "vector_protocol",
+    "with_vectors",
 ]
 
 Action = dict[str, Any]
 
 _FEATURE = "deletionVectors"
-_ENABLED = "delta.enableDeletionVectors"
+VECTORS_ENABLED = "delta.enableDeletionVectors"
+"""The property by which a table says whether it has deletion vectors; `false` forbids them."""
+
 # What a writer has to heed by each number of the old protocols; a protocol that lists its features lists these as well.
 _IMPLIED = {
     2: ("appendOnly", "invariants"),
@@ -90,15 +96,12 @@ def removed_action(add: Mapping[str, Any], written_ms: int, *, changed: bool = T
     return {"remove": removed}
 
 
-def marked_actions(add: Mapping[str, Any], vector: DeletionVector, written_ms: int) -> list[Action]:
-    """A data file more of whose rows are dead."""
-    stats = json.loads(add.get("stats") or "{}")
-    # The least and the greatest value may be those of a dead row now.
-    stats["tightBounds"] = False
+def marked_actions(add: Mapping[str, Any], vector: DeletionVector, rows: int, written_ms: int) -> list[Action]:
+    """A data file more of whose rows are dead, of so many."""
     again = {
         **add,
         "dataChange": True,
-        "stats": json.dumps(stats, ensure_ascii=False, separators=(",", ":")),
+        "stats": loosened(add.get("stats"), rows),
         "deletionVector": vector.to_json(),
     }
     return [removed_action(add, written_ms), {"add": again}]
@@ -135,24 +138,26 @@ def may_put_entries(target: SinkTarget, table: DeltaTable | None) -> bool:
 
 def vector_protocol(log: LogReplay) -> list[Action]:
     """What has to be said before the table's first deletion vector; nothing if it has been said."""
-    features = _features(log)
-    readers: set[str] = set(log.protocol.get("readerFeatures") or ()) | ({MAPPING} & features)
     configuration = log.metadata.get("configuration", {})
-    said: list[Action] = []
-    if _FEATURE not in features or _FEATURE not in readers:
-        said.append(
-            {
-                "protocol": {
-                    "minReaderVersion": 3,
-                    "minWriterVersion": 7,
-                    "readerFeatures": sorted(readers | {_FEATURE}),
-                    "writerFeatures": sorted(features | {_FEATURE}),
-                }
-            }
-        )
-    if str(configuration.get(_ENABLED)).lower() != "true":
-        said.append({"metaData": {**log.metadata, "configuration": {**configuration, _ENABLED: "true"}}})
+    wanted = with_vectors(log.protocol)
+    said: list[Action] = [] if wanted is None else [{"protocol": wanted}]
+    if str(configuration.get(VECTORS_ENABLED)).lower() != "true":
+        said.append({"metaData": {**log.metadata, "configuration": {**configuration, VECTORS_ENABLED: "true"}}})
     return said
+
+
+def with_vectors(protocol: Mapping[str, Any]) -> Action | None:
+    """Return the protocol that a table with deletion vectors needs; None if it has it."""
+    features = _said_by(protocol.get("writerFeatures"), protocol["minWriterVersion"])
+    readers: set[str] = set(protocol.get("readerFeatures") or ()) | ({MAPPING} & features)
+    if _FEATURE in features and _FEATURE in readers:
+        return None
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted(readers | {_FEATURE}),
+        "writerFeatures": sorted(features | {_FEATURE}),
+    }
 
 
 def _features(log: LogReplay) -> set[str]:
@@ -193,6 +198,10 @@ def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], action
         The table lies in an object store where no entries of our own can be written.
     """
     # The id, as Spark's commits have one, tells our entry from that of somebody who does the same at the same moment.
+    listed = list(actions)
+    # Before the entry can be seen. Files that lie elsewhere were there before.
+    added = [unquote(each["add"]["path"]) for each in listed if "add" in each]
+    folder.sync(path for path in added if "://" not in path and not path.startswith("/") and folder.has(path))
     told = {"commitInfo": {"timestamp": int(time.time() * 1000), "txnId": str(uuid.uuid4()), **info}}
-    content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [told, *actions])
+    content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [told, *listed])
     return folder.put_new(entry_place(version), content.encode())

@@ -20,9 +20,10 @@ from ..frames.column_mapping import (
     mapping_properties,
     mapping_protocol,
     needs_mapping,
+    plain_protocol,
 )
 from ..frames.delta_log import LogReplay, entry_place
-from .log_entry import put_entry
+from .log_entry import VECTORS_ENABLED, put_entry, with_vectors
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -67,9 +68,15 @@ def check_place(target: SinkTarget) -> None:
 
 
 def make_table(
-    target: SinkTarget, schema: Json, ids: Ids, partition_by: Sequence[str], configuration: Mapping[str, str]
+    target: SinkTarget,
+    schema: Json,
+    ids: Ids | None,
+    partition_by: Sequence[str],
+    configuration: Mapping[str, str],
+    *,
+    vectors: bool = False,
 ) -> bool:
-    """Make a table whose columns are mapped to themselves; False if there is one.
+    """Make a table whose columns are mapped to themselves, or that has deletion vectors, or both; False if there is one.
 
     Parameters
     ----------
@@ -78,9 +85,11 @@ def make_table(
     schema
         Of the table, in the JSON that Spark and Delta share.
     ids
-        The numbers of its columns.
+        The numbers of its columns; None maps none.
     partition_by, configuration
         Of the table.
+    vectors
+        Whether its protocol admits deletion vectors. delta-rs (1.6.6) would name a feature beside it that nobody asked for.
 
     Raises
     ------
@@ -90,15 +99,22 @@ def make_table(
     described = {
         "id": str(uuid.uuid4()),
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": _text(mapped(schema, ids)),
+        "schemaString": _text(schema if ids is None else mapped(schema, ids)),
         "partitionColumns": list(partition_by),
-        "configuration": {**configuration, **mapping_properties(ids)},
+        "configuration": {
+            **configuration,
+            **({} if ids is None else mapping_properties(ids)),
+            **({VECTORS_ENABLED: "true"} if vectors else {}),
+        },
         "createdTime": int(time.time() * 1000),
     }
     if target.is_local:
         os.makedirs(os.path.dirname(os.path.join(target.location, entry_place(0))), exist_ok=True)
     info = {"operation": "CREATE TABLE", "engineInfo": "pyspark-upstream"}
-    return put_entry(target.folder, 0, info, [{"protocol": mapping_protocol(schema)}, {"metaData": described}])
+    protocol = plain_protocol(schema) if ids is None else mapping_protocol(schema)
+    assert protocol is not None, "a new table has none yet"
+    protocol = with_vectors(protocol) or protocol if vectors else protocol
+    return put_entry(target.folder, 0, info, [{"protocol": protocol}, {"metaData": described}])
 
 
 def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids) -> bool:

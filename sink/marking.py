@@ -93,7 +93,7 @@ class MarkedRows:
 
     def _mark(self, at: int) -> Mark:
         dead = self._dead[at]
-        return Mark(self._held.rows[at], encode_vector(dead), int(np.count_nonzero(dead)))
+        return Mark(self._held.rows[at], encode_vector(dead), int(np.count_nonzero(dead)), self._counts[at])
 
     def _live_of(self, at: int) -> int:
         if at in self._dead:

@@ -17,12 +17,14 @@ import pyarrow.compute as pc
 
 from ..conf.errors import MalformedRowError
 from ..conf.names import spark_name
+from ..frames.bounds import beginning
 from ..frames.columns import columns_at, null_rows
 from ..frames.conflicts import ties_within
-from ..frames.latest_table import SEQ
+from ..frames.latest_table import NOTHING_YET, SEQ
 from ..frames.newest import NewestPerKey, key_codes
 from ..frames.order import ordered
 from ..frames.system import SYSTEM, deleted_mask, punctuation_mask
+from ..frames.text import rows_without_text
 from .conflicts import lost_within
 from .files import conform
 from .keeping import newest_of_each
@@ -51,6 +53,7 @@ UNKNOWN = int(np.iinfo(np.int64).max)
 """What stands for an arrival that a row does not tell."""
 
 _NO_SEQ = int(np.iinfo(np.int64).min)
+_MOST_SEQ = 1 << 62
 # Rows, and their size, taken before they are coalesced. Bounds a task's memory by this much beyond one row per key.
 _COALESCE_AT = 2_000_000
 _COALESCE_BYTES = 256 << 20
@@ -195,6 +198,8 @@ class Incoming:
         The table's layout and the schema of its data files.
     aside
         Takes copies of late rows and the rows that lose in a conflict; None if nobody asks for them.
+    base
+        Is added to the numbers of the rows.
 
     Attributes
     ----------
@@ -203,13 +208,18 @@ class Incoming:
     rows, updates : int
         Rows taken so far, and how many updates they stand for.
     bounds : dict of str to int, float, str or None
-        Per feed the latest bound that its punctuation gave, in the terms of the time column; None when it says that the feed ended.
+        Per feed the latest bound that its punctuation gave, in the terms of the time column; None when it says that the feed ended,
+        :data:`~upstream.frames.latest_table.NOTHING_YET` when it says only that the feed is there.
     kept : (int, int)
         Rows, and their bytes, that were left when it last coalesced what it holds.
+    highest : int
+        Number of a row, with the base; -1 if none has one.
     """
 
-    def __init__(self, layout: Layout, schema: pa.Schema, aside: Aside | None = None) -> None:
+    def __init__(self, layout: Layout, schema: pa.Schema, aside: Aside | None = None, base: int = 0) -> None:
         self._layout = layout
+        self._base = base
+        self.highest = -1
         self._aside = aside
         self.lost = _nowhere if aside is None else aside.lost
         self._schema = schema
@@ -226,7 +236,7 @@ class Incoming:
         Raises
         ------
         MalformedRowError
-            A row's key or time is null, or its time is not a number; or it deletes a key where all rows are kept.
+            A row's key or time is null, or its time is not a number; it deletes a key where all rows are kept; or its number is too high.
         """
         table = pa.Table.from_batches([batch])
         system = table.column(SYSTEM) if SYSTEM in table.column_names else None
@@ -238,11 +248,14 @@ class Incoming:
                 system = table.column(SYSTEM)
         if table.num_rows == 0:
             return
+        self.rows += table.num_rows
+        if self._aside is not None and self._aside.looks_at_text:
+            table = self._text_only(table, self._aside)
+            system = None if system is None else table.column(SYSTEM)
         part = self._part(table, system)
         _check_rows(part, self._layout)
         if system is not None and self._aside is not None:
             self._aside.look(part.rows, system, part.deleted)
-        self.rows += table.num_rows
         self.updates += int(part.covered.sum())
         self._parts.append(part)
         self._held += table.num_rows
@@ -267,10 +280,22 @@ class Incoming:
         self._bytes = sum(part.rows.nbytes for part in parts)
         self.kept = (self._held, self._bytes)
 
+    def _text_only(self, table: pa.Table, aside: Aside) -> pa.Table:
+        """The rows whose text is UTF-8; the others are put aside, whatever else they lack."""
+        names = [name for name in self._schema.names if name in table.column_names]
+        wrong = rows_without_text(table.select(names))
+        if not wrong.any():
+            return table
+        others = table.filter(pa.array(wrong))
+        system = others.column(SYSTEM) if SYSTEM in others.column_names else None
+        part = self._part(others, system)
+        aside.no_text(part.rows, system, part.deleted)
+        return table.filter(pa.array(~wrong))
+
     def _part(self, table: pa.Table, system: pa.ChunkedArray | None) -> Pending:
         if system is None:
             return dataclasses.replace(as_pending(conform(table, self._schema)), deleted=self._deleted(table))
-        with_seq = table.append_column(SEQ, pc.struct_field(system, ["seq"]))
+        with_seq = table.append_column(SEQ, self._numbered(pc.struct_field(system, ["seq"])))
         first = _int64s(
             pc.coalesce(pc.struct_field(system, ["first_arrival"]), pc.struct_field(system, ["arrival"])), UNKNOWN
         )
@@ -282,6 +307,18 @@ class Incoming:
             _int64s(pc.struct_field(system, ["covered"]), 1),
             self._deleted(table),
         )
+
+    def _numbered(self, seq: pa.ChunkedArray) -> pa.ChunkedArray:
+        highest = pc.max(seq).as_py()
+        if highest is not None:
+            self.highest = max(self.highest, highest + self._base)
+        if self.highest >= _MOST_SEQ:
+            raise MalformedRowError(
+                f"a row is numbered {highest} by {SYSTEM}.seq, after {self._base} that the table has had of other checkpoints",
+                expected=f"together less than {_MOST_SEQ}",
+                hint=f"keep {SYSTEM} as the source made it; or write to a new table",
+            )
+        return pc.add(seq, self._base) if self._base else seq
 
     def _deleted(self, table: pa.Table) -> Mask | None:
         """Which rows are tombstones, by the system column or the column that the user named; None if none is."""
@@ -395,7 +432,18 @@ def seq_in_order(table: pa.Table, held: int) -> Int64s:
 
 
 def bound_values(times: pa.ChunkedArray) -> list[Any]:
-    """Punctuation's bounds as JSON values that compare as the times do: ISO text of one width, or numbers; None for null."""
+    """Punctuation's bounds as JSON values that compare as the times do: ISO text of one width, or numbers.
+
+    None for null, and :data:`NOTHING_YET` where a feed has rows and nothing is known of it.
+    """
+    least = beginning(times.type)
+    return [
+        NOTHING_YET if begun else value
+        for begun, value in zip(pc.equal(times, least).to_pylist(), _values(times), strict=True)
+    ]
+
+
+def _values(times: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_timestamp(times.type):
         ending = "Z" if times.type.tz else ""
         instants = np.datetime_as_string(times.to_numpy().astype("datetime64[us]"), unit="us")
@@ -413,6 +461,8 @@ def later_bound(one: Any, other: Any) -> Any:
     """The later of two bounds of one feed; None, which says that the feed has ended, is later than all."""
     if one is None or other is None:
         return None
+    if NOTHING_YET in (one, other):
+        return other if one == NOTHING_YET else one
     return max(one, other)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from ..conf.errors import OptionError
-from ..conf.locations import absolute_location
+from ..conf.locations import absolute_location, checkpoint_location
 from ..conf.options import (
     boolean,
     bytes_,
@@ -102,6 +102,13 @@ class SinkOptions:
         None,
         "Where a Delta table of conflicting rows is kept: those that lost to another row of the same key and time with another content. They are counted in any case.",
     )
+    text_output: str | None = option(
+        "textOutput",
+        text(),
+        None,
+        "Where a Delta table of rows is kept that have text which is not UTF-8, as bytes: such rows then do not get into the table, and are counted. Without it they do; Spark and Arrow "
+        "read them, and other readers, Polars and deltalake among them, refuse the column.",
+    )
     merge_schema: bool = option(
         "mergeSchema",
         boolean(),
@@ -120,7 +127,14 @@ class SinkOptions:
         "auto",
         "How a commit takes rows out of the table. rewrite: by writing anew the parts that it touches, which every reader of Delta can read. "
         "vectors: by marking rows as deleted (Delta's deletion vectors, which not every reader can read), so that a commit costs what changed "
-        "and not what is there. auto: vectors in parts of 100,000 rows or more, rewrite in smaller ones. It may be another one in each run.",
+        "and not what is there. auto: rewrite, unless the table has deletion vectors: then vectors in parts of 100,000 rows or more. A new table gets them if `expectedKeys` says that "
+        "its parts will be that large, which is said once; one without them stays so until `vectors` is asked for. The table's property `delta.enableDeletionVectors=false` forbids them.",
+    )
+    expected_keys: int | None = option(
+        "expectedKeys",
+        whole(1),
+        None,
+        "How many keys a new table is to hold. `write_latest` and `write_batch` divide it by this number, and `engine=auto` goes by it.",
     )
     index_location: str | None = option(
         "indexLocation",
@@ -157,6 +171,13 @@ class SinkOptions:
         parsed("a figure of staleness with its bound, such as 'p99 < 10 s'", StalenessTarget.parse),
         None,
         "The bound that the staleness of each batch is to keep to: mean, p50, p99 or max. Whether it did is in the commit's summary.",
+    )
+    durability: str = option(
+        "durability",
+        one_of("process", "power"),
+        "process",
+        "What a committed batch outlives on a disk. `process`: the end of any process, at any moment. `power`: a power cut as well, since a commit waits until its files "
+        "are on the disk. An object store keeps what it has confirmed, with either.",
     )
     metrics: str | None = option(
         "metricsLocation",
@@ -220,8 +241,14 @@ class SinkTarget:
         Who writes a batch; None is the query, by the id in its checkpoint.
     repeatable : bool
         Whether the table is to remember which of the writer's batches it has.
-    late, conflicts : str or None
-        The same of the tables of late and of conflicting rows.
+    late, conflicts, texts : str or None
+        The same of the tables of late and of conflicting rows, and of those with text that is none.
+    of_query : bool
+        Whether Spark numbers the batches, and so repeats none but the last; else a number that is not above the last is taken for a repeat.
+    offsets : str or None
+        What a query's batch reads, where it is no writer's checkpoint that says so.
+    numbered_by : str or None
+        The query whose input numbers the rows, where the writer's name is another.
     """
 
     options: SinkOptions
@@ -233,6 +260,10 @@ class SinkTarget:
     repeatable: bool = True
     late: str | None = None
     conflicts: str | None = None
+    texts: str | None = None
+    of_query: bool = True
+    offsets: str | None = dataclasses.field(default=None, repr=False)
+    numbered_by: str | None = None
 
     @property
     def is_local(self) -> bool:
@@ -242,7 +273,17 @@ class SinkTarget:
     @property
     def folder(self) -> TableFolder:
         """The table's folder."""
-        return TableFolder(self.location, self.storage)
+        return TableFolder(self.location, self.storage, self.is_durable)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a committed batch is to outlive a power cut."""
+        return self.options.durability == "power"
+
+    @property
+    def checkpoint_folder(self) -> TableFolder:
+        """The checkpoint's folder, for which the store's options are the table's."""
+        return TableFolder(self.checkpoint, self.storage, self.is_durable)
 
     def masked(self, message: object) -> str:
         """A message without the values of the storage options."""
@@ -286,12 +327,12 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
     location = absolute_location(options.path)
     _check_together(options)
     others = {"metricsLocation": options.metrics, "lateOutput": options.late_output}
-    others["conflictOutput"] = options.conflict_output
+    others |= {"conflictOutput": options.conflict_output, "textOutput": options.text_output}
     places = {name: None if place is None else absolute_location(place) for name, place in others.items()}
     _check_apart({"path": location, **places})
-    metrics, late, conflicts = places.values()
-    where = absolute_location(checkpoint) if checkpoint else ""
-    return SinkTarget(options, location, storage, where, metrics, late=late, conflicts=conflicts)
+    metrics, late, conflicts, texts = places.values()
+    where = checkpoint_location(checkpoint) if checkpoint else ""
+    return SinkTarget(options, location, storage, where, metrics, late=late, conflicts=conflicts, texts=texts)
 
 
 def _check_apart(places: Mapping[str, str | None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..frames.deletion_vectors import VECTORS
 from .tombstones import FOLDER
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def orphans_of(contents: Contents, before_us: int) -> list[str]:
     hours = max(-(-(now_us() - before_us) // _HOUR_US), 0)
     found = contents.table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
     held = contents.snapshot.named()
+    # Which vectors a version within the retention needs is known to maintenance, not to VACUUM.
+    found = [each for each in found if not each.startswith(f"{VECTORS}/")]
     return sorted({*found, *_of_deletions(contents, FOLDER, before_us)} - held)
 
 

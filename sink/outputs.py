@@ -1,4 +1,6 @@
-"""Late rows, and rows that lost in a conflict, in Delta tables of their own: copies, for people who want to see them.
+"""Late rows, rows that lost in a conflict, and rows with text that is not UTF-8, in Delta tables of their own, for people who want to see them.
+
+The first two are copies; the third are in no other table, and have their text as bytes.
 
 Tasks stage the rows as files of these tables, which nobody sees. The commit of the main table names them, and right after it they are appended. So what is
 appended is exactly what that commit counted: a batch that dies before its commit leaves orphans, which VACUUM removes; one that dies after it is repeated by
@@ -18,9 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import SchemaError, TableError
-from ..frames.latest_table import recorded_under
+from ..frames.latest_table import NOTHING_YET, recorded_under
 from ..frames.order import ordered
 from ..frames.system import TIMESTAMP
+from ..frames.text import as_bytes
 from ..frames.times import recorded_bound
 from .files import DataFiles, conform
 from .options import SinkTarget
@@ -45,7 +48,7 @@ _APP_PREFIX = "upstream-output-"
 # Others may append at the same moment, where queries share an output.
 _TRIES = 20
 _NEVER, _ALWAYS = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
-_KINDS = ("late", "conflicts")
+_KINDS = ("late", "conflicts", "texts")
 _ROWS_AT_ONCE = 1_000_000
 
 
@@ -60,23 +63,28 @@ class PutAside:
     late : int or None
         Late rows; None if nobody looked.
     files : mapping of str to mapping of str to (int, int)
-        Of each output (``late``, ``conflicts``) its files, by path, with their sizes and numbers of rows.
+        Of each output (``late``, ``conflicts``, ``texts``) its files, by path, with their sizes and numbers of rows.
+    texts : int or None
+        Rows with text that is not UTF-8; None if nobody looked.
     """
 
     conflicts: int = 0
     late: int | None = None
     files: Mapping[str, Mapping[str, tuple[int, int]]] = dataclasses.field(default_factory=dict)
+    texts: int | None = None
 
     @classmethod
     def together(cls, parts: Iterable[PutAside]) -> PutAside:
         """What several have put aside."""
         parts = list(parts)
         looked = [part.late for part in parts if part.late is not None]
+        read = [part.texts for part in parts if part.texts is not None]
         files: dict[str, dict[str, tuple[int, int]]] = {}
         for part in parts:
             for kind, named in part.files.items():
                 files.setdefault(kind, {}).update(named)
-        return cls(sum(part.conflicts for part in parts), sum(looked) if looked else None, files)
+        conflicts = sum(part.conflicts for part in parts)
+        return cls(conflicts, sum(looked) if looked else None, files, sum(read) if read else None)
 
 
 class Output:
@@ -118,7 +126,7 @@ class Output:
             raise SchemaError(
                 f"the table at {self._place.location} cannot take the query's rows: {'; '.join(wrong) or 'it is partitioned'}",
                 expected="a folder where there is no table yet, or a table with the query's columns, not partitioned",
-                hint="name another folder in lateOutput or conflictOutput",
+                hint="name another folder in lateOutput, conflictOutput or textOutput",
             )
 
     def append(self, files: Mapping[str, Sequence[int]], app_id: str, batch_id: int, written_ms: int) -> None:
@@ -169,16 +177,17 @@ class Outputs:
     def output(self, kind: str) -> Output | None:
         """The output of one kind; None if it is not asked for."""
         place = self.place(kind)
-        return None if place is None else self.at(place)
+        return None if place is None else self.at(place, kind)
 
     def place(self, kind: str) -> str | None:
         """Where the rows of one kind go."""
-        return {"late": self.target.late, "conflicts": self.target.conflicts}[kind]
+        return {"late": self.target.late, "conflicts": self.target.conflicts, "texts": self.target.texts}[kind]
 
-    def at(self, place: str) -> Output:
-        """The output at a location."""
+    def at(self, place: str, kind: str) -> Output:
+        """The output of one kind at a location."""
         columns = [pa.field(name, dtype) for name, dtype in _MARKS]
-        return Output(dataclasses.replace(self.target, location=place), pa.schema([*self.schema, *columns]))
+        held = [field.with_type(as_bytes(field.type)) if kind == "texts" else field for field in self.schema]
+        return Output(dataclasses.replace(self.target, location=place), pa.schema([*held, *columns]))
 
     def named(self, put: PutAside) -> dict[str, Any]:
         """What the main table's commit says of a batch's files: where they belong, too, should the options change before they are appended."""
@@ -220,6 +229,8 @@ class Aside:
         self._staged: dict[str, dict[str, tuple[int, int]]] = {}
         self._conflicts = 0
         self._late = 0
+        self._texts = 0
+        self.looks_at_text = outputs.target.texts is not None
         self._looks = outputs.target.late is not None and outputs.layout.progress_time is not None
         self._bounds = self._of_feeds() if self._looks else {}
 
@@ -243,12 +254,13 @@ class Aside:
         bounds = np.array([self._bounds.get(feed, _NEVER) for feed in sources.dictionary.to_pylist()], dtype=np.int64)
         late = timed[ordered(times.drop_null()) < bounds[sources.indices.to_numpy()[timed]]]
         if len(late):
-            marks = np.zeros(rows.num_rows, dtype=np.bool_) if deleted is None else deleted
-            columns = [pa.array(marks), *(pc.struct_field(system, [name]) for name in ("source", "arrival"))]
-            for (name, _), column in zip(_MARKS, columns, strict=True):
-                rows = rows.append_column(name, column)
             self._late += len(late)
-            self._take("late", rows.take(pa.array(late)))
+            self._take("late", _with_marks(rows, system, deleted).take(pa.array(late)))
+
+    def no_text(self, rows: pa.Table, system: pa.ChunkedArray | None, deleted: Mask | None) -> None:
+        """Take rows with text that is not UTF-8; parameters as of :meth:`look`."""
+        self._texts += rows.num_rows
+        self._take("texts", _with_marks(rows, system, deleted))
 
     def lost(self, rows: Pending) -> None:
         """Count rows that lost in a conflict, and copy them if they are wanted."""
@@ -261,7 +273,8 @@ class Aside:
         """Stage what was taken; what has come to be."""
         for kind in self._held:
             self._stage(kind)
-        return PutAside(self._conflicts, self._late if self._looks else None, self._staged)
+        texts = self._texts if self.looks_at_text else None
+        return PutAside(self._conflicts, self._late if self._looks else None, self._staged, texts)
 
     def discard(self) -> None:
         """Remove what was staged."""
@@ -286,8 +299,21 @@ class Aside:
         assert name is not None
         kind = self._outputs.schema.field(name).type
         return {
-            feed: _ALWAYS if bound is None else _number(bound, kind) for feed, bound in self._outputs.promised.items()
+            feed: _ALWAYS if bound is None else _number(bound, kind)
+            for feed, bound in self._outputs.promised.items()
+            if bound != NOTHING_YET
         }
+
+
+def _with_marks(rows: pa.Table, system: pa.ChunkedArray | None, deleted: Mask | None) -> pa.Table:
+    """The rows, whether they are deletions, and where and when they came from as far as that is known."""
+    marks = np.zeros(rows.num_rows, dtype=np.bool_) if deleted is None else deleted
+    columns: list[Any] = [pa.array(marks)]
+    if system is not None:
+        columns += [pc.struct_field(system, [name]) for name in ("source", "arrival")]
+    for (name, _), column in zip(_MARKS, columns, strict=False):
+        rows = rows.append_column(name, column)
+    return rows
 
 
 def _number(bound: Any, kind: pa.DataType) -> int:
@@ -299,20 +325,23 @@ def files_named(commit_info: Mapping[str, Any]) -> set[str]:
     return {path for named in (recorded_under(OUTPUTS_KEY, commit_info) or {}).values() for path in named["files"]}
 
 
-def write_outputs(outputs: Outputs, table: DeltaTable | None, query_id: str) -> None:
+def write_outputs(outputs: Outputs, table: DeltaTable | None, query_id: str, near: int | None = None) -> None:
     """Append what the query's last commit put aside, unless it has been appended.
 
-    One commit is enough to look at: the next batch does not begin before this has been done for the last one.
+    One commit is enough to look at: the next batch does not begin before this has been done for the last one. `near` is the version that it
+    has by what the query's checkpoint remembers.
 
     Raises
     ------
     TableError
         An output cannot be written. The restarted query does it first.
     """
-    found = None if table is None else last_commit(table, query_id)
+    found = None if table is None else last_commit(table, query_id, near=near)
     if found is None:
         return
     summary, entry = found
     for kind, named in (recorded_under(OUTPUTS_KEY, entry) or {}).items():
         app_id = f"{_APP_PREFIX}{kind}-{query_id}"
-        outputs.at(named["location"]).append(named["files"], app_id, summary.batch_id, summary.committed_at_us // 1000)
+        outputs.at(named["location"], kind).append(
+            named["files"], app_id, summary.batch_id, summary.committed_at_us // 1000
+        )

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..frames.ages import Ages, Staleness
-from ..frames.reports import read_reports, reports_folder
+from ..frames.reports import read_queues
+from ..frames.table_folder import TableFolder
 
 __all__ = ["QueueFigures", "Waiting", "look_at_queue"]
 
@@ -56,25 +57,28 @@ class Waiting:
     oldest_us: int | None
 
 
-def look_at_queue(checkpoint: str, batch_id: int) -> Waiting | None:
-    """What the shards say after a batch; None if the query has no queue, or it has had no part in this batch.
+def look_at_queue(checkpoint: TableFolder, batch_id: int) -> Waiting | None:
+    """Return what the shards of all the query's queues say after a batch; None if it has no queue, or none had a part in this batch.
 
     A batch leaves alone the shards that got neither rows nor a tick: what waits in those is as their last report says. Reports
     without any of this batch are of a query that has lost its queue, and say nothing any more.
     """
-    reports = read_reports(reports_folder(checkpoint))
-    mine = [report for report in reports if report.batch_id == batch_id]
-    if not mine:
+    queues = read_queues(checkpoint)
+    took_part = [part for part in ([each for each in queue if each.batch_id == batch_id] for queue in queues) if part]
+    if not took_part:
         return None
+    # Rows pass the queues in this order: they arrive at the first, and what the last delivers is what the sink gets.
+    mine, first, last = [each for part in took_part for each in part], took_part[0], took_part[-1]
+    reports = [each for queue in queues for each in queue]
     did = QueueFigures(
         clock_us=max(report.now_us for report in mine),
-        arrived=sum(report.arrived for report in mine),
-        delivered=sum(report.delivered for report in mine),
+        arrived=sum(report.arrived for report in first),
+        delivered=sum(report.delivered for report in last),
         superseded=sum(report.superseded for report in mine),
         older=sum(report.older for report in mine),
         conflicts=sum(report.conflicts for report in mine),
         shed=sum(report.shed for report in mine),
-        staleness=Ages.together(report.ages for report in mine).figures(),
+        staleness=Ages.together(report.ages for report in last).figures(),
     )
     oldest = [report.oldest_us for report in reports if report.waiting and report.oldest_us is not None]
     return Waiting(did, sum(report.waiting for report in reports), min(oldest, default=None))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ..frames.deletion_vectors import DeletionVector
-from ..frames.delta_log import entry_place
+from ..frames.delta_log import entry_actions
 from ..frames.latest_table import BUCKET
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def buckets_changed(folder: TableFolder, snapshot: Snapshot, seen: Iterable[tupl
         if not moved:
             return changed
         try:
-            actions = [json.loads(line) for line in folder.read(entry_place(version)).splitlines() if line.strip()]
+            actions = entry_actions(folder, version)
         except (OSError, ValueError):
             break
         # What rearranges files and changes the table as well may have given their rows to other buckets.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..conf.arguments import path_argument, whole_argument
 from ..conf.errors import OptionError
 from ..frames.buckets import bucket_of
 from ..frames.columns import columns_at
@@ -49,10 +50,11 @@ def rebucket_table(path: str, buckets: int, *, storage: Mapping[str, str] | None
     EnvironmentMissingError
         It lies in an object store, and the package is not installed by which an entry is put there.
     """
-    if buckets < 1:
-        raise OptionError(f"{buckets} buckets", expected="at least 1")
-    with Contents.opened(path, storage) as contents:
-        return _rebucket(contents, buckets)
+    count = whole_argument("buckets", buckets)
+    if count is None:
+        raise OptionError("no number of buckets is given", expected="at least 1")
+    with Contents.opened(path_argument("path", path), storage) as contents:
+        return _rebucket(contents, count)
 
 
 def _rebucket(contents: Contents, buckets: int) -> int:

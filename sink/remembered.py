@@ -14,11 +14,14 @@ import pyarrow as pa
 from ..conf.errors import CheckpointError, TableError
 from ..frames.latest_table import METADATA_KEY, recorded_under
 from ..frames.reports import read_values, write_value
+from ..frames.table_folder import TableFolder
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["FOLDER", "LastCommit"]
+    from .options import SinkTarget
+
+__all__ = ["FOLDER", "LastCommit", "version_remembered"]
 
 FOLDER = "upstream-sink"
 """Below the checkpoint, what the sink keeps there."""
@@ -44,7 +47,7 @@ class LastCommit:
     batch_id: int
 
     @classmethod
-    def of(cls, checkpoint: str) -> LastCommit | None:
+    def of(cls, checkpoint: TableFolder) -> LastCommit | None:
         """What the checkpoint remembers; None before its first commit.
 
         Raises
@@ -53,12 +56,12 @@ class LastCommit:
             It cannot be read.
         """
         try:
-            values = read_values(f"{checkpoint}/{FOLDER}", _NAME)
+            values = read_values(checkpoint.below(FOLDER), _NAME)
             return cls(**values[0]) if values else None
         except (OSError, ValueError, TypeError, pa.ArrowException) as error:
             raise _unusable(checkpoint, error) from error
 
-    def remember(self, checkpoint: str) -> None:
+    def remember(self, checkpoint: TableFolder) -> None:
         """Put it in the place of the last one.
 
         Raises
@@ -67,7 +70,7 @@ class LastCommit:
             It cannot be written.
         """
         try:
-            write_value(f"{checkpoint}/{FOLDER}", _NAME, dataclasses.asdict(self))
+            write_value(checkpoint.below(FOLDER), _NAME, dataclasses.asdict(self))
         except (OSError, pa.ArrowException) as error:
             raise _unusable(checkpoint, error) from error
 
@@ -123,13 +126,25 @@ class LastCommit:
         )
 
 
+def version_remembered(target: SinkTarget) -> int | None:
+    """The version with the query's last commit, or a later one, by its checkpoint; None if that does not know, or there is none.
+
+    Raises
+    ------
+    CheckpointError
+        As :meth:`LastCommit.of`.
+    """
+    last = LastCommit.of(target.checkpoint_folder) if target.application is None and target.checkpoint else None
+    return None if last is None else last.version
+
+
 def _query_of(entry: dict[str, Any]) -> Any:
     return (recorded_under(METADATA_KEY, entry) or {}).get("query_id")
 
 
-def _unusable(checkpoint: str, error: Exception) -> CheckpointError:
+def _unusable(checkpoint: TableFolder, error: Exception) -> CheckpointError:
     return CheckpointError(
-        f"what the checkpoint remembers of the table cannot be kept in {checkpoint}/{FOLDER}: {error}",
+        f"what the checkpoint remembers of the table cannot be kept in {checkpoint.location}/{FOLDER}: {checkpoint.masked(error)}",
         expected=f"a folder that can be read and written beside the driver, with {_NAME} as the sink wrote it",
         hint="check that the disk has room and the folder may be written to; the restarted query repeats the batch",
     )

@@ -48,12 +48,19 @@ class Repairs:
         A sentence each; empty if there was nothing to mend.
     left : tuple of str
         What is wrong and cannot be mended.
+    rows_before, rows_after : int
+        How many rows the table has before the repair, as far as that is known of files that cannot be read, and after it.
+    version_before : int
+        The version to go back to.
     """
 
     location: str
     version: int
     done: tuple[str, ...]
     left: tuple[str, ...]
+    rows_before: int = 0
+    rows_after: int = 0
+    version_before: int = 0
 
 
 def repair_table(
@@ -63,6 +70,7 @@ def repair_table(
     dry_run: bool = False,
     orphans: bool = False,
     retention_us: int = _WEEK_US,
+    force: bool = False,
 ) -> Repairs:
     """Mend a table. No query may be writing to it.
 
@@ -76,21 +84,26 @@ def repair_table(
         Remove files that no version within the retention needs.
     retention_us
         How old these have to be, in microseconds.
+    force
+        Whether rows may go that are no duplicates: those in files that are gone or damaged, and those that are older than a deletion of their key.
 
     Raises
     ------
     TableError
-        There is no table, it is not one of ours, it cannot be opened, or somebody has written to it meanwhile.
+        There is no table, it is not one of ours, it cannot be opened, a file cannot be read and nothing shows that it is damaged, rows would go
+        without `force`, or somebody has written to it meanwhile.
     EnvironmentMissingError
         It lies in an object store, and the package is not installed by which an entry is put there.
     """
     with Contents.opened(path, storage) as contents:
-        return _repair(contents, dry_run=dry_run, orphans=orphans, retention_us=retention_us)
+        return _repair(contents, dry_run=dry_run, orphans=orphans, retention_us=retention_us, force=force)
 
 
-def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: int) -> Repairs:
+def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: int, force: bool) -> Repairs:
+    before = contents.snapshot.version
     log = look_at_log(contents)
     states = [look_at(contents, bucket, whole=True)[0] for bucket in contents.buckets]
+    _check_proven(contents, states)
     wrong = {state.bucket for state in states if not state.is_right}
     touched = sorted(wrong.union(*(state.misplaced for state in states)))
     unburied = [state for state in states if state.unburied is not None]
@@ -103,8 +116,13 @@ def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: i
     checkpoint = any(mends for _, mends in log.problems)
     if checkpoint:
         done.append("a checkpoint of the log is written")
-    if done and not dry_run:
-        _commit(contents, states, touched, [state.bucket for state in unburied], done)
+    if not (dry_run or force):
+        _check_rows_that_go(contents, states)
+    rows = sum(state.rows for state in states)
+    if done and dry_run:
+        rows = _kept(states, touched) + sum(_newest(contents, bucket, states).num_rows for bucket in touched)
+    elif done:
+        rows = _commit(contents, states, touched, [state.bucket for state in unburied], done)
     if checkpoint and not dry_run:
         # Of a version of its own: where there is a checkpoint, none is written anew.
         contents.table.update_incremental()
@@ -115,7 +133,44 @@ def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: i
         if not dry_run:
             contents.files.remove(found)
     left = tuple(text for text, mends in log.problems if not mends)
-    return Repairs(contents.target.location, contents.table.version(), tuple(done), left)
+    rows_before = sum(state.rows + (state.lost or 0) for state in states)
+    return Repairs(contents.target.location, contents.table.version(), tuple(done), left, rows_before, rows, before)
+
+
+def _check_proven(contents: Contents, states: Sequence[BucketState]) -> None:
+    """Refuse to repair what could not be read: the table may be in order."""
+    found = [file for state in states for file in (*state.unreadable, state.unburied) if file is not None]
+    unproven = [file for file in found if not file.proven]
+    if unproven:
+        raise _unread(contents, unproven[0], len(unproven) - 1)
+
+
+def _unread(contents: Contents, file: Unreadable, more: int = 0) -> TableError:
+    others = f" (and {more} more)" if more else ""
+    return TableError(
+        f"the file {file.path}{others} of the table at {contents.target.location} cannot be read, and nothing shows that it is damaged: {file.reason}",
+        expected="a file that can be read; or one that is missing, or of which the size or the footer is wrong, on a second look",
+        hint="check permissions, limits of open files, and the store, and repair the table again. If what is in the file is damaged, put it back from a "
+        "copy, or move it away: then `upstream repair --force` takes it out of the table. Nothing was changed",
+    )
+
+
+def _check_rows_that_go(contents: Contents, states: Sequence[BucketState]) -> None:
+    going: list[str] = []
+    if damaged := [file for state in states for file in state.unreadable]:
+        lost = [state.lost for state in states if state.unreadable]
+        rows = "an unknown number of rows" if None in lost else f"{sum(each or 0 for each in lost):,} rows"
+        going.append(
+            f"{rows} in {len(damaged)} files that are gone or damaged (such as {damaged[0].path}: {damaged[0].reason})"
+        )
+    if overruled := sum(state.overruled for state in states):
+        going.append(f"{overruled:,} rows that are older than a deletion of their key")
+    if going:
+        raise TableError(
+            f"the repair of the table at {contents.target.location} would take out rows that are no duplicates: {'; '.join(going)}",
+            expected="--force (force=True), to say that these rows may go",
+            hint="put missing files back from a copy if there is one; look at `upstream repair --dry-run`, then repair with --force. Nothing was changed",
+        )
 
 
 def _plan(states: Sequence[BucketState]) -> list[str]:
@@ -155,7 +210,8 @@ def _commit(
     touched: Sequence[int],
     unburied: Sequence[int],
     done: Sequence[str],
-) -> None:
+) -> int:
+    """Commit the repair; how many rows the table has then."""
     made: list[str] = []
     committed = False
     try:
@@ -166,9 +222,9 @@ def _commit(
             replacements.append(Replacement(file, contents.snapshot.of_bucket(bucket).rows))
         deletions = contents.snapshot.tombstones.without(unburied, contents.files)
         made += {deletions.place} - contents.snapshot.tombstones.held() if deletions.number else ()
-        kept = sum(state.rows for state in states if state.bucket not in touched)
-        anew = sum(0 if each.rows is None else each.rows.rows for each in replacements)
-        told = {REPAIR_KEY: {"done": list(done), "keys": kept + anew}}
+        rows = _kept(states, touched) + sum(0 if each.rows is None else each.rows.rows for each in replacements)
+        _check_count(contents, states, rows)
+        told = {REPAIR_KEY: {"done": list(done), "keys": rows}}
         entry = EntryCommit(contents.target, contents.files, now_us() // 1000)
         committed = entry.commit(contents.table, replacements, {APP_ID: deletions.number}, told, made)
     finally:
@@ -180,34 +236,63 @@ def _commit(
             expected="nobody else writing to the table",
             hint="stop the queries that write to it, and repair it again; it is as it was",
         )
+    return rows
+
+
+def _kept(states: Sequence[BucketState], touched: Sequence[int]) -> int:
+    return sum(state.rows for state in states if state.bucket not in touched)
+
+
+def _check_count(contents: Contents, states: Sequence[BucketState], rows: int) -> None:
+    """Refuse a result with fewer rows than the first look has found reason for."""
+    if contents.layout.keep.count not in (None, 1):
+        return  # of several rows of a key those of one time count once
+    least = sum(state.rows - state.duplicates - state.overruled - sum(state.misplaced.values()) for state in states)
+    if rows < least:
+        raise TableError(
+            f"the repair of the table at {contents.target.location} would leave {rows:,} rows, and at least {least:,} are right",
+            expected="the same rows whenever the table is read",
+            hint="repair the table again while nobody writes to it. Nothing was changed",
+        )
 
 
 def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]) -> StagedFile | None:
-    """One file with the newest row of each key that belongs to the bucket, wherever it lies; None if there is none."""
+    """One file with the newest rows that belong to the bucket; None if there are none."""
+    newest = _newest(contents, bucket, states)
+    return None if newest.num_rows == 0 else contents.files.stage(newest, bucket, 0)
+
+
+def _newest(contents: Contents, bucket: int, states: Sequence[BucketState]) -> pa.Table:
+    """The newest row of each key that belongs to the bucket, wherever it lies."""
     layout = contents.layout
-    parts = [_belonging(contents, other.bucket, bucket) for other in states if _has_rows_of(other, bucket)]
+    parts = [_belonging(contents, other, bucket) for other in states if _has_rows_of(other, bucket)]
     rows = pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
     newest = as_pending(rows).newest(layout).rows
-    try:
-        buried = contents.buried(bucket)
-    except Unreadable:
+    if any(state.bucket == bucket and state.unburied is not None for state in states):
         buried = newest.slice(0, 0).select(layout.deciding)
-    newest = newest.filter(pa.array(newer(buried, newest.select(layout.deciding), layout, or_equal=True)))
-    return None if newest.num_rows == 0 else contents.files.stage(newest, bucket, 0)
+    else:
+        try:
+            buried = contents.buried(bucket)
+        except Unreadable as found:
+            raise _unread(contents, found) from found
+    return newest.filter(pa.array(newer(buried, newest.select(layout.deciding), layout, or_equal=True)))
 
 
 def _has_rows_of(state: BucketState, bucket: int) -> bool:
     return state.bucket == bucket or bucket in state.misplaced
 
 
-def _belonging(contents: Contents, source: int, bucket: int) -> pa.Table:
+def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table:
     """What lies in one bucket, can be read, and belongs to another, or to itself."""
     parts: list[pa.Table] = []
-    for path in contents.snapshot.of_bucket(source).rows:
+    damaged = {file.path for file in source.unreadable}
+    for path in contents.snapshot.of_bucket(source.bucket).rows:
+        if path in damaged:  # said and counted before
+            continue
         try:
             rows = contents.rows(path)
-        except Unreadable:  # said and counted before
-            continue
+        except Unreadable as found:  # it could be read at the first look
+            raise _unread(contents, found) from found
         if not contents.layout.key:
             parts.append(rows)
             continue

@@ -113,7 +113,8 @@ class SourceRows:
 
         if "://" not in place and not os.path.exists(place):
             raise FileNotFoundError("there is nothing")
-        dataset = pds.dataset(place, format="parquet")
+        form = pds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+        dataset = pds.dataset(place, format=form)
         return dataset.to_batches(columns=self._chosen(dataset.schema.names, wanted, place))
 
     def _chosen(self, names: list[str], wanted: list[str], place: str) -> list[str]:

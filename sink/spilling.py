@@ -42,7 +42,7 @@ class Gathering:
 
     Parameters
     ----------
-    layout, schema, aside
+    layout, schema, aside, base
         As of :class:`~upstream.sink.merge.Incoming`.
 
     Attributes
@@ -51,8 +51,8 @@ class Gathering:
         Takes the rows; its counts and bounds are those of the whole task.
     """
 
-    def __init__(self, layout: Layout, schema: pa.Schema, aside: Aside | None = None) -> None:
-        self.incoming = Incoming(layout, schema, aside)
+    def __init__(self, layout: Layout, schema: pa.Schema, aside: Aside | None = None, base: int = 0) -> None:
+        self.incoming = Incoming(layout, schema, aside, base)
         self._layout = layout
         self._runs: list[_Run] = []
         self._folder: str | None = None

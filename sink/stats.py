@@ -1,6 +1,6 @@
 """The statistics of a data file that let readers skip it, in the JSON that Delta's log holds.
 
-Where a bound cannot be given exactly or safely (NaN, infinity, times beyond year 9999) it is left out, which readers take to mean
+Where a bound cannot be given exactly or safely (NaN, infinity, times beyond year 9999, text that is not UTF-8) it is left out, which readers take to mean
 "unknown". Rounded bounds are rounded outwards.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["file_stats"]
+__all__ = ["file_stats", "loosened"]
 
 _INDEXED_COLUMNS = 32  # Delta's own default
 _PREFIX = 32
@@ -47,6 +47,42 @@ def file_stats(table: pa.Table) -> str:
             _put(maximum, place, high)
     parts = {"numRecords": str(table.num_rows), "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
     return _render(parts)
+
+
+class _Digits(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def loosened(stats: str | None, rows: int) -> str:
+    """Return what the log says of a file once more of its rows are dead: the least and the greatest value may be a dead row's.
+
+    Each bound stays as it is written: through a float, a long decimal would become another number, by which readers would pass over rows.
+
+    Parameters
+    ----------
+    stats
+        What the log said; None if nothing.
+    rows
+        How many rows the file holds, which the format asks for beside a deletion vector.
+    """
+    try:
+        told = json.loads(stats or "{}", parse_float=_Digits)
+    except ValueError:
+        told = {}
+    return _as_written({**told, "numRecords": rows, "tightBounds": False})
+
+
+def _as_written(value: Any) -> str:
+    if isinstance(value, dict):
+        fields = [f"{_json(name)}:{_as_written(each)}" for name, each in value.items()]
+        return "{" + ",".join(fields) + "}"
+    return str(value) if isinstance(value, _Digits) else _json(value)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _leaves(table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.ChunkedArray]]:
@@ -89,8 +125,9 @@ def _bounds(array: pa.ChunkedArray) -> tuple[str | None, str | None]:
     if array.null_count == len(array):
         return None, None
     if pa.types.is_string(kind):
-        low, high = _min_max(array)
-        return _text_low(low), _text_high(high)
+        # As bytes, in whose order readers compare text: Spark's may be no text at all.
+        low, high = (_text(value) for value in _min_max(array.cast(pa.binary())))
+        return None if low is None else _text_low(low), None if high is None else _text_high(high)
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         low, high = _min_max(array)
         return format(low, "f") if pa.types.is_decimal(kind) else str(low), (
@@ -100,7 +137,10 @@ def _bounds(array: pa.ChunkedArray) -> tuple[str | None, str | None]:
         # Spark sorts NaN above all numbers, Parquet leaves it out: with one present there is no bound both agree on.
         if pc.any(pc.is_nan(array)).as_py():
             return None, None
-        return tuple(repr(value) if np.isfinite(value) else None for value in _min_max(array))  # pyright: ignore[reportReturnType]
+        low, high = _min_max(array)
+        # Some readers sort -0.0 below 0.0, and Arrow gives either: the bounds hold both.
+        low, high = -0.0 if low == 0 else low, 0.0 if high == 0 else high
+        return repr(low) if np.isfinite(low) else None, repr(high) if np.isfinite(high) else None
     if pa.types.is_date32(kind):
         low, high = _min_max(array.cast(pa.int32()))
         return _instant(low * 86_400_000_000, "D", ""), _instant(high * 86_400_000_000, "D", "")
@@ -120,6 +160,13 @@ def _instant(micros: int, unit: Literal["D", "ms"], zone: str) -> str | None:
     if not _YEARS[0] <= micros <= _YEARS[1]:
         return None
     return f'"{np.datetime_as_string(np.datetime64(micros, "us"), unit=unit)}{zone}"'
+
+
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _text_low(value: str) -> str:

@@ -24,10 +24,12 @@ from .queue_figures import QueueFigures
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["CommitSummary", "last_commit", "last_summary", "read_summaries", "summaries_after"]
+__all__ = ["APP_PREFIX", "CommitSummary", "last_commit", "last_summary", "read_summaries", "summaries_after"]
 
 _LOG_ENTRY = re.compile(r"(\d{20})\.json")
 _LOOK_BACK = (1, 16, 256)
+APP_PREFIX = "upstream-"
+"""Begins the application of a writer's transactions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,9 +58,10 @@ class CommitSummary:
     keys : int or None
         Rows in the table afterwards; None if a foreign file does not say how many it holds.
     low_watermarks : mapping of str to int, float, str or None
-        Per feed the time before which it is complete, in the time column's terms (ISO text or a number); None when it has ended.
+        Per feed the time before which it is complete, in the time column's terms (ISO text or a number); None when it has ended, and
+        :data:`~upstream.frames.latest_table.NOTHING_YET` while it has rows and nothing is known.
     low_watermark : int, float, str or None
-        The least over the feeds that have not ended; None if there is none.
+        The least over the feeds that have not ended; None if there is none, or while nothing is known of one of them.
     staleness : Staleness or None
         Ages in seconds of the delivered rows; None if rows do not tell when they arrived.
     stray_buckets : int
@@ -89,6 +92,8 @@ class CommitSummary:
         Pairs of rows with one key and one time, but different content, that met in this batch or with what the table held: the later arrival stays.
     late : int or None
         Rows with a time below the low-watermark that the query had committed for their feed; None unless there is an output for them.
+    no_text : int or None
+        Rows with text that is not UTF-8, put aside and not among the `updates`; None unless there is an output for them.
     sources : SourceCounts or None
         What the query's sources have counted from the beginning of its checkpoint up to this batch; None if they do not look at all rows.
     maintained : Maintained or None
@@ -121,6 +126,7 @@ class CommitSummary:
     needed_budget: int | None = None
     conflicts: int = 0
     late: int | None = None
+    no_text: int | None = None
     sources: SourceCounts | None = None
     maintained: Maintained | None = None
 
@@ -155,24 +161,46 @@ _MAY_BE_ABSENT = frozenset(
 )
 
 
-def last_summary(table: DeltaTable, query_id: str, batch_id: int | None = None) -> CommitSummary | None:
-    """The most recent summary of a query, or that of one of its batches, among the last 256 commits."""
-    found = last_commit(table, query_id, batch_id)
+def last_summary(
+    table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
+) -> CommitSummary | None:
+    """The most recent summary of a query, or that of one of its batches, as far back as the log goes. Parameters as of :func:`last_commit`."""
+    found = last_commit(table, query_id, batch_id, near)
     return None if found is None else found[0]
 
 
 def last_commit(
-    table: DeltaTable, query_id: str, batch_id: int | None = None
+    table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
 ) -> tuple[CommitSummary, Mapping[str, Any]] | None:
-    """As :func:`last_summary`, with all of the commit's metadata."""
-    for limit in _LOOK_BACK:
+    """As :func:`last_summary`, with all of the commit's metadata.
+
+    Parameters
+    ----------
+    table
+        As it is now.
+    query_id
+        Names the query in the summaries.
+    batch_id
+        Of the batch; the query's last one unless given.
+    near
+        The version that the query's last commit has by what its checkpoint remembers: only later ones are read then.
+    """
+    newer = None if near is None else table.version() - near + 1
+    limits = sorted({*_LOOK_BACK} if newer is None or newer < 1 else {*_LOOK_BACK, newer})
+    for limit in (*limits, None):
         history = table.history(limit)
         for entry in history:
             summary = _summary_of(entry)
-            if summary is not None and summary.query_id == query_id and batch_id in (None, summary.batch_id):
+            if summary is None or summary.query_id != query_id:
+                continue
+            if batch_id in (None, summary.batch_id):
                 return summary, entry
-        if len(history) < limit:
+            if summary.batch_id < batch_id:
+                return None  # its number grows
+        if limit is None or len(history) < limit:
             break
+        if limit == _LOOK_BACK[-1] and table.transaction_version(f"{APP_PREFIX}{query_id}") is None:
+            break  # it has never committed: there is nothing to be found
     return None
 
 

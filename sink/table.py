@@ -7,13 +7,17 @@ import dataclasses
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf.errors import TableError
 from ..frames.data_files import LiveFiles
+from ..frames.deletion_vectors import copy_of
 from ..frames.delta_log import LogReplay, entry_place
 from ..frames.latest_table import BUCKET
+from ..frames.table_folder import TableFolder
+from .engine_choice import marks_from_the_start, say_chosen
 from .files import DataFiles
 from .layout import Layout
 from .maintenance import retention_properties
@@ -39,6 +43,7 @@ __all__ = [
 
 _Fingerprint = tuple[int, int, int] | bytes
 _TURNS = 64
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Held(NamedTuple):
@@ -111,7 +116,10 @@ class Snapshot:
 
     def has_turn(self, bucket: int, buckets: int) -> bool:
         """Whether the batch upon this version may write the bucket's large files anew: each bucket has its turn, so that no batch has to do many."""
-        return (self.version + bucket) % min(buckets, _TURNS) == 0
+        turns = min(buckets, _TURNS)
+        # Fractions of multiples of the golden ratio: spread evenly also over every second version, where others commit in between.
+        spread = self.version * _GOLDEN % (1 << 64)
+        return bucket % turns == spread * turns >> 64
 
     def live_rows(self, path: str) -> int | None:
         """How many rows of a file count; None where its statistics do not say how many there are."""
@@ -121,7 +129,7 @@ class Snapshot:
     def named(self) -> set[str]:
         """Every file that this version of the table names, those of its deletions included."""
         kept = {path for vector in self.vectors.values() if (path := vector.path) is not None}
-        return set(self.rows) | self.tombstones.held() | kept
+        return set(self.rows) | self.tombstones.held() | kept | set(map(copy_of, kept))
 
 
 @dataclasses.dataclass
@@ -200,23 +208,23 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
     TableError
         It cannot be made, or what is there now does not fit.
     """
-    from deltalake import DeltaTable, Schema
+    from deltalake import Schema
     from deltalake.exceptions import DeltaError
 
     schema = layout.plain_schema()
     configuration = layout.properties() | retention_properties(target.options.maintenance_rules({}))
+    options = target.options
+    vectors = (
+        marks_from_the_start(options.engine, options.expected_keys, layout.buckets)
+        and target.folder.puts_refused() is None
+    )
     try:
-        if layout.ids is not None:
-            make_table(target, schema, layout.ids, [BUCKET], configuration)
+        if layout.ids is not None or vectors:
+            made = make_table(target, schema, layout.ids, [BUCKET], configuration, vectors=vectors)
+            if made and vectors and options.engine == "auto":
+                say_chosen(target.location)
         else:
-            DeltaTable.create(
-                target.location,
-                Schema.from_json(json.dumps(schema)),
-                partition_by=[BUCKET],
-                configuration=configuration,
-                storage_options=dict(target.storage) or None,
-                raise_if_key_not_exists=False,
-            )
+            _create(target, Schema.from_json(json.dumps(schema)), configuration)
     except (DeltaError, OSError) as error:
         found = load_table(target)
         if found is None:
@@ -229,6 +237,23 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
         raise TableError(f"the table at {target.location} was made and is gone again")
     layout.check(table, target.location)
     return table
+
+
+def _create(target: SinkTarget, schema: Any, configuration: Mapping[str, str]) -> None:
+    from deltalake import DeltaTable
+
+    given: dict[str, Any] = {"partition_by": [BUCKET], "configuration": configuration, "raise_if_key_not_exists": False}
+    if not (target.is_durable and target.is_local):
+        DeltaTable.create(target.location, schema, storage_options=dict(target.storage) or None, **given)
+        return
+    # Of an entry that can be seen before it is on the disk, a power cut may leave an empty one, and no table that opens.
+    first = entry_place(0)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        DeltaTable.create(elsewhere, schema, **given)
+        content = TableFolder(elsewhere).read(first)
+    os.makedirs(os.path.dirname(os.path.join(target.location, first)), exist_ok=True)
+    if target.folder.put_new(first, content):
+        target.folder.sync([first])
 
 
 def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Snapshot:

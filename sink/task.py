@@ -42,6 +42,8 @@ class TaskResult(WriterCommitMessage):
         Per feed what its punctuation said.
     aside : PutAside
         Late and conflicting rows.
+    highest : int
+        Number of a row; -1 if none has one.
     """
 
     merges: tuple[BucketMerge, ...]
@@ -51,6 +53,7 @@ class TaskResult(WriterCommitMessage):
     arrivals: Arrivals
     bounds: Mapping[str, Any]
     aside: PutAside = PutAside()  # noqa: RUF009 it is frozen
+    highest: int = -1
 
     @property
     def staged(self) -> list[StagedFile]:
@@ -65,6 +68,7 @@ def run_task(
     merger: BucketMerger,
     seen: Snapshot,
     outputs: Outputs,
+    base: int = 0,
 ) -> TaskResult:
     """Merge a task's rows with the buckets that they fall in. On an error nothing staged is left behind.
 
@@ -80,6 +84,8 @@ def run_task(
         The table as it was when the batch began.
     outputs
         Where late and conflicting rows are copied to.
+    base
+        Is added to the numbers of rows.
 
     Raises
     ------
@@ -94,7 +100,7 @@ def run_task(
     firsts: list[npt.NDArray[np.int64]] = []
     won = keys = 0
     aside = Aside(outputs)
-    with contextlib.closing(Gathering(layout, schema, aside)) as gathering:
+    with contextlib.closing(Gathering(layout, schema, aside, base)) as gathering:
         try:
             for batch in batches:
                 gathering.add(batch)
@@ -116,4 +122,5 @@ def run_task(
     merger.done(seen)
     arrivals = Arrivals.of(np.concatenate(firsts) if firsts else None)
     incoming = gathering.incoming
-    return TaskResult(tuple(merges), incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds, put)
+    told = incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds
+    return TaskResult(tuple(merges), *told, put, incoming.highest)

@@ -8,6 +8,7 @@ processes that died, have to be looked for, in one partition each time.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -19,13 +20,12 @@ from urllib.parse import unquote
 from ..conf.clock import now_us
 from ..frames.column_mapping import is_mapped
 from ..frames.data_files import LiveFiles
-from ..frames.deletion_vectors import DeletionVector
+from ..frames.deletion_vectors import COPIES, VECTORS, DeletionVector, copy_of, put_back
 from ..frames.delta_log import LogReplay, entry_place
 from ..frames.latest_table import BUCKET, Delivered
 from ..frames.table_folder import Listed, TableFolder
 from .bucket import DELETIONS
 from .compacting import compact_bucket
-from .entry_commit import VECTORS
 from .log_entry import put_entry
 from .maintenance import (
     FILE_RETENTION,
@@ -192,10 +192,14 @@ class Upkeep:
         log = self._log()
         done.oldest = oldest_promised(log.entries, self._rules, self._clock_us())
         if not self._dry:
+            vectors = self._vectors(self._table.version())
+            put_back(self._folder, (path for path in vectors if not path.startswith(COPIES)))
             self._set_properties(log, done)
             done.compacted = self._compact(self._table)
             self._make_checkpoint()
             done.checkpoint = True
+            if whole:  # by hand, maybe of a table that rests: the checkpoint that was just made may be the base
+                log = self._log()
         base = log.base(done.oldest)
         if base is None:
             done.oldest = min(log.entries)
@@ -221,6 +225,13 @@ class Upkeep:
     def _make_checkpoint(self) -> None:
         self._table.create_checkpoint()
         known, version = self._known, self._table.version()
+        # Before entries that it stands for are removed.
+        made = f"{version:020d}.checkpoint"
+        self._folder.sync(
+            _ENTRIES + name
+            for name in self._folder.names(_ENTRIES)
+            if name.startswith(made) or name == _LAST_CHECKPOINT
+        )
         known.checkpoint, known.checkpointed_us = version, self._clock_us()
         known.weighed_to, known.weight = version, 0
 
@@ -243,24 +254,25 @@ class Upkeep:
         said_s = parse_interval_s(recorded.get(FILE_RETENTION))
         wanted = retention_properties(self._rules, interval_due(said_s, self._rules, kept_us) or said_s)
         if any(recorded.get(name) != value for name, value in wanted.items()):
-            self._record(wanted)
-            done.properties = True
+            done.properties = self._record(wanted)
 
-    def _record(self, properties: Mapping[str, str]) -> None:
+    def _record(self, properties: Mapping[str, str]) -> bool:
+        """Whether the table says so now; if somebody else took the version, the next maintenance tries again."""
         if self._table.protocol().min_writer_version < 7:
             self._table.alter.set_table_properties(
                 dict(properties),
                 raise_if_not_exists=False,  # it does not know ours
                 post_commithook_properties=commit_hooks(),
             )
-            return
+            return True
         # To a table whose features are named delta-rs (1.6.6) adds one that nobody asked for, variantType, and readers without it are shut out.
         version, log = self._table.version(), LogReplay(self._folder)
         log.follow(version)
         changed = {**log.metadata, "configuration": {**log.metadata["configuration"], **properties}}
         info = {"operation": "SET TBLPROPERTIES", "engineInfo": "pyspark-upstream", "readVersion": version}
-        put_entry(self._folder, version + 1, info, [{"metaData": changed}])
+        committed = put_entry(self._folder, version + 1, info, [{"metaData": changed}])
         self._table.update_incremental()
+        return committed
 
     def _clear(self, log: LogFiles, base: int, done: Maintained, deadline: float, *, whole: bool) -> None:
         """Remove what only versions before the base need."""
@@ -281,6 +293,7 @@ class Upkeep:
                 done.left = True
                 return
             self._clear_versions(doomed[start : start + _CHUNK], log, kept, done)
+        self._clear_replaced_by(base, kept, done)
         edge = min(log.entries[base], self._clock_us() - self._rules.retention_us) - _UNNAMED_US
         partitions = sorted(each.name for each in self._folder.listing() if each.is_folder and "=" in each.name)
         units = ["", *partitions]
@@ -303,12 +316,24 @@ class Upkeep:
             for version in versions:
                 self._folder.remove(f"{_ENTRIES}{name}" for name in log.names[version])
 
+    def _clear_replaced_by(self, base: int, kept: set[str], done: Maintained) -> None:
+        """Remove what the base took out of use: a table that rests has no later entry with which it would go."""
+        content = self._entry(base)
+        gone = {path: size for path, size in _out_of_use(content, told=False).items() if path not in kept}
+        gone = {path: size for path, size in gone.items() if self._folder.has(path)}
+        done.files += len(gone)
+        done.bytes += sum(gone.values())
+        if not self._dry:
+            self._folder.remove(gone)
+
     def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: Maintained) -> None:
         """In one of the table's folders: what is older than all that is kept, and in none of it."""
         listed: dict[str, int] = {}
-        folders = [unit, f"{DELETIONS}{unit}"] if unit else ["", VECTORS]
+        folders = [unit, f"{DELETIONS}{unit}"] if unit else ["", VECTORS, COPIES]
         for folder in folders:
             listed |= _old_files(folder, self._folder.listing(folder), edge_us, (".parquet", ".bin"))
+        if not unit:  # what a process has left that died while it put an entry
+            listed |= _old_files(_ENTRIES.rstrip("/"), self._folder.listing(_ENTRIES), edge_us, (".tmp",))
         folder = f"{TOMBSTONES}{unit}"
         if buried := _old_files(folder.rstrip("/"), self._folder.listing(folder), edge_us, (".parquet", ".json")):
             remembered = TombstoneList.of(self._table, self._folder).held()
@@ -338,7 +363,8 @@ class Upkeep:
             return set()
         log = LogReplay(self._folder)
         log.follow(version)
-        return {vector.path for vector in log.vectors().values() if vector.path is not None}
+        paths = {vector.path for vector in log.vectors().values() if vector.path is not None}
+        return paths | set(map(copy_of, paths))
 
     def _entry(self, version: int) -> bytes:
         try:
@@ -358,20 +384,26 @@ class Upkeep:
         bucket = max(small, key=lambda each: len(small[each]), default=None)
         if bucket is None or len(small[bucket]) < _MANY:
             return 0
-        if is_mapped(table.metadata().configuration):  # delta-rs does not
-            target = SinkTarget(SinkOptions(), self._folder.location, self._folder.storage, "")
-            went = compact_bucket(target, table, bucket, _SMALL, self._clock_us() // 1000)
-            return went or 0  # if somebody else was faster there will be another time
         from deltalake import WriterProperties
+        from deltalake.exceptions import DeltaError
 
-        figures = table.optimize.compact(
-            [(BUCKET, "=", str(bucket))], target_size=_SMALL, writer_properties=WriterProperties(compression="ZSTD")
-        )
-        return int(figures["numFilesRemoved"])
+        # delta-rs refuses mapped tables, and text that is not UTF-8.
+        if not is_mapped(table.metadata().configuration):
+            properties = WriterProperties(compression="ZSTD")
+            with contextlib.suppress(DeltaError):
+                figures = table.optimize.compact(
+                    [(BUCKET, "=", str(bucket))], target_size=_SMALL, writer_properties=properties
+                )
+                return int(figures["numFilesRemoved"])
+            table.update_incremental()
+        target = SinkTarget(SinkOptions(), self._folder.location, self._folder.storage, "")
+        log = LogReplay(self._folder)
+        went = compact_bucket(target, table, log, bucket, _SMALL, self._clock_us() // 1000)
+        return went or 0  # if somebody else was faster there will be another time
 
 
-def _out_of_use(content: bytes) -> dict[str, int]:
-    """The files that one entry took out of the table, or named for followers alone, with their sizes as far as it says them."""
+def _out_of_use(content: bytes, *, told: bool = True) -> dict[str, int]:
+    """The files that one entry took out of the table, or (`told`) named for followers alone, with their sizes as far as it says them."""
     removed: dict[str, int] = {}
     added: set[str] = set()
     for line in content.splitlines():
@@ -379,11 +411,11 @@ def _out_of_use(content: bytes) -> dict[str, int]:
         if remove := action.get("remove"):
             removed[unquote(remove["path"])] = remove.get("size") or 0
             if (vector := remove.get("deletionVector")) and (place := DeletionVector.from_json(vector).path):
-                removed[place] = 0
+                removed |= {place: 0, copy_of(place): 0}
         elif add := action.get("add"):
             added.add(unquote(add["path"]))
-        elif (info := action.get("commitInfo")) and (told := Delivered.of_commit(info)):
-            removed |= dict.fromkeys(told.deletions, 0)
+        elif told and (info := action.get("commitInfo")) and (delivered := Delivered.of_commit(info)):
+            removed |= dict.fromkeys(delivered.deletions, 0)
     # One that was taken out and added by the same entry is still the table's, with other rows deleted. One of another folder is not ours.
     return {path: size for path, size in removed.items() if path not in added and _inside(path)}
 

@@ -20,6 +20,7 @@ from . import steps
 from .bucket import BucketMerger
 from .commit import BatchCommit, writer_id
 from .engine import Engine
+from .engine_choice import advise, check_allowed, marks_allowed, marks_from_the_start
 from .files import DataFiles
 from .framing import rows_told, unframed
 from .keepers import merger_of
@@ -28,11 +29,13 @@ from .lease import hold_lease
 from .log_entry import may_put_entries
 from .mapped_table import check_place
 from .metrics import check_metrics, write_metrics
+from .numbering import Numbering
 from .options import SinkTarget, parse_sink_options
 from .outputs import Outputs, write_outputs
+from .remembered import version_remembered
 from .schema_changes import change_schema, with_table_columns
 from .steps import Step
-from .summary import last_summary
+from .summary import CommitSummary, last_summary
 from .table import Snapshot, load_table, take_snapshot
 from .task import TaskResult, run_task
 from .tombstones import check_retention, forget_below, tombstone_files
@@ -102,12 +105,16 @@ def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) 
         files = DataFiles(target, layout.file_schema())
         snapshot = Snapshot.empty() if table is None else take_snapshot(table, files, target)
         forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
-        engine = Engine(target, layout, files, entries=may_put_entries(target, table))
+        entries = may_put_entries(target, table)
+        _check_durability(target, entries=entries)
+        marks = _marks(target, layout, table, snapshot)
+        engine = Engine(target, layout, files, entries=entries, marks=marks)
         merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, engine)
-        last = last_summary(table, writer_id(target)) if table is not None and target.late else None
+        last = _last_summary(target, table) if target.late else None
         outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
+        base = Numbering.of(target, writer_id(target), table, snapshot, files).base
         steps.reached(Step.READ)
-        return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed)
+        return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed, base=base)
 
 
 def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
@@ -145,12 +152,37 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
     return layout, table
 
 
+def _check_durability(target: SinkTarget, *, entries: bool) -> None:
+    """Refuse to promise what delta-rs' commits cannot: it does not wait for the disk before an entry of the log can be seen."""
+    if target.is_durable and target.is_local and not entries:
+        raise OptionError(
+            f"durability=power, and the table at {target.location} has features under which only delta-rs writes its log",
+            hint="leave the option durability out, or drop the features from Spark (ALTER TABLE … DROP FEATURE)",
+        )
+
+
+def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapshot: Snapshot) -> bool:
+    """Whether the table has deletion vectors, or will; where it has none and they would pay off, that is said once."""
+    if table is None:
+        return marks_from_the_start(target.options.engine, target.options.expected_keys, layout.buckets)
+    meta = table.metadata()
+    if target.options.engine == "vectors":
+        check_allowed(meta.configuration, target.location)
+    elif target.options.engine == "auto":
+        advise(str(meta.id), target.location, meta.configuration, snapshot)
+    return marks_allowed(meta.configuration)
+
+
 def _forget_below(target: SinkTarget, layout: Layout, columns: pa.Schema, table: DeltaTable | None) -> int | None:
     """By the low-watermark that this query has committed last: another query's feeds may still send older rows."""
-    last = None if table is None else last_summary(table, writer_id(target))
+    last = _last_summary(target, table)
     if last is None or layout.time is None:
         return None
     return forget_below(last.low_watermark, target.options.tombstone_retention, columns.field(layout.time).type)
+
+
+def _last_summary(target: SinkTarget, table: DeltaTable | None) -> CommitSummary | None:
+    return None if table is None else last_summary(table, writer_id(target), near=version_remembered(target))
 
 
 class LatestStreamWriter(DataSourceStreamArrowWriter):
@@ -168,6 +200,8 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         Where late and conflicting rows are copied to.
     framed
         Whether what comes are frames of rows.
+    base
+        Is added to the numbers of rows.
     """
 
     def __init__(
@@ -181,8 +215,10 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         *,
         outputs: Outputs,
         framed: bool = False,
+        base: int = 0,
     ) -> None:
         self._outputs = outputs
+        self._base = base
         self._framed = framed
         self._target = target
         self._layout = layout
@@ -195,7 +231,9 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         """Merge a task's rows and stage the files (in a task)."""
         rows = unframed(iterator) if self._framed else iterator
         with self._target.folder.guarded():
-            result = run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs)
+            result = run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs, self._base)
+            # Here, since a task may run on another machine than the commit.
+            self._target.folder.sync(file.path for file in result.staged)
             steps.reached(Step.HANDED_OVER)
             return result
 
@@ -204,8 +242,9 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
         with self._target.folder.guarded():
             summary = self._commit.commit(_results(messages), batchId)
             # Whether it was a repeat or not: the process may have died between the two.
-            if summary is None or summary.late or summary.conflicts:  # else it has named no files
-                write_outputs(self._outputs, load_table(self._target), writer_id(self._target))
+            if summary is None or summary.late or summary.conflicts or summary.no_text:  # else it has named no files
+                near = version_remembered(self._target)
+                write_outputs(self._outputs, load_table(self._target), writer_id(self._target), near)
             steps.reached(Step.PUT_OUT)
             write_metrics(self._target)
             steps.reached(Step.MEASURED)

@@ -45,6 +45,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     made.stop()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what a fixture or a folder starts, so that `-m` leaves out all of it."""
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in ("benchmarks", "readers"):
+            item.add_marker("benchmark" if folder == "benchmarks" else "server")
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
+            item.add_marker(pytest.mark.spark)
+        if "broker" in fixtures:
+            item.add_marker(pytest.mark.broker)
+
+
 @pytest.fixture(autouse=True)
 def _stop_queries(request: pytest.FixtureRequest) -> Iterator[None]:
     """Stop every streaming query that a test left running."""

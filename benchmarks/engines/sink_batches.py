@@ -28,7 +28,9 @@ def load(job: dict[str, Any]) -> dict[str, Any]:
     if job["engine"] in OURS:
         import upstream
 
-        upstream.write_batch(rows, job["table"], key="k", time="ts", buckets=job["buckets"])
+        # By `auto` a table marks rows if it is made for many keys.
+        keys = {"expectedKeys": job["keys"]} if job["engine"] == "auto" and "keys" in job else {}
+        upstream.write_batch(rows, job["table"], key="k", time="ts", buckets=job["buckets"], **keys)
     else:
         spark.conf.set("spark.databricks.delta.properties.defaults.enableDeletionVectors", str(job["vectors"]).lower())
         rows.repartition(job["buckets"]).write.format("delta").save(job["table"])

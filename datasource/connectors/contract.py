@@ -74,8 +74,9 @@ class Advance:
         What lies between, per feed in arrival order. Small enough each that several tasks share a large step.
     ended : frozenset of str
         Feeds that have said they will send nothing more.
-    waiting : frozenset of str
-        Feeds of which the limit has left rows for later. They are not silent, whether or not a range is theirs.
+    waiting : mapping of str to int
+        Feeds of which the limit has left rows for later, and when the oldest of these arrived, or earlier, in microseconds. They are not silent,
+        whether or not a range is theirs.
     promised : mapping of str to int
         Of feeds that say besides their rows how far they are complete: the bound after this step, in microseconds (`progress=promised`).
     """
@@ -83,7 +84,7 @@ class Advance:
     position: Position
     ranges: Sequence[Range]
     ended: frozenset[str] = frozenset()
-    waiting: frozenset[str] = frozenset()
+    waiting: Mapping[str, int] = dataclasses.field(default_factory=dict)
     promised: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -103,6 +104,10 @@ class Chunk:
         Which rows are tombstones, of which nothing is known but the key; None if none is.
     tombstone_us : int64 array of length rows, or None
         The time of a tombstone whose time column says none, in microseconds since the epoch; of other rows without meaning.
+    misfits : sequence of str or None, or None
+        Per row why it is malformed, None where it is not; None if no row is. Such rows are seen by progress, and do not leave.
+    origin : pyarrow.Table or None
+        The rows as the feed has them, for reports of malformed ones; None if that is `rows`.
     """
 
     rows: pa.Table
@@ -110,6 +115,8 @@ class Chunk:
     arrival_us: npt.NDArray[np.int64] | None = None
     deleted: npt.NDArray[np.bool_] | None = None
     tombstone_us: npt.NDArray[np.int64] | None = None
+    misfits: Sequence[str | None] | None = None
+    origin: pa.Table | None = None
 
 
 class MalformedRows(Protocol):
@@ -128,9 +135,9 @@ class Connector(ABC):
     """
 
     name: ClassVar[str]
-    smallest_task: ClassVar[int] = 4 << 20
+    smallest_task: int = 4 << 20
     """A task whose ranges span less than this costs more to start than it saves."""
-    tasks_report: ClassVar[bool] = False
+    tasks_report: bool = False
     """Whether reading twice is dear, so that tasks look at the times, not the driver. Then a feed is best one range of a step."""
 
     @abstractmethod

@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from ...conf.options import documented, parse_options
-from ..options import SourceOptions
+from ..options import STORAGE_PREFIX, SourceOptions
 from .contract import Connector
 
-__all__ = ["CONNECTORS", "ConnectorEntry", "parse_source_options"]
+__all__ = ["CONNECTORS", "ConnectorEntry", "make_connector", "parse_source_options"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +42,39 @@ CONNECTORS = {
     "synthetic": ConnectorEntry(".synthetic", "SyntheticOptions", "make"),
 }
 
+
+def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = None) -> Connector:
+    """Make the connector that the options name, with the columns of `select` in place of its own if they are asked for.
+
+    Parameters
+    ----------
+    common, own
+        What :func:`parse_source_options` gives.
+    raw
+        With `select`: the schema of the feed itself, if it is known.
+    """
+    entry = CONNECTORS[common.connector]
+    if common.select is None:
+        return entry.make(own, common, None)
+    from ..selecting import SelectingConnector
+    from ..selection import copied_column
+
+    if raw is None and common.schema is not None:
+        from ..ddl import arrow_schema
+
+        raw = arrow_schema(common.schema)
+    # Inside, key and time are the feed's columns: those that the selection takes as they are.
+    key = [copied_column(common.select, name) for name in common.key]
+    inside = dataclasses.replace(
+        common,
+        key=() if None in key else tuple(name for name in key if name is not None),
+        time=None if common.time is None else copied_column(common.select, common.time),
+        schema=None,
+        where=None,
+    )
+    return SelectingConnector(entry.make(own, inside, None), common.select, common.time_zone, raw)
+
+
 # Added by Spark itself.
 _SPARKS_OWN = ("paths",)
 
@@ -69,11 +102,11 @@ def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
             doc.name.lower(): f"belongs to connector={other}" for other, group in others for doc in documented(group)
         }
     prefix: str | None = getattr(groups[1], "PASSED_ON", None)
-    prefixes = () if prefix is None else (prefix,)
+    prefixes = (STORAGE_PREFIX,) if prefix is None else (STORAGE_PREFIX, prefix)
     common, own = parse_options(given, groups, elsewhere=elsewhere, ignored=_SPARKS_OWN, ignored_prefixes=prefixes)
+    common = dataclasses.replace(common, storage=_after(STORAGE_PREFIX, given))
     if prefix is not None:
-        lowered = {key.lower(): value for key, value in given.items()}
-        passed_on = {key[len(prefix) :]: value for key, value in lowered.items() if key.startswith(prefix)}
+        passed_on = _after(prefix, given)
         own = dataclasses.replace(
             own, passed_on={key: value for key, value in passed_on.items() if prefix + key not in known}
         )
@@ -82,3 +115,9 @@ def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
         common = completed(common)
     common.check()
     return common, own
+
+
+def _after(prefix: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The options whose names begin so, without that; in lower case."""
+    lowered = {key.lower(): value for key, value in given.items()}
+    return {key[len(prefix) :]: value for key, value in lowered.items() if key.startswith(prefix)}

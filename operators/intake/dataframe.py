@@ -14,6 +14,7 @@ from ...conf.locations import absolute_location
 from ...conf.names import quoted
 from ...conf.units import parse_duration_us
 from ...frames.buckets import integers_with_hash
+from ...frames.collations import check_collations
 from ...frames.feed_reports import feeds_folder
 from ...frames.progress import Policy, PolicyName
 from ...frames.source_steps import ArrowStep
@@ -220,6 +221,7 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
             f"progress='heartbeat' would stamp rows in the column {time!r}, which they have already",
             expected="the name of a new column",
         )
+    check_collations(df.schema)
     if time is not None and time in key:
         raise OptionError(f"{time!r} is both the time and part of the key", expected="different columns")
 

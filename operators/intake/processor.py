@@ -53,7 +53,7 @@ class IntakeProcessor(ShardProcessor):
         """See :class:`~upstream.operators.shards.on_spark.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
         feeds, number, name = IntakeShard(self._plan, store), batch_id(), self._plan.name
-        result, reports = feeds.run(frames, number)
+        result, reports = feeds.run(frames, number, shard)
         if feeds.malformed is not None:
             put_aside(self._malformed, f"malformed-{name}", number, shard, feeds.malformed)
         if feeds.late is not None and self._late is not None:

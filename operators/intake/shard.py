@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import MalformedRowError
+from ...frames.bounds import is_finite, times_of_bounds
 from ...frames.embedded import embedded_punctuation
 from ...frames.feed_reports import FeedReport
 from ...frames.ipc import from_frame
@@ -38,7 +39,8 @@ REASON = "__upstream_reason"
 _TIME = "__upstream_time"
 _VERSION = 1
 _ROWS_PER_BATCH = 1 << 36
-"""Sequence numbers of a batch: all shards number theirs from the batch's own, so that of two feeds' rows the one of the later batch is later."""
+"""Sequence numbers of a batch: each shard takes every so many-th of the batch's own, so that no two rows have the same, and of two feeds'
+rows the one of the later batch is later."""
 
 
 class IntakeShard:
@@ -72,7 +74,7 @@ class IntakeShard:
         self.late: pa.Table | None = None
         self.malformed: pa.Table | None = None
 
-    def run(self, frames: Sequence[bytes], batch_id: int) -> tuple[pa.Table | None, list[FeedReport]]:
+    def run(self, frames: Sequence[bytes], batch_id: int, shard: int = 0) -> tuple[pa.Table | None, list[FeedReport]]:
         """Take what arrived.
 
         Parameters
@@ -81,6 +83,8 @@ class IntakeShard:
             In any order.
         batch_id : int
             Increases from batch to batch; a batch that is run again has the same.
+        shard : int
+            The shard's number, below the plan's `shards`.
 
         Returns
         -------
@@ -98,7 +102,7 @@ class IntakeShard:
         # A clock that jumps back stands still.
         now_us = max([*(place_of(table)[0] for table in tables), self._head.get("now_us", 0)])
         given: list[pa.Table] = []
-        seq = max(batch_id, 0) * _ROWS_PER_BATCH
+        seq = max(batch_id, 0) * _ROWS_PER_BATCH + shard
         before = {name: state["progress"]["bound"] for name, state in self._feeds.items()}
         judged: dict[str, Progress] = {}
         if tables:
@@ -109,7 +113,7 @@ class IntakeShard:
                 self._feeds[feed]["arrival_us"] = now_us
                 self._feeds[feed]["rows"] += rows.num_rows
                 given.append(self._taken(feed, rows, progress, seq, now_us))
-                seq += rows.num_rows
+                seq += rows.num_rows * self._plan.shards
         # By the clock all feeds move, by their rows those that have some.
         moving = {feed: self._progress(feed) for feed in self._feeds if feed} if self._plan.stamped else {}
         for feed, progress in {**moving, **judged}.items():
@@ -124,7 +128,7 @@ class IntakeShard:
         """A feed's rows as they leave, and those of its own punctuation that speak for one key."""
         plan = self._plan
         n = rows.num_rows
-        numbers = np.arange(seq, seq + n, dtype=np.int64)
+        numbers = seq + np.arange(n, dtype=np.int64) * plan.shards
         own = rows.select(plan.schema.names)
         deleted = rows.column(DELETED).to_numpy() if DELETED in rows.column_names else None
         times = rows.column(_TIME).to_numpy() if _TIME in rows.column_names else None
@@ -219,7 +223,9 @@ class IntakeShard:
         if plan.time is None or not due:
             return schema.empty_table()
         kind = schema.field(plan.time).type
-        at = pa.array([time_scalar(bound, kind, plan.time_format).as_py() for bound in due.values()], kind)
+        at = times_of_bounds(
+            list(due.values()), kind, lambda bound: time_scalar(bound, kind, plan.time_format, plan.time_zone)
+        )
         return punctuation_rows(schema, list(due), now_us, **{plan.time: at})
 
     def _save(self, now_us: int) -> None:
@@ -239,7 +245,7 @@ class IntakeShard:
         return [
             FeedReport(
                 feed=feed,
-                bound=state["progress"]["bound"],
+                bound=bound if is_finite(bound := state["progress"]["bound"]) else None,
                 newest=state["progress"]["confirmed"],
                 arrival_us=state["arrival_us"],
                 rows=state["rows"],

@@ -53,6 +53,7 @@ class StatisticsMonitor:
         self._decay = _LN2 / half_life_s
         self._pinned_cost = cost_s
         self._pinned_rate = rate_per_s
+        self._pinned_up_to: Floats | None = None
         self._count: Floats = np.zeros(cells, dtype=np.float64)
         self._at_us: int | None = None
         self._since_us: int | None = None
@@ -98,13 +99,16 @@ class StatisticsMonitor:
         cost = self.cost_s
         if cost is None:
             return np.zeros(len(keys), dtype=np.bool_)
-        rate = self.rate_per_s(keys)
-        # Searched once for each cell of the table, not for each row.
-        cells = np.arange(len(self._count if self._pinned_rate is None else self._pinned_rate))
-        each = self.rate_per_s(cells)
+        up_to = self._rates_up_to() if self._pinned_up_to is None else self._pinned_up_to
+        if self._pinned_rate is not None:
+            self._pinned_up_to = up_to  # these rates stay as they are
+        return self.rate_per_s(keys) * cost * residents < 1.0 - cost * up_to[keys % len(up_to)]
+
+    def _rates_up_to(self) -> Floats:
+        """Return for each cell the sum of all rates up to its own: searched once for each cell of the table, not for each row."""
+        each = self.rate_per_s(np.arange(len(self._count if self._pinned_rate is None else self._pinned_rate)))
         every = np.sort(each)
-        up_to = np.cumsum(every)[np.searchsorted(every, each, side="right") - 1]
-        return rate * cost * residents < 1.0 - cost * up_to[keys % len(cells)]
+        return np.cumsum(every)[np.searchsorted(every, each, side="right") - 1]
 
     def snapshot(self) -> dict[str, Any]:
         """What must survive a restart."""

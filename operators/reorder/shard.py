@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...conf.errors import CheckpointError, MalformedRowError
+from ...frames.bounds import bounds_in, times_of_bounds
 from ...frames.ipc import from_frame
 from ...frames.order import in_order, ordered
 from ...frames.parting import apart
@@ -200,7 +200,7 @@ class ReorderShard:
         first = self._held.first_from(LOWEST if bound is None else bound + 1 - waits)
         if first is None:
             return None
-        time = pa.array([in_order(first, kind).as_py()], kind)
+        time = pa.array([in_order(first, kind)], kind)
         return int(event_time_us(time, plan.time_format, "UTC")[0]) + waits
 
     @property
@@ -269,10 +269,8 @@ class ReorderShard:
         rows = punctuation.filter(pa.array(~key_mask(punctuation, self._plan.key)))
         if rows.num_rows == 0:
             return
-        column = rows.column(time)
-        ended = pc.is_null(column).to_numpy()
-        at = ordered(pc.fill_null(column, in_order(0, column.type)))
-        self._feeds.hear(system_field(rows, "source").to_pylist(), np.where(ended, ENDED, at).tolist())
+        at = bounds_in(rows.column(time), ordered)
+        self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
 
     def _low_watermark(self) -> int | None:
         """The least bound of all feeds; None before each input has one."""
@@ -282,7 +280,7 @@ class ReorderShard:
     def _punctuation(self, schema: pa.Schema, told: int, now_us: int) -> pa.Table:
         assert self._plan.time is not None
         kind = schema.field(self._plan.time).type
-        at = pa.array([None if told == ENDED else in_order(told, kind).as_py()], kind)
+        at = times_of_bounds([told], kind, lambda bound: in_order(bound, kind))
         return punctuation_rows(schema, [f"{self._plan.name}/{self._number}"], now_us, **{self._plan.time: at}).cast(
             schema
         )

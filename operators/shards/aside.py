@@ -18,7 +18,7 @@ def put_aside(location: str, kind: str, batch_id: int, shard: int, rows: pa.Tabl
     Parameters
     ----------
     location : str
-        A folder, or a URI of one.
+        A folder, or the address of one.
     kind : str
         What is the matter with them, such as ``late``: the beginning of the file's name.
     batch_id, shard : int
@@ -26,4 +26,4 @@ def put_aside(location: str, kind: str, batch_id: int, shard: int, rows: pa.Tabl
     rows : pyarrow.Table
     """
     name = f"{kind}-{batch_id:09d}-{shard:05d}.parquet"
-    write_whole(location, name, lambda path, system: pq.write_table(rows, path, filesystem=system))
+    write_whole(location, name, lambda stream: pq.write_table(rows, stream))

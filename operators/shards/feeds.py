@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...frames.bounds import AFTER_ALL, BEFORE_ALL
 from ...frames.system import SYSTEM, system_array
 
 __all__ = ["ENDED", "FeedBounds", "key_mask", "punctuation_rows"]
 
-ENDED = int(np.iinfo(np.int64).max)
+ENDED = AFTER_ALL
 """The bound of a feed that has ended."""
 
 
@@ -48,8 +49,9 @@ class FeedBounds:
 
     @property
     def low_watermark(self) -> int | None:
-        """The least of them (Eq. 4.1); None before the first punctuation."""
-        return min(self._bounds.values(), default=None)
+        """The least of them (Eq. 4.1); None before the first punctuation, and while a feed has rows and has promised nothing."""
+        least = min(self._bounds.values(), default=None)
+        return None if least == BEFORE_ALL else least
 
     @property
     def over(self) -> frozenset[str]:
@@ -84,7 +86,7 @@ def punctuation_rows(schema: pa.Schema, feeds: Sequence[str], now_us: int, **tim
     now_us : int
         Their arrival.
     times
-        Columns that are not null, by name; null where a feed has ended.
+        Columns that are not null, by name; times are those of :func:`~upstream.frames.bounds.times_of_bounds`.
     """
     n = len(feeds)
     system = system_array(

@@ -24,7 +24,9 @@ __all__ = ["most_stale", "most_stale_here"]
 Int64s = npt.NDArray[np.int64]
 
 
-def most_stale(checkpoint_location: str | os.PathLike[str], k: int = 10, *, now_us: int | None = None) -> pa.Table:
+def most_stale(
+    checkpoint_location: str | os.PathLike[str], k: int = 10, *, queue: int = 0, now_us: int | None = None
+) -> pa.Table:
     """The keys that have waited longest in a query's queue, as its last batch left them, the stalest first.
 
     Parameters
@@ -33,6 +35,8 @@ def most_stale(checkpoint_location: str | os.PathLike[str], k: int = 10, *, now_
         The query's, which may be running. Its queue must have been told ``most_stale=`` at least `k`.
     k
         How many keys; at least 1.
+    queue
+        Which of the query's queues, counted from 0 in the order in which rows pass them.
     now_us
         The clock, in microseconds since the epoch; the real one unless given.
 
@@ -46,7 +50,7 @@ def most_stale(checkpoint_location: str | os.PathLike[str], k: int = 10, *, now_
     OptionError
         The queue reports fewer keys than asked for, or there is none at this checkpoint.
     """
-    folder = reports_folder(os.fspath(checkpoint_location))
+    folder = reports_folder(os.fspath(checkpoint_location), queue)
     reports = read_reports(folder)
     if not reports:
         raise OptionError(

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ...conf.errors import CheckpointError
 from ...frames.ages import Ages
+from ...frames.bounds import bounds_in, times_of_bounds
 from ...frames.ipc import conflicts_in, from_frame
 from ...frames.order import in_order, ordered
 from ...frames.reports import ShardReport
@@ -160,16 +161,14 @@ class QueueShard:
             pa.array(~key_mask(rows, self._plan.key))
         )  # what speaks for one key says nothing of its feed
         if rows.num_rows:
-            time = rows.column(name)
-            ended = pc.is_null(time).to_numpy()
-            at = np.where(ended, ENDED, ordered(_filled(time)))
+            at = bounds_in(rows.column(name), ordered)
             self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
         waiting = queue.locations
         due = self._feeds.due(int(queue.column("time", waiting).min()) if len(waiting) else ENDED)
         if not due:
             return schema.empty_table()
         kind = schema.field(name).type
-        times = pa.array([None if at == ENDED else in_order(at, kind).as_py() for _, at in due], kind)
+        times = times_of_bounds([at for _, at in due], kind, lambda at: in_order(at, kind))
         return punctuation_rows(schema, [f"{feed}/{self._number}" for feed, _ in due], now_us, **{name: times})
 
     def _save(self, schema: pa.Schema, now_us: int, budget: int | None) -> None:
@@ -217,10 +216,6 @@ class QueueShard:
 
 def _field(rows: pa.Table, name: str, default: np.int64) -> Int64s:
     return pc.fill_null(system_field(rows, name), int(default)).to_numpy().astype(np.int64, copy=False)
-
-
-def _filled(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.fill_null(column, in_order(0, column.type))
 
 
 def _conflicts(rows: pa.Table, others: pa.Table) -> int:

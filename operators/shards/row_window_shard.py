@@ -24,7 +24,7 @@ from ..windows.rows import ranks
 from .arrivals import by_arrival
 from .pack import apart
 from .store import CountingStore, Store
-from .window_pack import latest_arrival
+from .window_pack import latest_arrival, tombstones_in
 from .window_plan import WindowPlan
 from .window_results import head_of, read_head, results_table
 
@@ -80,6 +80,7 @@ class RowWindowShard:
         plan = self._plan
         tables = [from_frame(frame) for frame in frames]
         now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])
+        gone = self._head.get("tombstones", 0) + sum(map(tombstones_in, tables))
         rows = by_arrival(apart(pa.concat_tables([table.replace_schema_metadata(None) for table in tables]))[0])
         keys = rows.select(list(plan.key))
         page = bucket_of(keys.columns, plan.shards * _PAGES) // plan.shards
@@ -99,7 +100,7 @@ class RowWindowShard:
         self._write(touched, self._needed(everything, codes, now), numbers, count)
         parts = [(closed, True), (partial, False)]
         result, seq = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0))
-        self._store.put("head", 0, head_of(plan, now_us=now_us, kept=self._kept, seq=seq))
+        self._store.put("head", 0, head_of(plan, now_us=now_us, kept=self._kept, seq=seq, tombstones=gone))
         report = WindowReport(
             shard=self._number,
             batch_id=batch_id,
@@ -114,6 +115,7 @@ class RowWindowShard:
             late=0,
             superseded=0,
             outside=int(np.count_nonzero(outside)),
+            tombstones=gone,
             entries=sum(self._kept.values()),
             rows=0,
             running=0,

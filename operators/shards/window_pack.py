@@ -14,9 +14,9 @@ from .arrivals import micros
 from .pack import check_keys, packed
 from .window_plan import WindowPlan
 
-__all__ = ["final_somewhere", "frames_of", "is_partial", "latest_arrival", "outside_in", "window_pack"]
+__all__ = ["final_somewhere", "frames_of", "is_partial", "latest_arrival", "outside_in", "tombstones_in", "window_pack"]
 
-_ARRIVAL, _OUTSIDE = b"upstream.arrival", b"upstream.outside"
+_ARRIVAL, _OUTSIDE, _TOMBSTONES = b"upstream.arrival", b"upstream.outside", b"upstream.tombstones"
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -74,7 +74,7 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     shards = len(slots)
     rows, punctuation = apart(table)
     check_keys(rows, plan.key, "window")
-    plan.check(rows)
+    rows, gone = plan.checked(rows)
     found: list[tuple[int, bytes]] = []
     whole = np.ones(rows.num_rows, dtype=np.bool_)
     times = np.empty(0, dtype=np.int64)
@@ -96,7 +96,14 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     late, none = dict(by_bucket(early, plan.key, shards)) if len(early) else {}, early.slice(0, 0)
     told_to = range(shards) if punctuation.num_rows else late
     found += [(number, to_frame(pa.concat_tables([late.get(number, none), punctuation]))) for number in told_to]
+    if gone:  # counted by one shard only
+        found.append((0, to_frame(none.replace_schema_metadata({_TOMBSTONES: str(gone)}))))
     return packed(found, slots)
+
+
+def tombstones_in(table: pa.Table) -> int:
+    """Return how many tombstones were left out of a frame's task."""
+    return int((table.schema.metadata or {}).get(_TOMBSTONES, 0))
 
 
 def outside_in(table: pa.Table) -> int:

@@ -25,7 +25,10 @@ from ..windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from ..windows.panes import Paned, paned
 from ..windows.rows import expand
 
-__all__ = ["ROWS", "Method", "WindowPlan", "check_method"]
+__all__ = ["ROWS", "Method", "Tombstones", "WindowPlan", "check_method", "check_tombstones"]
+
+Tombstones = Literal["fail", "drop"]
+"""What becomes of a tombstone before a window: it ends the query, or it is left out and counted."""
 
 Method = Literal["wid", "paned", "adaptive", "buffering"]
 """How windows are computed; the results are the same."""
@@ -38,6 +41,16 @@ def check_method(method: str) -> None:
     """Refuse other words."""
     if method not in (*get_args(Method), "auto"):
         raise OptionError(f"method={method!r}", expected="auto, " + ", ".join(get_args(Method)))
+
+
+def check_tombstones(tombstones: str) -> None:
+    """Refuse other words."""
+    if tombstones not in get_args(Tombstones):
+        raise OptionError(
+            f"tombstones={tombstones!r}",
+            expected="'fail' or 'drop'",
+            hint="a tombstone has a key and a time, and no values that could be taken out of an aggregate",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +80,8 @@ class WindowPlan:
         For the method ``buffering`` as others have it, to compare with (thesis §6.1.5): the low-watermark is the largest time that the shard has
         seen, less this; punctuation does not count, but a feed's end does. Results then depend on the order of arrival, and on which keys are in
         one shard, so it is no option of a stream.
+    tombstones : Tombstones
+        It may be another one in the next run: a query that a tombstone ended has to be able to go on.
     """
 
     key: tuple[str, ...]
@@ -81,6 +96,7 @@ class WindowPlan:
     shards: int
     schema: pa.Schema
     slack_us: int | None = None
+    tombstones: Tombstones = "fail"
 
     @cached_property
     def algebra(self) -> Aggregates:
@@ -157,8 +173,15 @@ class WindowPlan:
             )
         return times
 
-    def check(self, rows: pa.Table) -> None:
-        """Refuse rows that stand for several, and tombstones.
+    def checked(self, rows: pa.Table) -> tuple[pa.Table, int]:
+        """Refuse rows that stand for several, and tombstones, unless these are to be dropped.
+
+        Returns
+        -------
+        pyarrow.Table
+            The rows without tombstones.
+        int
+            How many tombstones there were.
 
         Raises
         ------
@@ -172,13 +195,17 @@ class WindowPlan:
                 expected="every row: a window over the newest ones only would count too few",
                 hint="put the window before the queue, and read the source without coalescing",
             )
-        gone = int(pc.sum(deleted_mask(rows)).as_py() or 0)
-        if gone:
+        mask = deleted_mask(rows)
+        gone = int(pc.sum(mask).as_py() or 0)
+        if gone == 0:
+            return rows, 0
+        if self.tombstones == "fail":
             raise SchemaError(
                 f"{gone} rows before the window are tombstones",
                 expected="values: a key that is gone has none to aggregate",
-                hint='filter with on_leave="keep" before a window',
+                hint='give window(…, tombstones="drop") and start the query again: it goes on, leaves them out and counts them',
             )
+        return rows.filter(pc.invert(mask)), gone
 
     def entries(self, rows: pa.Table, times: Int64s) -> tuple[Entries, int]:
         """Rows reduced to entries, and how many rows are in no window."""

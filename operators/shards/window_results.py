@@ -20,14 +20,18 @@ from .window_plan import ROWS, WindowPlan
 __all__ = ["RESULT_COLUMNS", "check_identity", "head_of", "read_head", "result_schema", "results_table"]
 
 _VERSION = 1
-RESULT_COLUMNS = ("window_id", "window_start", "window_end", "final")
+RESULT_COLUMNS = ("window_id", "window_start", "window_end", "window_time", "final")
 """What a result has beside its key and its aggregates."""
 
 
 def result_schema(plan: WindowPlan) -> pa.Schema:
     """The columns of results: key, window, aggregates, system column."""
     ends = pa.int64() if plan.by_rows else TIMESTAMP
-    own = [("window_id", pa.int64()), ("window_start", ends), ("window_end", ends), ("final", pa.bool_())]
+    own = [
+        ("window_id", pa.int64()),
+        *((f"window_{name}", ends) for name in ("start", "end", "time")),
+        ("final", pa.bool_()),
+    ]
     return pa.schema(
         [
             *(plan.schema.field(name).with_nullable(True) for name in plan.key),
@@ -78,6 +82,7 @@ def _table(plan: WindowPlan, results: Results, final: bool, shard: int, now_us: 
         "window_id": pa.array(results.wids),
         "window_start": ends_column(start, ends),
         "window_end": ends_column(end, ends),
+        "window_time": ends_column(plan.windows.last_instant(results.wids), ends),
         "final": pa.array(np.full(n, final)),
     }
     columns |= {name: values.column(name) for name in plan.aggregates}

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...frames.bounds import bounds_in
 from ...frames.ipc import from_frame, to_frame
 from ...frames.system import TIMESTAMP, system_field
 from ...frames.window_reports import WindowReport
@@ -28,7 +29,7 @@ from .held import Held, Holding
 from .pack import apart
 from .store import CountingStore, Store
 from .window_kept import KeptPanes
-from .window_pack import is_partial, latest_arrival, outside_in
+from .window_pack import is_partial, latest_arrival, outside_in, tombstones_in
 from .window_plan import WindowPlan
 from .window_results import head_of, read_head, result_schema, results_table
 
@@ -85,6 +86,7 @@ class WindowShard:
         plan = self._plan
         tables = [from_frame(frame) for frame in frames]
         now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])
+        self._head["tombstones"] = self._head.get("tombstones", 0) + sum(map(tombstones_in, tables))
         before, final = self._head.get("closed", LOWEST), self._head.get("final", LOWEST)
         whole, punctuation = self._whole([table for table in tables if not is_partial(table)])
         new, rows = self._arrived([table for table in tables if is_partial(table)], whole, final)
@@ -126,6 +128,7 @@ class WindowShard:
             late=self._late,
             superseded=0 if wanted is None else plan.rows_of(new.take(~wanted).state),
             outside=self._outside,
+            tombstones=self._head["tombstones"],
             running=self._head.get("running", 0),
             state_bytes=self._store.written,
             plan=plan.identity(),
@@ -204,10 +207,8 @@ class WindowShard:
 
     def _hear(self, punctuation: pa.Table) -> None:
         assert self._plan.time is not None
-        column = punctuation.column(self._plan.time)
-        ended = pc.is_null(column).to_numpy(zero_copy_only=False)
-        bounds = np.full(punctuation.num_rows, ENDED, dtype=np.int64)
-        bounds[~ended] = self._plan.times(punctuation.filter(pa.array(~ended)))
+        name = self._plan.time
+        bounds = bounds_in(punctuation.column(name), lambda times: self._plan.times(pa.table([times], [name])))
         feeds = system_field(punctuation, "source")
         single = key_mask(punctuation, self._plan.key)
         self._feeds.hear(feeds.filter(pa.array(~single)).to_pylist(), bounds[~single].tolist())
@@ -301,17 +302,23 @@ class WindowShard:
         return self._nothing if table is None else Entries.of(table, self._plan.key)
 
     def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
-        """All results with an earlier `window_end` have been given, corrections included: the promise on the windows' own time."""
+        """Return the promise on the windows' own times: all results before the next window's have been given, corrections included.
+
+        It is made for `window_time` and for `window_end`, so that a table may be in the order of either.
+        """
         schema = result_schema(self._plan)
         if bound is None or final == LOWEST:
             return schema.empty_table()
-        at = ENDED if bound == ENDED else int(self._plan.windows.start_and_end(final + 1)[1])
+        ended = bound == ENDED
+        at = ENDED if ended else int(self._plan.windows.last_instant(final + 1))
         told = self._head.get("told_us", LOWEST)
         if at <= told:
             return schema.empty_table()
         self._head["told_us"] = at
-        end = pa.array([None if at == ENDED else at], pa.int64()).cast(TIMESTAMP)
-        return punctuation_rows(schema, [f"window/{self._number}"], now_us, window_end=end)
+        end = None if ended else int(self._plan.windows.start_and_end(final + 1)[1])
+        times = {"window_time": None if ended else at, "window_end": end}
+        columns = {name: pa.array([time], pa.int64()).cast(TIMESTAMP) for name, time in times.items()}
+        return punctuation_rows(schema, [f"window/{self._number}"], now_us, **columns)
 
     def _save_head(self, closed: int, final: int, now_us: int) -> None:
         members = {
@@ -321,6 +328,7 @@ class WindowShard:
             "final": final,
             "now_us": now_us,
             "seq": self._head["seq"],
+            "tombstones": self._head["tombstones"],
             "told_us": self._head.get("told_us", LOWEST),
             "seen_us": self._head.get("seen_us", LOWEST),
             "holding": self._head["holding"],

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from ...conf.errors import MalformedRowError, SchemaError
 from ...frames.system import TIMESTAMP
-from ...frames.times import event_time_us
+from ...frames.times import NO_TIME, event_time_us
 from .exact import HIGHEST, LOWEST, Int64s
 
 __all__ = ["ends_column", "windowing_values"]
@@ -48,9 +48,11 @@ def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: s
             array = pc.floor_temporal(array, unit="microsecond")
         if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):
             zone = dtype.tz if pa.types.is_timestamp(dtype) else None
-            return event_time_us(
-                pc.cast(array, pa.timestamp("us", zone)), None, time_zone
-            )  # a cast that refuses what overflows
+            # A cast that refuses what overflows.
+            times = event_time_us(pc.cast(array, pa.timestamp("us", zone)), None, time_zone)
+            if (times == NO_TIME).any():
+                raise pa.ArrowInvalid("it is before the year 1 or after the year 9999")  # noqa: TRY301
+            return times
     except pa.ArrowInvalid as error:
         raise MalformedRowError(
             f"a value of {name!r} ({dtype}) does not fit: {error}", expected=f"values from {LOWEST} to {HIGHEST}"

@@ -57,6 +57,10 @@ class Windows(abc.ABC):
         """What results call `window_start` and `window_end`: the ends as the definition of the kind writes them."""
         return self.extent(w)
 
+    def last_instant(self, w: Whole) -> Int64s:
+        """Return the greatest x inside each window: the `window_time` of its result, by which later windows hold it."""
+        return affine(self.extent(w)[1], 1, -1)
+
 
 @dataclasses.dataclass(frozen=True)
 class SlidingWindows(Windows):

@@ -39,11 +39,15 @@ def test_from_wrong_to_right(sink: Sink, tmp_path: Path) -> None:
     assert f"wrong: bucket 0: the data file {gone} cannot be read: it is not there" in wrong.stdout
     assert "`upstream repair table --dry-run` says what can be mended" in wrong.stdout
     announced = upstream("repair", "table", "--dry-run", cwd=tmp_path)
-    done = upstream("repair", "table", cwd=tmp_path)
+    refused = upstream("repair", "table", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "--force" in refused.stderr, "rows that are lost go only if that is asked for"
+    done = upstream("repair", "table", "--force", cwd=tmp_path)
     assert (announced.returncode, done.returncode) == (0, 0)
-    assert announced.stdout.replace("would be done: ", "done: ") == "".join(
-        line for line in done.stdout.splitlines(keepends=True) if line.startswith("done")
-    )
+    found = [line.removeprefix("would be ") for line in announced.stdout.splitlines() if "done: " in line]
+    assert found == [line for line in done.stdout.splitlines() if "done: " in line]
+    assert "rows: 40 before, " in announced.stdout
+    assert "is at version 1" in done.stdout, "what to restore"
     assert upstream("check", "table", cwd=tmp_path).returncode == 0
     assert upstream("repair", "table", cwd=tmp_path).stdout == "nothing to mend\n"
 

@@ -1,7 +1,15 @@
 """`upstream plan` as a person runs it."""
 
+import re
+import shlex
 import subprocess
 import sys
+import time
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[2] / "README.md"
 
 COMMAND = [
     sys.executable,
@@ -63,3 +71,39 @@ def test_nonsense_is_refused_in_a_sentence():
         assert done.returncode == 2
         assert said in done.stderr
         assert "Traceback" not in done.stderr
+
+
+COMMANDS = re.findall(r"`upstream plan ([^`]*)`", README.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_the_readmes_own_question_has_a_first_answer_soon_and_then_a_better_one(arguments):
+    """Within 3 s of an idle machine's time; CI's may be busy."""
+    began = time.monotonic()
+    with subprocess.Popen([*COMMAND, *shlex.split(arguments)], stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        first = []
+        for line in running.stdout:
+            first.append(line)
+            if line.startswith("linecutting"):
+                break
+        took = time.monotonic() - began
+        rest = running.communicate(timeout=300)[0]
+    assert took < 30
+    assert running.returncode == 0
+    assert "First answer, 1 run of" in "".join(first)
+    assert "Better answer, 3 runs of" in rest
+    for policy in ("append", "shed", "fifo", "in-place", "linecutting"):
+        for text in ("".join(first), rest):
+            assert sum(line.startswith(policy) for line in text.splitlines()) == 1
+
+
+def test_readme_has_such_a_question():
+    assert COMMANDS
+
+
+def test_quick_gives_the_first_answer_only():
+    done = plan("--rate", "10000", "--keys", "20000", "--cost", "0.5ms", "--quick", "--policy", "in-place")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("in-place") == 1
+    assert "Better" not in done.stdout

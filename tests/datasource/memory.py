@@ -18,7 +18,10 @@ from upstream.datasource.connectors.contract import (
 
 
 class MemoryConnector(Connector):
-    """Feeds are tables that grow by assignment; positions are row counts; ranges hold at most `most` rows."""
+    """Feeds are tables that grow by assignment; positions are row counts; ranges hold at most `most` rows.
+
+    A row has arrived when it was first seen, whether or not a limit left it for later.
+    """
 
     name = "files"
 
@@ -26,6 +29,7 @@ class MemoryConnector(Connector):
         self.tables = dict(tables)
         self.most = most
         self.ended: frozenset[str] = frozenset()
+        self.seen: dict[str, list[tuple[int, int]]] = {}
 
     def schema(self) -> pa.Schema:
         return next(iter(self.tables.values())).schema
@@ -34,7 +38,7 @@ class MemoryConnector(Connector):
         assert schema.names == self.schema().names
 
     def feeds(self, position: Position | None) -> Sequence[str]:
-        return list(position or {})
+        return [feed for feed in position or {} if feed in self.tables]
 
     def freeze(self, now_us: int) -> None:
         self.tables = dict(self.tables)
@@ -47,12 +51,22 @@ class MemoryConnector(Connector):
             low = int(reached.get(feed, 0))
             high = min(table.num_rows, low + left)
             left -= high - low
-            for start in range(low, high, self.most):
-                stop = min(start + self.most, high)
-                ranges.append(Range(feed, {"from": start, "to": stop}, stop - start, now_us))
+            looks = self.seen.setdefault(feed, [])
+            if table.num_rows > (looks[-1][0] if looks else 0):
+                looks.append((table.num_rows, now_us))
+            start = low
+            while start < high:
+                seen, arrival = self._look(feed, start)
+                stop = min(start + self.most, high, seen)
+                ranges.append(Range(feed, {"from": start, "to": stop}, stop - start, arrival))
+                start = stop
             reached[feed] = high
-        waiting = frozenset(feed for feed, table in self.tables.items() if reached[feed] < table.num_rows)
-        return Advance(reached, ranges, self.ended, waiting)
+        left = [feed for feed, table in self.tables.items() if reached[feed] < table.num_rows]
+        return Advance(reached, ranges, self.ended, {feed: self._look(feed, reached[feed])[1] for feed in left})
+
+    def _look(self, feed: str, row: int) -> tuple[int, int]:
+        """Up to which row the look went that first saw this one, and when it was."""
+        return next(look for look in self.seen[feed] if look[0] > row)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         table = self.tables[part.feed].slice(part.place["from"], part.place["to"] - part.place["from"])

@@ -18,6 +18,7 @@ from upstream.datasource.planner import Offset, Planner
 from upstream.datasource.reading import Reading
 from upstream.datasource.schema import leaving_schema, shape_of
 from upstream.frames.source_counts import SourceCounts, counts_in, journaled_counts
+from upstream.frames.table_folder import TableFolder
 from upstream.sink.summary import CommitSummary, read_summaries
 from upstream.sink.writer import stream_writer
 
@@ -124,9 +125,9 @@ def test_counts_of_several_sources_add_up_and_are_none_where_one_does_not_count(
     assert counts_in([offset(3), offset(4, looked=False)]) is None
     assert counts_in([{"tick": 9}]) is None
     assert counts_in([offset(3), {"partition": 1}]) is None
-    assert journaled_counts(str(tmp_path), 0) is None
+    assert journaled_counts(TableFolder(str(tmp_path)), 0) is None
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text("v1\n{}\n-\n" + json.dumps(offset(5)))
-    assert journaled_counts(str(tmp_path), 0) == SourceCounts(5, 1, 0, 2)
+    assert journaled_counts(TableFolder(str(tmp_path)), 0) == SourceCounts(5, 1, 0, 2)
     (tmp_path / "offsets" / "1").write_text('v1\n{}\n{"half')
-    assert journaled_counts(str(tmp_path), 1) is None
+    assert journaled_counts(TableFolder(str(tmp_path)), 1) is None

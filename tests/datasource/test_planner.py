@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from memory import MemoryConnector
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError
+from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError, SchemaError
 from upstream.datasource import coalesce
 from upstream.datasource.connectors.contract import Advance, Limit, Position, Range
 from upstream.datasource.options import SourceOptions
-from upstream.datasource.planner import Offset, Planner
+from upstream.datasource.planner import Offset, Planner, Task
 from upstream.datasource.quarantine import count_quarantined
 from upstream.datasource.reading import Reading
 from upstream.datasource.schema import Shape, leaving_schema, shape_of
+from upstream.frames.table_folder import folder_at
 
 SCHEMA = pa.schema([("k", pa.string()), ("ms", pa.int64()), ("v", pa.int64())])
 
@@ -179,7 +180,7 @@ def test_an_ended_feed_says_so_once() -> None:
     connector = MemoryConnector({"a": table_of([("x", 1, 1), ("x", 7, 2)])})
     connector.ended = frozenset({"a"})
     batches = list(run(connector, options(), [None, None]))
-    assert [row["ms"] for row in batches[0][2] if row["_upstream"]["punctuation"]] == [7]
+    assert [row["ms"] for row in batches[0][2] if row["_upstream"]["punctuation"]] == [None]
     assert batches[1][2] == []
 
 
@@ -191,13 +192,69 @@ def test_where_comes_before_coalescing_and_null_is_not_true() -> None:
         Reading(options(where="w > 1"), shape(options()), connector, "unused")
 
 
+@pytest.mark.parametrize(
+    "sql",
+    ["v > avg(v)", "v = max(v)", "count(*) > 2", "first(k) = 'x'", "median(v) > 1", "stddev(v) > 1", "row_number() OVER (ORDER BY v) = 1",
+     "rank() OVER (ORDER BY v) = 1", "sum(v) OVER (PARTITION BY k) > 3", "lag(v) OVER (ORDER BY v) > 1", "corr(v, ms) > 0.5"],
+)  # fmt: skip
+def test_a_condition_sees_one_row(sql: str) -> None:
+    with pytest.raises(OptionError, match=r"looks at other rows.*behind the source"):
+        Reading(options(where=sql), shape(options()), MemoryConnector({"a": table_of([])}), "unused")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["k LIKE 'x%' AND lower(k) IN ('Len', 'Agg')", "coalesce(v, 0) > 1 AND CASE WHEN v > 1 THEN true ELSE false END", "true",
+     "abs(v) > 1 AND round(v, 1) > 2 AND cast(v AS double) > 1", "regexp_like(k, 'Rank.*')", "nullif(v, 3) = 1 OR least(v, ms) > 1",
+     "k || 'x' = 'Sort'", "k IS NOT NULL AND NOT v BETWEEN 1 AND 2", "substr(k, 1, 2) = 'ab'"],
+)  # fmt: skip
+def test_a_condition_on_one_row_is_taken(sql: str) -> None:
+    Reading(options(where=sql), shape(options()), MemoryConnector({"a": table_of([])}), "unused")
+
+
+def test_a_bound_beyond_the_year_9999_in_a_checkpoint_can_be_read() -> None:
+    seconds = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
+    opts = SourceOptions(key=("k",), time="at")
+    made = shape_of(leaving_schema(seconds, opts), opts)
+    bound = 1_718_000_000_000_000_000
+    reading = Reading(opts, made, MemoryConnector({"a": seconds.empty_table()}), "unused")
+    (batch,) = reading.read(Task("b", 0, [], {"a": bound}, 1_718_000_000_000_000))
+    assert batch.column("at").cast(pa.int64()).to_pylist() == [bound]
+
+
+def test_rows_of_no_year_are_put_aside_and_move_nothing(tmp_path: Path) -> None:
+    ms = 1_718_000_000_000
+    connector = MemoryConnector({"a": table_of([("x", ms, 1), ("y", ms * 1000, 2)])})
+    ((_, end, rows),) = run(connector, options(), [None], str(tmp_path))
+    assert [row["k"] for row in data_rows(rows)] == ["x"]
+    assert end["punctuation"] == {"a": ms * 1000 - 5000}
+    assert count_quarantined(folder_at(str(tmp_path))) == 1
+
+
+@pytest.mark.parametrize("values", [[None], [10**18, None]])
+def test_a_first_batch_without_any_time_is_refused(values: list[int | None]) -> None:
+    connector = MemoryConnector({"a": table_of([("x", value, 1) for value in values]), "b": table_of([])})
+    with pytest.raises(
+        SchemaError,
+        match=rf"none of the {len(values)} rows of the first batch has a time in the column 'ms'.*timeFormat",
+    ):
+        list(run(connector, options(), [None]))
+
+
+def test_later_batches_and_mixed_ones_may_be_malformed(tmp_path: Path) -> None:
+    connector = MemoryConnector({"a": table_of([("x", None, 1), ("y", 5, 1), ("z", None, 1)])}, most=1)
+    batches = list(run(connector, options(), [2, 1], str(tmp_path)))
+    assert [row["k"] for _, _, rows in batches for row in data_rows(rows)] == ["y"]
+    assert count_quarantined(folder_at(str(tmp_path))) == 2
+
+
 def test_rows_without_key_or_time_are_put_aside_once_and_counted(tmp_path: Path) -> None:
     connector = MemoryConnector({"a": table_of([("x", 1, 5), (None, 2, 1), ("y", None, 0), ("z", 3, 3)])})
     ((_, _, rows),) = run(connector, options(punctuation=False), [None], str(tmp_path))
     assert [row["k"] for row in rows] == ["x", "z"]
     (file,) = tmp_path.glob("*.jsonl")
     recorded = [json.loads(line) for line in file.read_text().splitlines()]
-    assert count_quarantined(tmp_path) == 2
+    assert count_quarantined(folder_at(str(tmp_path))) == 2
     assert "the key column 'k' is null" in recorded[0]["reason"]
     assert json.loads(recorded[1]["text"]) == {"k": "y", "ms": None, "v": 0}
     with pytest.raises(MalformedRowError, match=r"row 1.*key column 'k' is null.*onMalformed=quarantine"):

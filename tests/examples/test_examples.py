@@ -29,6 +29,7 @@ def run(script: str, *arguments: str | Path, cwd: Path) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    assert "Python worker" not in done.stderr  # Spark's account of its own steps
     return done.stdout
 
 

@@ -61,6 +61,22 @@ def test_runs_are_read(spans: list[tuple[int, int]]) -> None:
     assert (decode_vector(data, rows) == dead).all()
 
 
+@pytest.mark.parametrize("count", [1, 4095, 4096, 4097, 32768])
+def test_a_container_lists_up_to_4096_rows_and_is_bits_beyond(count: int) -> None:
+    """The form follows from the number of rows alone: a reader has nothing else to tell it by."""
+    rows = np.arange(0, 2 * count, 2)
+    dead = np.zeros(CONTAINER, dtype=np.bool_)
+    dead[rows] = True
+    data = encode_vector(dead)
+    listed = rows.astype("<u2").tobytes()
+    bits = bytes(sum(1 << bit for bit in range(8) if dead[at + bit]) for at in range(0, CONTAINER, 8))
+    # Magic, number of bitmaps, key; cookie, number of containers; key and cardinality; offset; container.
+    assert data[: -len(listed if count <= 4096 else bits)] == struct.pack(
+        "<iqIIIHHI", 1681511377, 1, 0, 12346, 1, 0, count - 1, 16
+    )
+    assert data.endswith(listed if count <= 4096 else bits)
+
+
 def test_several_lie_in_one_file(tmp_path: Path) -> None:
     masks = [mask(10, [(3, 2)]), mask(100_000, [(0, 70_000)])]
     path, content, found = pack_vectors([(encode_vector(dead), int(dead.sum())) for dead in masks], "vectors")

@@ -1,19 +1,17 @@
 """Files that are whole or not there."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyarrow import fs
 
 from upstream.frames.whole import write_whole
 
 
-def write(text: bytes):
-    def to(path: str, system: fs.FileSystem) -> None:
-        with system.open_output_stream(path) as stream:
-            stream.write(text)
-
-    return to
+def write(text: bytes) -> Callable[[pa.NativeFile], object]:
+    return lambda stream: stream.write(text)
 
 
 @pytest.mark.parametrize("as_uri", [False, True])
@@ -27,8 +25,8 @@ def test_the_last_one_is_there(tmp_path: Path, as_uri: bool) -> None:
 def test_a_writer_that_fails_leaves_the_last_one(tmp_path: Path) -> None:
     write_whole(str(tmp_path), "a.json", write(b"one"))
 
-    def half(path: str, system: fs.FileSystem) -> None:
-        write(b"o")(path, system)
+    def half(stream: pa.NativeFile) -> None:
+        stream.write(b"o")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -40,5 +38,18 @@ def test_what_killed_writers_left_is_taken_away_with_the_next(tmp_path: Path) ->
     (tmp_path / ".staged").mkdir()
     (tmp_path / ".staged" / "a.json.77").write_bytes(b"hal")
     (tmp_path / ".staged" / "b.json.78").write_bytes(b"somebody is writing it")
+    for name in ("a.json.77", "b.json.78"):
+        os.utime(tmp_path / ".staged" / name, (1, 1))
     write_whole(str(tmp_path), "a.json", write(b"whole"))
     assert [file.name for file in (tmp_path / ".staged").iterdir()] == ["b.json.78"]
+
+
+def test_a_twin_at_work_is_left_alone(tmp_path: Path) -> None:
+    def while_the_twin_writes(stream: pa.NativeFile) -> None:
+        stream.write(b"who")
+        write_whole(str(tmp_path), "a.json", write(b"whole"))
+        stream.write(b"le")
+
+    write_whole(str(tmp_path), "a.json", while_the_twin_writes)
+    assert (tmp_path / "a.json").read_bytes() == b"whole"
+    assert list((tmp_path / ".staged").iterdir()) == []

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import upstream
 from upstream.datasource.quarantine import count_quarantined
+from upstream.frames.table_folder import TableFolder
 from upstream.sink.summary import read_summaries
 
 from .messages import Sender
@@ -74,7 +75,7 @@ def test_three_partitions_one_silent_with_tombstones_and_malformed_values(
     newest = {n % 10: n for n in range(100)} | {10 + n % 10: n for n in range(100)}
     del newest[3]
     assert table(tmp_path) == newest
-    assert count_quarantined(tmp_path / "checkpoint" / "quarantine") == 3
+    assert count_quarantined(TableFolder(str(tmp_path / "checkpoint" / "quarantine"))) == 3
     summaries = [summary for _, summary in read_summaries(str(tmp_path / "table"))]
     # The tasks looked at the times, and the last batch, without a row, told what they had seen.
     assert summaries[-1].updates == 0

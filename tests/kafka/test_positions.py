@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from upstream.conf.errors import FeedChangedError
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.connectors.kafka.options import KafkaOptions
 from upstream.datasource.connectors.kafka.positions import Positions, shared
@@ -124,3 +127,53 @@ def test_looks_are_put_together_as_the_older_one_when_there_are_many() -> None:
     ends = np.array([end for end, _ in looks])
     for offset in range(499):
         assert looks[int(np.searchsorted(ends, offset, side="right"))][1] <= offset + 1
+
+
+def cut_off(options: KafkaOptions) -> tuple[Made, Positions, dict[str, Any], list[float]]:
+    """A partition of which 100 messages have been read, and which ends at 50 now; the planner has seen that for long enough."""
+    cluster, seconds = Made(), [0.0]
+    planner = Positions(cluster, options, lambda: seconds[0])
+    cluster.end[0] = 100
+    position = json.loads(json.dumps(planner.advance(None, 1, Limit()).position))
+    cluster.end[0] = 50
+    assert not planner.advance(position, 2, Limit()).ranges, "a broker that comes up does not see its own end at once"
+    seconds[0] = 11.0
+    return cluster, planner, position, seconds
+
+
+def test_a_log_that_was_cut_off_is_read_on_from_its_end_and_what_is_gone_is_counted() -> None:
+    cluster, planner, position, _ = cut_off(OPTIONS)
+    cluster.end[0] = 53  # three more were written before anybody looked again
+    step = planner.advance(position, 3, Limit())
+    assert [(part.place["from"], part.place["to"]) for part in step.ranges] == [(50, 53)]
+    assert (step.position["at"], step.position["lost"]) == ({"t/0": 53}, 50)
+
+
+def test_where_a_log_was_cut_off_is_journaled_before_more_is_written() -> None:
+    cluster, planner, position, seconds = cut_off(OPTIONS)
+    step = planner.advance(position, 3, Limit())
+    assert [(part.place["from"], part.place["to"], part.span) for part in step.ranges] == [(50, 50, 0)]
+    position = json.loads(json.dumps(step.position))
+    cluster.end[0] = 60
+    again = Positions(cluster, OPTIONS, lambda: seconds[0]).advance(position, 4, Limit())
+    assert [(part.place["from"], part.place["to"], part.arrival_us) for part in again.ranges] == [(50, 60, 4)]
+    assert again.position["lost"] == 50
+
+
+def test_a_log_that_was_cut_off_stops_the_query_unless_it_is_told_otherwise() -> None:
+    _, planner, position, _ = cut_off(KafkaOptions(servers="none", subscribe=("t",)))
+    with pytest.raises(FeedChangedError, match="was cut off at offset 50, and was read to offset 100"):
+        planner.advance(position, 3, Limit())
+
+
+def test_a_feed_ends_with_its_last_offset_and_not_before() -> None:
+    cluster, position = Made(), None
+    cluster.end = [2]
+    planner = Positions(cluster, dataclasses.replace(OPTIONS, ending_offsets={"t": {"0": 3}}), lambda: 0)
+    ended: list[frozenset[str]] = []
+    for rows in (1, 2, 5):
+        step = planner.advance(position, 1, Limit(rows=rows))
+        position = step.position
+        ended.append(step.ended)
+        cluster.end = [len(ended) + 1]
+    assert ended == [frozenset(), frozenset(), {"t/0"}]

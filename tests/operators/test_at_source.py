@@ -17,6 +17,7 @@ from upstream import aggregates
 from upstream.datasource.quarantine import count_quarantined
 from upstream.frames.at_source import _MOST_BYTES
 from upstream.frames.source_steps import STEPS_OPTION
+from upstream.frames.table_folder import TableFolder
 from upstream.operators.steps import map_in_arrow
 
 pytestmark = pytest.mark.spark
@@ -327,7 +328,7 @@ def test_malformed_rows_are_put_aside_before_the_steps(spark, tmp_path):
     mapped = stream_of(df).map(doubled, "double BIGINT").df
     assert is_moved(mapped)
     assert collect(mapped, tmp_path / "checkpoint") == [("x", 1, 2), ("y", 5, 10)]
-    assert count_quarantined(aside) == 2
+    assert count_quarantined(TableFolder(str(aside))) == 2
 
 
 def test_an_error_of_a_users_function_is_the_querys(spark, folder, tmp_path):

@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 
 import upstream
+from upstream.conf.errors import SchemaError
+from upstream.frames.reports import read_reports, reports_folder
 from upstream.operators.budget import BatchCost, auto_budget
 
 from .test_stream_on_spark import feed, run, table_of
@@ -118,3 +120,31 @@ def keys_of(path, version=None):
         return DeltaTable(str(path), version=version).to_pyarrow_table(columns=["key"]).column("key").to_pylist()
     except TableNotFoundError:
         return []
+
+
+def test_two_queues_in_one_stream_each_have_a_folder(spark, tmp_path):
+    """With more rows than either serves in a batch, all keys get to the table, through both."""
+    write(tmp_path / "feed", 0, 60, 1)
+    checkpoint = tmp_path / "checkpoint"
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+    for budget in (30, 20):
+        stream = stream.queue(checkpoint_location=checkpoint, policy="in-place", budget=budget, shards=1)
+    assert [folder.rsplit("/", 1)[1] for folder in stream.reports] == ["upstream-queue", "upstream-queue-1"]
+    run(stream, tmp_path / "table", checkpoint)
+    assert len(table_of(tmp_path / "table")) == 60
+    delivered = [summary.delivered for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    assert max(delivered) <= 20
+    for number in (0, 1):
+        reports = read_reports(reports_folder(str(checkpoint), number))
+        assert [(report.waiting, report.batch_id >= 0) for report in reports] == [(0, True)]
+
+
+def test_a_schema_without_the_system_column_names_the_cure(spark, tmp_path):
+    write(tmp_path / "feed", 0, 2, 1)
+    bare = (
+        spark.readStream.format("upstream").schema("key STRING, ms BIGINT, value BIGINT").load(str(tmp_path / "feed"))
+    )
+    with pytest.raises(SchemaError, match=r"no column _upstream.*with_system_ddl"):
+        upstream.UpdateStream(bare, key="key", time="ms")
+    whole = spark.readStream.format("upstream").option("schema", "key STRING, ms BIGINT, value BIGINT")
+    assert upstream.UpdateStream(whole.load(str(tmp_path / "feed")), key="key", time="ms").key == ("key",)

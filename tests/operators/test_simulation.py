@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
+from upstream.operators.in_order_server import _covering, simulate_in_order
 from upstream.operators.planning import plan
 from upstream.operators.simulation import Arrivals, Server, shed_share, simulate
 
@@ -47,6 +48,52 @@ def test_it_serves_as_a_plain_server_does(rows, cost, looks):
     assert got.queue.ramps.areas().sum() * 1e12 >= served_ramps - 1e-6
     assert got.on_demand.effective == 1.0
     assert got.on_demand.average <= got.naive.average + 1e-9
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3)), max_size=60),
+    cost=st.integers(1, 9),
+    fixed=st.integers(0, 5),
+    budget=st.one_of(st.none(), st.integers(1, 5)),
+)
+def test_in_order_it_needs_no_queue(rows, cost, fixed, budget):
+    rows = sorted(rows, key=lambda row: row[0])
+    at, key = (np.array([row[column] for row in rows], dtype=np.int64) for column in range(2))
+    arrivals, server = Arrivals(at, key, 4), Server(cost, fixed, budget)
+    queued, direct = simulate(arrivals, server, "append", 50), simulate_in_order(arrivals, server, 50)
+    for figure in ("delivered", "pending", "busy", "halfway"):
+        assert getattr(direct, figure) == getattr(queued, figure)
+    assert direct.application.mean == queued.application.mean
+    assert queued.halfway == pytest.approx(simulate(arrivals, server, "append", 25).application.mean)
+
+
+def test_shed_rows_keep_their_key_stale_until_the_next_admitted_one():
+    """Keys 0 and 1; rows 0 and 2 of key 0 are dropped, and the last of key 1."""
+    at, key = np.array([10, 20, 30, 40, 50, 60]), np.array([0, 1, 0, 0, 1, 1])
+    stays = np.array([False, True, False, True, True, False])
+    first, (alone, since) = _covering(at, key, stays)
+    assert first.tolist() == [20, 10, 50]
+    assert (alone.tolist(), since.tolist()) == ([1], [60])
+
+
+def test_shedding_without_a_queue_is_shedding():
+    """By other draws, so the figures agree as those of two seeds do."""
+    server, end = Server(100_000), 400_000_000
+    came = random_arrivals(0, end)
+    queued = [simulate(came, server, "shed", end, drop=shed_share(5), seed=seed) for seed in range(4)]
+    direct = [simulate_in_order(came, server, end, drop=shed_share(5), seed=seed) for seed in range(4)]
+    means = [[run.application.mean for run in runs] for runs in (queued, direct)]
+    assert np.mean(means[0]) == pytest.approx(np.mean(means[1]), rel=0.15)
+
+
+def test_a_coarser_server_is_off_by_its_batch_at_most():
+    """Twenty rows as one, of a thousand keys: 10 ms in half a second."""
+    came = random_arrivals(0, 10_000_000, rate=10_000, keys=1000)
+    fine, coarse = (simulate(came, Server(500).coarser(times), "in-place", 10_000_000) for times in (1, 20))
+    assert Server(500).coarser(1) == Server(500)
+    assert Server(500, budget=2).coarser(20) == Server(500, budget=40)
+    assert coarse.application.mean == pytest.approx(fine.application.mean, abs=0.01)
+    assert coarse.batches < fine.batches / 15
 
 
 @pytest.mark.parametrize("load", [2, 5, 10])

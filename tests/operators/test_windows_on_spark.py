@@ -98,6 +98,7 @@ def expected(sql: str) -> Rows:
     return duckdb.sql(sql).to_arrow_table().to_pylist()
 
 
+OF_RESULTS = ("key", "window_id", "window_start", "window_end", "window_time", "final")
 OF_WINDOWS = "key, window_id, epoch_ms(window_end) AS ends, n, total, top"
 
 
@@ -118,7 +119,7 @@ def test_every_window_is_in_the_table_whatever_the_method(spark: SparkSession, t
         )
         .agg(**AGGREGATES)
     )
-    assert results.df.columns == ["key", "window_id", "window_start", "window_end", "final", *AGGREGATES, "_upstream"]
+    assert results.df.columns == [*OF_RESULTS, *AGGREGATES, "_upstream"]
     write_every_window(results, tmp_path / "table", checkpoint)
     got = table_of(
         tmp_path / "table",
@@ -156,9 +157,9 @@ def test_the_latest_window_of_each_key_filtered_before_and_after(spark: SparkSes
         .map(mean, "mean DOUBLE, n BIGINT")
         .where("n % 2 = 1", on_leave="delete")
     )
-    assert (latest.key, latest.time) == (("key",), "window_end")
+    assert (latest.key, latest.time) == (("key",), "window_time")
     write(latest, tmp_path / "table", checkpoint)
-    got = table_of(tmp_path / "table", "key", "key, epoch_ms(window_end) AS ends, mean")
+    got = table_of(tmp_path / "table", "key", "key, (epoch_us(window_time) + 1) // 1000 AS ends, mean")
     every = windows_of(tmp_path / "feed", 60, 20, "value % 5 <> 0")
     wanted = expected(
         f"""SELECT key, ends, 2 * total / n AS mean FROM ({every}) QUALIFY window_id = max(window_id) OVER (PARTITION BY key)
@@ -185,13 +186,13 @@ def test_windows_over_windows_close_by_the_punctuation_of_the_first(spark: Spark
     assert peaks.windows == 2
     write_every_window(peaks, tmp_path / "table", checkpoint)
     got = table_of(tmp_path / "table", "key, window_id", "key, window_id, windows, top")
-    # The first windows promise that no result ends before the end of the one that is open.
+    # A window that ends at 60 ms is in the one up to 60 ms, which closes with it.
     wanted = expected(
         f"""WITH firsts AS ({windows_of(tmp_path / "feed", 30, 30)}),
         bound AS (SELECT ((max(ms) - {DELAY_MS}) // 30 + 1) * 30 AS bound FROM read_csv('{tmp_path}/feed/*.csv')),
-        placed AS (SELECT key, total, unnest(range(ends // 60, (ends + 120) // 60)) AS window_id FROM firsts)
+        placed AS (SELECT key, total, unnest(range((ends - 1) // 60, (ends - 1 + 120) // 60)) AS window_id FROM firsts)
         SELECT key, window_id, count(*) AS windows, max(total) AS top FROM placed, bound
-        WHERE (window_id + 1) * 60 <= bound GROUP BY ALL ORDER BY key, window_id"""
+        WHERE (window_id + 1) * 60 < bound GROUP BY ALL ORDER BY key, window_id"""
     )
     assert len(wanted) > 200
     assert got == wanted
@@ -362,6 +363,18 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession
         SchemaError, r'tombstones.*on_leave="keep"', on=stream.where("value > 0", on_leave="delete").select("value")
     )
     for again, message in (({"emit": "early"}, "early results"), ({"allowed_lateness": "1 s"}, "progressDelay")):
-        windows = stream.window("10 s", **given, **again).agg(n=count())
+        windows = stream.window("10 s", **given, **{"emit": "all", **again}).agg(n=count())
         refused(SchemaError, f"several times|given again.*{message}", on=windows, time_format=None)
+    for emit in ("lazy", "eager"):
+        windows = stream.window("10 s", **given, emit=emit).agg(n=count()).where("n > 1")
+        refused(SchemaError, f"emit='{emit}'.*depend on the batches.*emit=\"all\"", on=windows, time_format=None)
+    options = {"key": "key", "time": "ms", "timeFormat": "epoch_ms"}
+    coalesced = upstream.latest(spark, str(tmp_path / "feed"), **options).where("value > 0 OR _upstream.punctuation")
+    read = upstream.UpdateStream(coalesced.withColumn("more", coalesced["value"] + 1), key="key", time="ms")
+    refused(SchemaError, r"source coalesces.*readStream", on=read)
+    refused(SchemaError, r"source coalesces", "10 rows", on=read.select("more"))
+    bare = upstream.UpdateStream.from_dataframe(
+        coalesced.drop("_upstream"), key="key", time="ms", time_format="epoch_ms", name="bare", **queued
+    )
+    refused(SchemaError, r"source coalesces", on=bare)
     assert not spark.streams.active

@@ -90,7 +90,6 @@ READERS = {
 }
 
 _OF_ARROW = Refused("refused", "deletion vectors|deletionVectors|DeletionVectors")
-_OF_TRINO = Refused("refused", "Random prefix must be alphanumeric")
 
 _OF_POLARS = Refused("refused", "column mapping")
 
@@ -110,8 +109,6 @@ CLAIMS: dict[tuple[str, str], Claim] = {
     ("clickhouse", "vectors"): Miscounts(),
     ("trino", "zoned"): Rounds(),
     ("trino_jdbc", "zoned"): Rounds(),
-    ("trino", "vectors"): _OF_TRINO,
-    ("trino_jdbc", "vectors"): _OF_TRINO,
     ("parquet", "vectors"): ShowsDeleted(),
     ("polars", "spaced"): _OF_POLARS,
 }

@@ -16,12 +16,12 @@ from written import commit_between
 
 from upstream.conf.errors import EnvironmentMissingError, TableError
 from upstream.frames import object_store
+from upstream.frames.deletion_vectors import VECTORS
 from upstream.frames.delta_log import LogReplay, entry_place
 from upstream.frames.table_folder import TableFolder
 from upstream.sink import engine as engine_module
-from upstream.sink import folding
+from upstream.sink import engine_choice, folding
 from upstream.sink.checking import check_table
-from upstream.sink.entry_commit import VECTORS
 from upstream.sink.keep_change import change_keep
 from upstream.sink.log_entry import put_entry
 from upstream.sink.maintenance import MaintenanceRules
@@ -107,11 +107,11 @@ def test_a_table_with_names_that_plain_delta_does_not_admit(marking: Make) -> No
 
 def test_by_itself_it_marks_rows_where_that_is_worth_it(marking: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = marking()
-    sink.options = {**sink.options, "engine": "auto"}
+    sink.options = {**sink.options, "engine": "auto", "expectedKeys": "10000000"}
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(60)])])
     sink.batch(1, [sink.rows([(0, 2, "b")], seq=100)])
     assert not vectors_of(sink)
-    monkeypatch.setattr(engine_module, "_WORTH_MARKING", 10)
+    monkeypatch.setattr(engine_choice, "WORTH_MARKING", 10)
     sink.batch(2, [sink.rows([(0, 3, "c")], seq=200)])
     assert vectors_of(sink)
     assert sink.latest()[0] == (3, "c")
@@ -265,7 +265,7 @@ def test_a_store_that_passes_over_conditions_is_found_out(
 
 
 def test_without_the_package_buckets_are_written_anew(marking: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_WORTH_MARKING", 1)
+    monkeypatch.setattr(engine_choice, "WORTH_MARKING", 1)
     monkeypatch.setattr(object_store, "_tried", {})
     monkeypatch.setitem(sys.modules, "obstore", None)
     sink = marking()
@@ -289,7 +289,7 @@ def test_damage_is_found_and_mended(marking: Make) -> None:
     sink.place.remove([victim])
     found = check_table(sink.address, storage=sink.storage)
     assert any(victim in finding.text and finding.mends for finding in found.findings)
-    done = repair_table(sink.address, storage=sink.storage)
+    done = repair_table(sink.address, storage=sink.storage, force=True)
     assert any(victim in text for text in done.done)
     assert check_table(sink.address, storage=sink.storage).healthy
     held = sink.latest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +13,10 @@ from test_reading_while_writing import check as check_readers
 from written import Sink
 
 from upstream.conf.jars import fetch
-from upstream.sink.entry_commit import VECTORS
 
 from .matrix import FEATURES
 from .programs import ROOT, DbApiClient, JdbcClient
-from .tables import MARKED, rows_of, same, schema_of
+from .tables import MARKED, schema_of
 from .test_compatibility import check
 from .values import rows_from
 
@@ -90,20 +88,10 @@ def test_tables_over_jdbc(jdbc: JdbcClient, feature: str) -> None:
     check("trino_jdbc", feature, lambda: rows_from(jdbc.query(query), feature))
 
 
-def test_it_is_the_name_of_the_folder_of_deletion_vectors_that_it_refuses(
-    client: DbApiClient, server: Any, tables: dict[str, Path], tmp_path: Path
-) -> None:
-    """Under a name of letters alone it applies them, and counts what is left."""
-    path = tmp_path / "renamed"
-    shutil.copytree(tables[MARKED], path)
-    (path / VECTORS).rename(path / "vectors")
-    for entry in (path / "_delta_log").glob("*.json"):
-        entry.write_text(entry.read_text().replace(f'"{VECTORS}', '"vectors'))
-    server.register("renamed", path)
-    assert same(rows_from(client.query("SELECT * FROM renamed"), MARKED), rows_of(MARKED))
+def test_rows_that_are_marked_as_dead_are_not_counted(client: DbApiClient) -> None:
     for where in ("true", "k >= 100", "k IN (1, 150, 250)", "_upstream_bucket = 0"):
-        counted = client.query(f"SELECT count(*) AS n FROM renamed WHERE {where}")
-        listed = client.query(f"SELECT k FROM renamed WHERE {where}")
+        counted = client.query(f"SELECT count(*) AS n FROM {MARKED} WHERE {where}")
+        listed = client.query(f"SELECT k FROM {MARKED} WHERE {where}")
         assert counted == [{"n": len(listed)}]
 
 

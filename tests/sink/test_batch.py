@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from upstream.conf.errors import OptionError, TableError
-from upstream.sink.batch import batch_writer
+from upstream.sink.batch import batch_writer, write_batch
 from upstream.sink.summary import read_summaries
 
 
@@ -58,9 +59,13 @@ def test_a_named_write_is_applied_once(plain: Any) -> None:
     named = {"txnAppId": "nightly", "txnVersion": "7"}
     write(plain, [plain.rows([(1, 10, "a")])], **named)
     version = DeltaTable(str(plain.path)).version()
-    # By its name, whatever it brings; and by the other name of the number.
+    # By its name, whatever it brings; and by the other names.
     write(plain, [plain.rows([(1, 99, "other rows")])], **named)
-    write(plain, [plain.rows([(1, 99, "other rows")])], queryId="nightly", batchId="6")
+    write(plain, [plain.rows([(1, 99, "other rows")])], txnAppId="nightly", txnVersion="6")
+    write(plain, [plain.rows([(1, 99, "other rows")])], queryId="nightly", batchId="7")
+    # Spark repeats none but the last, so a batch below it is one that the query's checkpoint has forgotten.
+    with pytest.raises(TableError, match="batch 6 comes after batch 7"):
+        write(plain, [plain.rows([(1, 99, "other rows")])], queryId="nightly", batchId="6")
     assert DeltaTable(str(plain.path)).version() == version
     assert plain.files() == plain.live_files()  # what the repeats staged is gone
     write(plain, [plain.rows([(1, 11, "b")])], queryId="nightly", batchId="8")
@@ -114,3 +119,27 @@ def test_what_is_refused(plain: Any, options: dict[str, str], told: str) -> None
 def test_overwrite_is_refused(plain: Any) -> None:
     with pytest.raises(OptionError, match=r"mode is overwrite.*append"):
         batch_writer({"path": str(plain.path), **plain.options}, plain.schema, overwrite=True)
+
+
+def test_late_rows_of_a_write_without_a_name_are_refused(make_sink: Any, tmp_path: Path) -> None:
+    """They would be counted as none, whatever came before: it has no low-watermarks."""
+    sink = make_sink(lateOutput=str(tmp_path / "late"))
+    with pytest.raises(OptionError, match="lateOutput is set on a write without a name") as caught:
+        write(sink, [sink.rows([(1, 10, "a")])])
+    assert "txnAppId" in caught.value.hint
+    # A job that names its writes has them from write to write.
+    name = {"txnAppId": "nightly"}
+    write(sink, [sink.rows([(1, 10, "a")]), sink.punctuation(10)], txnVersion="1", **name)
+    write(sink, [sink.rows([(2, 9, "late"), (3, 10, "in time")], seq=10)], txnVersion="2", **name)
+    assert DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("v").to_pylist() == ["late"]
+
+
+def test_write_batch_says_so_before_anything_runs(tmp_path: Path) -> None:
+    class NotReached:
+        """Stands for a DataFrame that nobody looks at."""
+
+        isStreaming = False  # noqa: N815
+        sparkSession = None  # noqa: N815
+
+    with pytest.raises(OptionError, match="lateOutput is set on a write without a name"):
+        write_batch(NotReached(), tmp_path / "table", key="k", time="t", lateoutput="late")  # pyright: ignore[reportArgumentType]

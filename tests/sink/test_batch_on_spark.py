@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,3 +102,57 @@ def test_update_mode_aggregates_exactly_once(spark: SparkSession, tmp_path: Path
     assert latest(path) == {"a": (2, 3), "b": (1, 3), "c": (1, 1)}
     assert {summary.query_id for _, summary in read_summaries(str(path))} == set(queries)
     assert [summary.batch_id for _, summary in read_summaries(str(path))] == [0, 1, 2]
+
+
+def test_several_writes_of_one_batch_wherever_it_dies(spark: SparkSession, tmp_path: Path) -> None:
+    """Inserts, then deletions, into one table; each exactly once, also where every row is kept."""
+    feed, path, history = tmp_path / "feed", tmp_path / "table", tmp_path / "history"
+    checkpoint = tmp_path / "checkpoint"
+    dies = {"after": ""}
+
+    def step(name: str) -> None:
+        if dies["after"] == name:
+            raise RuntimeError("dies " + name)
+
+    def apply(batch: DataFrame, batch_id: int) -> None:
+        del batch_id
+        live, gone = batch.where("n > 0"), batch.where("n <= 0")
+        write_batch(live, path, key="k", time="t", buckets=2)
+        write_batch(live, history, keep="all", time="t")
+        step("between")
+        write_batch(gone, path, key="k", time="t", deleteWhen="n <= 0")
+        write_batch(gone, history, keep="all", time="t")
+        step("at the end")
+
+    def run() -> None:
+        rows = spark.readStream.schema(DDL).parquet(str(feed))
+        writer = rows.writeStream.foreachBatch(apply).option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def add(*rows: tuple[str, int, int]) -> None:
+        spark.createDataFrame(list(rows), DDL).coalesce(1).write.mode("append").parquet(str(feed))
+
+    def kept() -> list[tuple[str, int, int]]:
+        return sorted((row["k"], row["t"], row["n"]) for row in DeltaTable(str(history)).to_pyarrow_table().to_pylist())
+
+    add(("a", 1, 5), ("b", 1, 5))
+    for dies["after"] in ("between", "at the end"):
+        with pytest.raises(StreamingQueryException, match="dies " + dies["after"]):
+            run()
+    dies["after"] = ""
+    run()
+    assert latest(path) == {"a": (1, 5), "b": (1, 5)}
+    assert kept() == [("a", 1, 5), ("b", 1, 5)]
+    shutil.copytree(checkpoint, tmp_path / "copy")
+    add(("a", 2, 0), ("b", 2, 7), ("c", 2, 1))
+    run()
+    expected = [("a", 1, 5), ("a", 2, 0), ("b", 1, 5), ("b", 2, 7), ("c", 2, 1)]
+    assert latest(path) == {"b": (2, 7), "c": (2, 1)}
+    assert kept() == expected
+    # The checkpoint is put back from a copy: what it takes for batch 1 now are other rows.
+    shutil.rmtree(checkpoint)
+    shutil.move(tmp_path / "copy", checkpoint)
+    add(("d", 3, 1))
+    with pytest.raises(StreamingQueryException, match=r"batch 1 of this query is in the table .* with other input"):
+        run()
+    assert kept() == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ from deltalake.transaction import AddAction
 
 from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.frames.latest_table import BUCKET
-from upstream.sink import spilling
+from upstream.sink import repairing, spilling
 from upstream.sink.checking import Report, check_table
 from upstream.sink.repairing import repair_table
 from upstream.sink.tombstones import FOLDER
@@ -71,8 +72,14 @@ def mended(sink: Any, **options: Any) -> list[str]:
     before = sink.files()
     announced = repair_table(path, dry_run=True, **options)
     assert (sink.version(), sink.files()) == (version, before)
-    repairs = repair_table(path, **options)
-    assert repairs.done == announced.done
+    repairs = repair_table(path, force=True, **options)
+    assert (repairs.done, repairs.rows_before, repairs.rows_after) == (
+        announced.done,
+        announced.rows_before,
+        announced.rows_after,
+    )
+    assert repairs.rows_after == sink.table().num_rows
+    assert repairs.version_before == version
     assert texts(check_table(path)) == list(repairs.left)
     assert repair_table(path).done == ()
     return list(repairs.done)
@@ -137,11 +144,84 @@ def test_a_file_that_is_damaged(full: Any) -> None:
     assert full.latest() == expected(without=set(lost))
 
 
+@pytest.mark.parametrize("failing", range(1, 14))
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), pa.ArrowInvalid("Timeout was reached")])
+def test_a_file_that_cannot_be_read_for_a_moment_is_not_dropped(
+    full: Any, monkeypatch: pytest.MonkeyPatch, failing: int, error: Exception
+) -> None:
+    """One key is there twice, so there is something to mend; whichever file fails to open, once, no other row goes."""
+    held = rows_of(full, 2)
+    key = held.column("k")[0].as_py()
+    add_file(full, 2, held.slice(0, 1).set_column(1, "t", pa.array([5], pa.int64())))
+    opened = pq.ParquetFile.__init__
+    count = itertools.count(1)
+
+    def once(self: Any, *given: Any, **more: Any) -> None:
+        if next(count) == failing:
+            raise error
+        opened(self, *given, **more)
+
+    version = full.version()
+    with monkeypatch.context() as patched:
+        patched.setattr(pq.ParquetFile, "__init__", once)
+        said = ""
+        try:
+            repair_table(str(full.path), force=True)
+        except TableError as refused:
+            said = str(refused)
+    if full.version() == version:
+        assert "nothing shows that it is damaged" in said
+    else:
+        assert full.latest() == expected()
+    assert mended(full) == [] if full.version() > version else "1 rows go" in mended(full)[0]
+    assert full.latest() == expected()
+    assert full.latest()[key] == expected()[key]
+
+
+def test_damage_that_nothing_proves_is_not_repaired(full: Any) -> None:
+    """Bytes in the middle of a file of the right size, with a whole footer: the disk may give others next time."""
+    path = full.path / live(full, 0)
+    content = bytearray(path.read_bytes())
+    content[4:60] = b"\xff" * 56
+    path.write_bytes(content)
+    assert "cannot be read" in texts(check_table(str(full.path)))[0]
+    with pytest.raises(TableError, match="nothing shows that it is damaged") as caught:
+        repair_table(str(full.path), force=True)
+    assert "move it away" in caught.value.hint
+    path.unlink()
+    assert "rows are lost with it" in mended(full)[1]
+
+
+@pytest.mark.parametrize("how", ["gone", "overruled"])
+def test_rows_that_are_no_duplicates_go_with_force_alone(full: Any, how: str) -> None:
+    if how == "gone":
+        os.remove(full.path / live(full, 0))
+    else:
+        bucket, key = next(iter(DeletedKey(full).buckets.items()))
+        add_file(full, bucket, rows_of(full, bucket).slice(0, 1).set_column(0, "k", pa.array([key], pa.int64())))
+    version, files = full.version(), full.files()
+    with pytest.raises(TableError, match="rows that are no duplicates") as caught:
+        repair_table(str(full.path))
+    assert "--force" in caught.value.expected
+    assert (full.version(), full.files()) == (version, files)
+    mended(full)
+
+
+def test_a_repair_that_would_lose_rows_is_given_up(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = rows_of(full, 2)
+    add_file(full, 2, held.slice(0, 1))
+    version, files = full.version(), full.files()
+    monkeypatch.setattr(repairing, "_belonging", lambda *_: held.slice(0, 0))
+    with pytest.raises(TableError, match=r"would leave \d+ rows, and at least 38 are right"):
+        repair_table(str(full.path), force=True)
+    assert (full.version(), full.files()) == (version, files)
+
+
 def test_a_file_that_was_exchanged(full: Any) -> None:
     path = full.path / live(full, 0)
     pq.write_table(rows_of(full, 0).slice(1), path)
     (text,) = texts(check_table(str(full.path)))
-    assert "rows, and the log says" in text
+    assert "bytes, and the log says" in text
 
 
 def test_rows_that_a_deletion_overrules(full: Any) -> None:

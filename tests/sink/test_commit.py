@@ -75,7 +75,6 @@ def test_a_repeated_batch_changes_nothing(sink: Any) -> None:
     version, live = sink.version(), sink.live_files()
     assert sink.commit(results, 1) is None  # the very same messages: their files are the table's now
     assert sink.batch(1, [sink.rows([(1, 11, "b"), (2, 1, "c")], seq=5)]) is None  # run again, as after a crash
-    assert sink.batch(0, [sink.rows([(9, 9, "z")])]) is None
     assert (sink.version(), sink.live_files()) == (version, live)
     assert sink.files() >= live
     assert sink.latest() == {1: (11, "b"), 2: (1, "c")}

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +16,23 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import functions as F
 
 from upstream import write_batch, write_latest
 from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.frames.system import SYSTEM_DDL
+from upstream.sink.batch_name import BatchName
+from upstream.sink.delta_merge import check_merge
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
 DDL = f"k BIGINT, t BIGINT, v STRING, {SYSTEM_DDL}"
-CONFS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+PLAIN = "k BIGINT, t BIGINT, v STRING"
+USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+CONFS = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion", USER_METADATA)
 
 Row = tuple[int, int, str | None]
 
@@ -86,7 +96,7 @@ def test_the_same_table_either_way(
         write_batch(df, ordinary, key="k", time=time or None, engine="merge", txnAppId="test", txnVersion=number)
     assert sink.latest() == case.holds
     assert latest(ordinary) == case.holds
-    assert [spark.conf.get(name, None) for name in CONFS] == [None, None]
+    assert [spark.conf.get(name, None) for name in CONFS] == [None, None, None]
 
 
 def test_a_query_exactly_once(spark: SparkSession, make_sink: Any, ordinary: str, tmp_path: Path) -> None:
@@ -116,7 +126,131 @@ def test_a_query_exactly_once(spark: SparkSession, make_sink: Any, ordinary: str
     write_rows(sink, feed, 2, ((None, 1, "no key"),))  # pyright: ignore[reportArgumentType]
     with pytest.raises(StreamingQueryException, match="a row has no key in the column 'k'"):
         run()
-    assert [spark.conf.get(name, None) for name in CONFS] == [None, None]
+    assert [spark.conf.get(name, None) for name in CONFS] == [None, None, None]
+
+
+def merge(df: DataFrame, path: str, **name: Any) -> None:
+    write_batch(df, path, key="k", time="t", engine="merge", **name)
+
+
+def held_back(folder: Path) -> Callable[..., Any]:
+    """A function of a column that says when it is reached, and waits until it may go on."""
+    started, go = str(folder / "started"), str(folder / "go")
+
+    def wait(value: str) -> str:
+        Path(started).touch()
+        end = time.monotonic() + 300
+        while not Path(go).exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        return value
+
+    return F.udf(wait, "string", useArrow=False)
+
+
+def wait_for(place: Path) -> None:
+    end = time.monotonic() + 280
+    while not place.exists():
+        assert time.monotonic() < end, "the first write does not get so far"
+        time.sleep(0.05)
+
+
+def test_the_name_of_a_write_reaches_no_other_write_of_the_session(
+    spark: SparkSession, ordinary: str, tmp_path: Path
+) -> None:
+    """While one thread merges, another one does, and a third write knows nothing of either."""
+    second, plain = str(tmp_path / "second"), str(tmp_path / "plain")
+    DeltaTable.create(second, DeltaTable(ordinary).schema())
+    rows = spark.createDataFrame([(1, 1, "a")], PLAIN).coalesce(1)
+    with ThreadPoolExecutor(1) as pool:
+        slow = rows.withColumn("v", held_back(tmp_path)("v"))
+        first = pool.submit(merge, slow, ordinary, txnAppId="first", txnVersion=5)
+        try:
+            wait_for(tmp_path / "started")
+            during = [spark.conf.get(name, None) for name in CONFS]
+            rows.write.format("delta").save(plain)
+            merge(rows, second, txnAppId="second", txnVersion=7)
+        finally:
+            (tmp_path / "go").touch()
+        first.result()
+    names = ("upstream-first", "upstream-second")
+    made = [[DeltaTable(path).transaction_version(name) for name in names] for path in (ordinary, second, plain)]
+    assert made == [[5, None], [None, 7], [None, None]]
+    assert during == [None, None, None]
+
+
+def test_names_of_the_user_stay(spark: SparkSession, ordinary: str) -> None:
+    said = dict(zip(CONFS, ("mine", "3", '{"job": "nightly"}'), strict=True))
+    try:
+        for name, value in said.items():
+            spark.conf.set(name, value)
+        merge(spark.createDataFrame([(1, 1, "a")], PLAIN), ordinary, queryId="query", batchId=0)
+        assert {name: spark.conf.get(name, None) for name in CONFS} == said
+        told = json.loads(str(DeltaTable(ordinary).history(1)[0]["userMetadata"]))
+        assert told["job"] == "nightly"
+        spark.conf.set(USER_METADATA, "by hand")
+        merge(spark.createDataFrame([(1, 1, "a")], PLAIN), ordinary, queryId="query", batchId=1)
+        told = json.loads(str(DeltaTable(ordinary).history(1)[0]["userMetadata"]))
+        assert told["userMetadata"] == "by hand"
+    finally:
+        for name in CONFS:
+            spark.conf.unset(name)
+
+
+def test_a_batch_that_is_no_repeat_is_refused(spark: SparkSession, ordinary: str) -> None:
+    """By its number, by what it reads, and by the order of its writes."""
+    rows = spark.createDataFrame([(1, 1, "a")], PLAIN)
+    others = spark.createDataFrame([(2, 1, "lost without this")], PLAIN)
+
+    def apply(df: DataFrame, number: int, *, call: int = 0, offsets: str | None = "aa", deletes: bool = False) -> None:
+        df, sink = check_merge(df, ordinary, "k", "t", {}, "v = 'gone'" if deletes else None)
+        sink.merge(df, BatchName("query", number, of_query=True, call=call, offsets=offsets))
+
+    apply(rows, 4)
+    # Others commit in between.
+    for number in range(3):
+        write_deltalake(ordinary, pa.table({"t": [1], "v": ["b"], "k": [10 + number], "more": [""]}), mode="append")
+    spark.sql(f"DELETE FROM delta.`{ordinary}` WHERE k = 1")
+    before = latest(ordinary)
+    apply(rows, 4)
+    apply(others, 4, offsets=None)  # there is nothing to compare
+    assert latest(ordinary) == before
+    with pytest.raises(TableError, match=r"batch 4 of this query is in the table .* with other input"):
+        apply(others, 4, offsets="bb")
+    with pytest.raises(TableError, match="batch 3 comes after batch 4 of the same query") as caught:
+        apply(others, 3)
+    assert "put the checkpoint back as it was after batch 4" in caught.value.hint
+    with pytest.raises(TableError, match="batch 3 comes after batch 4"):
+        merge(others, ordinary, queryId="query", batchId=3)
+    # Named by Delta's words it is as Delta has it: no number below the last is written.
+    merge(others, ordinary, txnAppId="query", txnVersion=3)
+    assert latest(ordinary) == before
+    apply(rows, 5)
+    apply(rows, 5, call=1, deletes=True)
+    with pytest.raises(TableError, match=r"writes to the table .* in another order"):
+        apply(rows, 5, deletes=True)
+    assert latest(ordinary).keys() == before.keys() | {1}
+
+
+def test_a_checkpoint_put_back_from_a_copy_is_refused(
+    spark: SparkSession, make_sink: Any, ordinary: str, tmp_path: Path
+) -> None:
+    sink, feed = make_sink(), tmp_path / "feed"
+    checkpoint, copy = tmp_path / "checkpoint", tmp_path / "copy"
+
+    def run(number: int) -> None:
+        write_rows(sink, feed, number, ((number, 1, "a"),))
+        df = spark.readStream.schema(DDL).parquet(str(feed))
+        writer = write_latest(df, ordinary, key="k", time="t", engine="merge", checkpointLocation=str(checkpoint))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    run(0)
+    shutil.copytree(checkpoint, copy)
+    run(1)
+    shutil.rmtree(checkpoint)
+    shutil.move(copy, checkpoint)
+    with pytest.raises(StreamingQueryException, match=r"batch 1 of this query is in the table .* with other input"):
+        run(2)
+    assert latest(ordinary).keys() == {0, 1}
 
 
 def test_deletions_by_a_condition(spark: SparkSession, ordinary: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,14 @@ from written import commit_between
 
 from upstream.conf.errors import TableError
 from upstream.frames import table_folder
+from upstream.frames.deletion_vectors import VECTORS, copy_of
+from upstream.frames.delta_log import LogReplay
+from upstream.frames.table_folder import TableFolder
 from upstream.sink import commit as commit_module
-from upstream.sink import engine as engine_module
-from upstream.sink import entry_commit, key_index
+from upstream.sink import engine_choice, entry_commit, key_index
+from upstream.sink.checking import check_table
+from upstream.sink.maintenance import MaintenanceRules
+from upstream.sink.upkeep import Upkeep
 
 ENGINES = ("vectors",)
 
@@ -121,8 +127,11 @@ def protocol_of(sink: Any) -> tuple[int, int]:
 
 
 def test_the_protocol_is_raised_by_the_first_commit_that_marks_a_row(make_sink: Any) -> None:
+    """In a table that was made without them; one that is made for them has it from the start."""
     sink = make_sink(buckets="1")
+    sink.options = {**sink.options, "engine": "rewrite"}
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(100)])])
+    sink.options = {**sink.options, "engine": "vectors"}
     sink.batch(1, [sink.rows([(key, 1, "a") for key in range(100, 102)])])  # meets nothing
     assert (protocol_of(sink), vectors_of(sink)) == ((1, 2), {})
     sink.batch(2, [sink.rows([(0, 2, "b")], seq=50)])
@@ -152,15 +161,108 @@ def test_back_to_files_that_every_reader_can_read(make_sink: Any) -> None:
     assert sink.latest() == dict.fromkeys(range(2, 100), (1, "a")) | dict.fromkeys(range(2), (2, "b"))
 
 
-def test_by_itself_it_marks_rows_in_large_buckets_alone(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_WORTH_MARKING", 100)
-    sink = make_sink(buckets="1", engine="auto")
+def test_by_itself_it_marks_rows_in_large_buckets_of_a_table_made_for_it(
+    make_sink: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine_choice, "WORTH_MARKING", 100)
+    sink = make_sink(buckets="1", engine="auto", expectedKeys="100")
     sink.batch(0, [sink.rows([(key, 1, "a") for key in range(99)])])
+    assert protocol_of(sink) == (3, 7), "who reads it sees at once what it needs"
+    assert features_of(sink) == {"deletionVectors", "appendOnly", "invariants"}, "and nothing else"
+    assert caplog.text.count("gets deletion vectors, since expectedKeys says") == 1
     sink.batch(1, [sink.rows([(0, 2, "b"), (99, 2, "b")], seq=50)])
-    assert (protocol_of(sink), len(sink.live_files())) == ((1, 2), 1)
+    assert len(sink.live_files()) == 1
     sink.batch(2, [sink.rows([(0, 3, "c")], seq=60)])
     assert (list(vectors_of(sink).values()), len(sink.live_files())) == ([1], 2)
     assert not list((sink.folder / "index").rglob("*.tmp"))
+    assert caplog.text.count("deletion vectors") == 1, "it is said once"
+
+
+@pytest.mark.parametrize("expected", ["", "99"])
+def test_a_table_never_gets_vectors_by_itself_and_says_once_that_they_would_pay_off(
+    make_sink: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, expected: str
+) -> None:
+    monkeypatch.setattr(engine_choice, "WORTH_MARKING", 100)
+    sink = make_sink(buckets="1", engine="auto", expectedKeys=expected)
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(99)])])
+    sink.batch(1, [sink.rows([(0, 2, "b")], seq=200)])
+    assert "engine=vectors" not in caplog.text, "a row below the bound"
+    sink.batch(2, [sink.rows([(99, 2, "b")], seq=300)])
+    for number in range(3, 6):
+        sink.batch(number, [sink.rows([(number, 3, "c")], seq=number * 100)])
+    assert (protocol_of(sink), vectors_of(sink), len(sink.live_files())) == ((1, 2), {}, 1)
+    assert caplog.text.count("With engine=vectors, once") == 1
+    # Asked for once, it goes on so.
+    sink.options = {**sink.options, "engine": "vectors"}
+    sink.batch(6, [sink.rows([(6, 4, "d")], seq=600)])
+    assert vectors_of(sink)
+    sink.options = {**sink.options, "engine": "auto"}
+    sink.batch(7, [sink.rows([(7, 4, "d")], seq=700)])
+    assert sum(vectors_of(sink).values()) == 2
+
+
+def test_a_property_of_the_table_forbids_them(
+    make_sink: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine_choice, "WORTH_MARKING", 100)
+    sink = make_sink(buckets="1", engine="auto")
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(200)])])
+    DeltaTable(str(sink.path)).alter.set_table_properties({"delta.enableDeletionVectors": "false"})
+    for number in (1, 2):
+        sink.batch(number, [sink.rows([(number, 2, "b")], seq=number * 1000)])
+    assert not vectors_of(sink)
+    assert "engine=vectors" not in caplog.text
+    sink.options = {**sink.options, "engine": "vectors"}
+    with pytest.raises(TableError, match="forbids deletion vectors"):
+        sink.batch(3, [sink.rows([(3, 2, "b")], seq=5000)])
+    assert sink.latest()[3] == (1, "a")
+
+
+def test_vectors_lie_where_trino_reads_them_and_are_put_back_when_vacuum_takes_them(make_sink: Any) -> None:
+    sink = make_sink(buckets="1", maintenance="off")
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(100)])])
+    sink.batch(1, [sink.rows([(0, 2, "b")], seq=500)])
+    rows, live = sink.latest(), {path for path in map(str, sink.path.rglob("*.bin")) if VECTORS in path}
+    assert len(live) == 1
+    (stored,) = {vector.place for vector in replayed(sink).vectors().values()}
+    assert stored[:-20].isalnum(), "as Trino wants it, before the twenty letters of the id"
+    DeltaTable(str(sink.path)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert {path for path in map(str, sink.path.rglob("*.bin")) if VECTORS in path} == live, "the usual one keeps them"
+    table = DeltaTable(str(sink.path))
+    gone = table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert any(VECTORS in path for path in gone), "if this fails, copies are needed no more"
+    assert check_table(str(sink.path)).healthy, "whoever of us reads it puts it back"
+    assert sink.latest() == rows
+    DeltaTable(str(sink.path)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules()).run()
+    assert sink.latest() == rows, "and so does maintenance"
+    sink.batch(2, [sink.rows([(1, 2, "b")], seq=600)])
+    assert sink.latest() == rows | {1: (2, "b")}
+
+
+def test_copies_go_with_their_vectors(make_sink: Any) -> None:
+    sink = make_sink(buckets="1", maintenance="off")
+    sink.batch(0, [sink.rows([(key, 1, "a") for key in range(100)])])
+    for number in range(1, 6):
+        sink.batch(number, [sink.rows([(number, 2, "b")], seq=number * 1000)])
+    later = time.time_ns() // 1000 + 30 * 86_400_000_000
+    for _ in range(2):
+        Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules(1_000_000), lambda: later).run(
+            whole=True
+        )
+    used = {vector.path for vector in replayed(sink).vectors().values()}
+    assert {str(found.relative_to(sink.path)) for found in sink.path.rglob("*.bin")} == used | set(map(copy_of, used))
+    assert len(sink.latest()) == 100
+
+
+def replayed(sink: Any) -> LogReplay:
+    log = LogReplay(TableFolder(str(sink.path)))
+    log.follow(sink.version())
+    return log
+
+
+def features_of(sink: Any) -> set[str]:
+    return set(DeltaTable(str(sink.path)).protocol().writer_features or ())
 
 
 @pytest.mark.parametrize("same_bucket", [True, False])
@@ -182,7 +284,7 @@ def test_an_entry_that_somebody_else_has_written_is_not_overwritten(
         assert sink.commit(results, 1) is not None
         expected[own] = (11, "mine")
     assert sink.latest() == expected
-    vectors = {place.name for place in (sink.path / entry_commit.VECTORS).iterdir()}
+    vectors = {place.name for place in (sink.path / VECTORS).iterdir()}
     assert len(vectors) == (1 if same_bucket else 2)  # what the lost attempt wrote is gone
     assert not list((sink.path / "_delta_log").glob(".*"))
 
@@ -202,7 +304,7 @@ def test_a_log_that_cannot_be_written_leaves_the_table_as_it_was(
         with pytest.raises(TableError, match="No space left"):
             sink.batch(1, [sink.rows([(0, 2, "b")], seq=50)])
     assert (sink.latest(), sink.files()) == (before, files)
-    assert not list((sink.path / entry_commit.VECTORS).iterdir())
+    assert not list((sink.path / VECTORS).iterdir())
     assert sink.batch(1, [sink.rows([(0, 2, "b")], seq=50)]) is not None
     assert sink.latest() == before | {0: (2, "b")}
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.sink.folding import files_to_fold
+from upstream.sink.table import Snapshot
 
 FILES = st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)), max_size=12)
 
@@ -64,3 +67,17 @@ def test_one_file_alone_is_not_written_for_nothing() -> None:
     assert files_to_fold([5], [5], 0, turn=False) == []
     assert files_to_fold([5], [7], 0, turn=True) == [0]
     assert files_to_fold([], [], 10, turn=True) == []
+
+
+@pytest.mark.parametrize("buckets", [2, 16, 64, 100])
+@pytest.mark.parametrize("stride", [1, 2, 15, 16, 64])
+def test_each_bucket_has_its_turn_however_many_versions_others_make(buckets: int, stride: int) -> None:
+    """Where another writer commits between any two batches, a query sees every second version alone."""
+    turns = min(buckets, 64)
+    waits = dict.fromkeys(range(buckets), 0)
+    for batch in range(turns * (turns + 2)):
+        seen = dataclasses.replace(Snapshot.empty(), version=7 + stride * batch)
+        chosen = {bucket for bucket in range(buckets) if seen.has_turn(bucket, buckets)}
+        assert len(chosen) <= -(-buckets // turns), "no batch has to do many"
+        waits = {bucket: 0 if bucket in chosen else wait + 1 for bucket, wait in waits.items()}
+        assert max(waits.values()) <= turns * (turns + 1)

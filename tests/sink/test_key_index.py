@@ -117,10 +117,10 @@ def test_what_nobody_needs_is_removed_and_the_least_used_beyond_the_limit(
 
 def test_what_an_earlier_boot_has_left_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     boots = ["6f1ed002-ab5f-4c2f-8a37-000000000000", "6f1ed002-ab5f-4c2f-8a37-111111111111"]
-    monkeypatch.setattr(key_index, "_boot", lambda: boots[0])
+    monkeypatch.setattr(key_index, "boot_name", lambda: boots[0])
     KeyIndex("/table", ["k"], str(tmp_path), GIGABYTE).put("part", keyed([1], pa.int64()))
     (tmp_path / "mine").mkdir()
-    monkeypatch.setattr(key_index, "_boot", lambda: boots[1])
+    monkeypatch.setattr(key_index, "boot_name", lambda: boots[1])
     found = KeyIndex("/table", ["k"], str(tmp_path), GIGABYTE).lookup(
         "part", np.array([2]), lambda: keyed([2], pa.int64())
     )

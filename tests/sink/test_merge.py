@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from upstream.frames.bounds import beginning
+from upstream.frames.latest_table import NOTHING_YET
 from upstream.frames.order import ordered
 from upstream.sink import merge
 from upstream.sink.merge import bound_values, later_bound
@@ -99,6 +101,14 @@ def test_bounds_compare_as_the_times_do(kind: pa.DataType) -> None:
     bounds = bound_values(column)
     assert sorted(range(5), key=bounds.__getitem__) == np.argsort(numbers).tolist()
     assert bound_values(pa.chunked_array([pa.array([None], kind)])) == [None]
+
+
+def test_a_feed_of_which_nothing_is_known_is_below_all_bounds() -> None:
+    kind = pa.timestamp("us", "UTC")
+    (least,) = bound_values(pa.chunked_array([pa.array([beginning(kind).as_py()], kind)]))
+    assert least == NOTHING_YET
+    assert later_bound(least, "2024-01-01T00:00:00.000000Z") == "2024-01-01T00:00:00.000000Z"
+    assert (later_bound(5, least), later_bound(least, None), later_bound(least, least)) == (5, None, least)
 
 
 def test_a_feed_that_has_ended_stays_ended() -> None:

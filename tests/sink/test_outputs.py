@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from written import not_utf_8
 
 from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.sink import writer as writer_module
 from upstream.sink.commit import BatchCommit
 from upstream.sink.metrics import METRICS_SCHEMA
 from upstream.sink.side_table import SideTable
+from upstream.sink.summary import last_summary
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.sampled_from("xy"), st.booleans()), max_size=30)
 
@@ -269,3 +272,28 @@ def test_the_table_of_metrics_counts_them(make_sink: Any, tmp_path: Path) -> Non
     write(sink, 0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
     row = DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().to_pylist()[0]
     assert (row["conflicts"], row["late"]) == (1, None)
+
+
+@pytest.mark.parametrize("column", ["k", "v"])
+def test_rows_with_text_that_is_none_are_kept_out(make_sink: Any, tmp_path: Path, column: str) -> None:
+    columns = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string())])
+    sink = make_sink(columns, textOutput=str(tmp_path / "no_text"), buckets="2")
+    rows = [("a", 1, "x"), ("b", 1, "y"), ("c", 1, "z"), ("d", None, "no time, either")]
+    write(sink, 0, [not_utf_8(sink.rows(rows, deleted=np.array([False, False, True, False])), column, at=[0, 2, 3])])
+    assert sink.latest() == {"b": (1, "y")}
+    summary = last_summary(DeltaTable(str(sink.path)), "query-1")
+    assert summary is not None
+    assert (summary.rows, summary.updates, summary.delivered, summary.no_text) == (4, 1, 1, 3)
+    found = (
+        pl.read_delta(str(tmp_path / "no_text")).sort("_upstream_seq").to_dicts()
+    )  # an engine that refuses such text
+    assert [row[column] for row in found] == [b"\xff"] * 3
+    assert [(row["t"], row["_upstream_deleted"], row["_upstream_source"]) for row in found] == [
+        (1, False, "feed"),
+        (1, True, "feed"),
+        (None, False, "feed"),
+    ]
+    write(sink, 0, [not_utf_8(sink.rows(rows), column, at=[0, 2, 3])])  # a repeat
+    write(sink, 1, [not_utf_8(sink.rows([("e", 1, "x")], seq=9), column)])
+    assert len(put_aside_texts := pl.read_delta(str(tmp_path / "no_text"))) == 4, put_aside_texts
+    assert sink.latest() == {"b": (1, "y")}

@@ -18,7 +18,9 @@ from upstream.sink.summary import CommitSummary, read_summaries
 NOW_US = 1_700_000_000_000_000
 
 
-def report(sink: Any, shard: int, batch_id: int, age_s: float | None = None, waiting: int = 0, **changes: Any) -> None:
+def report(
+    sink: Any, shard: int, batch_id: int, age_s: float | None = None, waiting: int = 0, queue: int = 0, **changes: Any
+) -> None:
     """Leave a shard's report, planned two seconds before the commit; what waits is `age_s` old at the commit."""
     names = [field.name for field in dataclasses.fields(ShardReport)]
     values: dict[str, Any] = dict.fromkeys(names, 0) | {
@@ -32,7 +34,7 @@ def report(sink: Any, shard: int, batch_id: int, age_s: float | None = None, wai
         "ages": Ages(),
         "most_stale": None,
     }
-    write_report(reports_folder(str(sink.checkpoint)), ShardReport(**{**values, **changes}))
+    write_report(reports_folder(str(sink.checkpoint), queue), ShardReport(**{**values, **changes}))
 
 
 def commit(sink: Any, batch_id: int, age_s: float = 10.0) -> CommitSummary:
@@ -45,6 +47,19 @@ def commit(sink: Any, batch_id: int, age_s: float = 10.0) -> CommitSummary:
 def test_without_a_queue_nothing_is_said_of_one(sink: Any) -> None:
     summary = commit(sink, 0)
     assert (summary.queue, summary.pending, summary.oldest, summary.target_met) == (None, None, None, None)
+
+
+def test_two_queues_one_after_the_other(sink: Any) -> None:
+    """Rows arrive at the first and leave the last; what waits, waits in either."""
+    late = Ages.of(np.array([9_000_000]))
+    report(sink, 0, 4, 7.5, waiting=2, arrived=10, delivered=6, superseded=2, ages=Ages.of(np.array([1_000_000])))
+    report(sink, 0, 4, 20.0, waiting=3, queue=1, arrived=6, delivered=1, superseded=2, ages=late)
+    summary = commit(sink, 4)
+    assert summary.queue is not None
+    assert dataclasses.astuple(summary.queue)[1:4] == (10, 1, 4)
+    assert summary.queue.staleness is not None
+    assert summary.queue.staleness.max == 9.0
+    assert (summary.pending, summary.oldest) == (5, 20.0)
 
 
 def test_shards_of_the_batch_are_summed_and_the_others_still_wait(sink: Any) -> None:

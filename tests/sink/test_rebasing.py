@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from written import Sink, commit_between
 
 from upstream.conf.errors import TableError
+from upstream.frames.delta_log import LogReplay
 from upstream.sink import compacting, rebasing
 from upstream.sink.checking import check_table
 from upstream.sink.compacting import compact_bucket, compact_table
@@ -36,7 +37,7 @@ def put_together(sink: Sink, bucket: int | None = None) -> None:
     if bucket is None:
         assert compact_table(target, table) > 0
     else:
-        compact_bucket(target, table, bucket, 1 << 20, 0)
+        compact_bucket(target, table, LogReplay(target.folder), bucket, 1 << 20, 0)
 
 
 def filled(make_sink: Any, query_id: str, **options: str) -> Sink:

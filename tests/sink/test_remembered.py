@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -13,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from written import Sink
 
-from upstream.conf.errors import CheckpointError, TableError
+from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
+from upstream.sink.numbering import BASE_PREFIX, HIGHEST, Numbering
 from upstream.sink.remembered import FOLDER
 
 
@@ -138,6 +141,82 @@ def test_a_new_checkpoint_is_not_taken_for_a_repeat(make_sink: Any) -> None:
     assert (table.transaction_version("upstream-query-1"), table.transaction_version("upstream-query-2")) == (2, 0)
 
 
+@pytest.mark.parametrize("keep", ["latest", "latest 2"])
+def test_of_equal_times_a_new_checkpoint_brings_the_later_arrival(make_sink: Any, keep: str) -> None:
+    """It numbers its input from 0 again, below what the table has."""
+    old = make_sink(keep=keep, **({} if keep == "latest" else {"engine": ""}))
+    old.batch(0, [old.rows([(1, 10, "old"), (2, 10, None)], seq=1_000, deleted=[False, True])])
+    new = dataclasses.replace(old, query_id="query-2")
+    new.batch(0, [new.rows([(1, 10, "new"), (2, 10, "again")])])
+    assert new.latest() == {1: (10, "new"), 2: (10, "again")}
+    new.batch(1, [new.rows([(1, 10, "later"), (2, 10, "earlier")], seq=[2, -1])])
+    assert new.latest() == {1: (10, "later"), 2: (10, "again")}
+    assert new.batch(1, [new.rows([(1, 10, "later"), (2, 10, "earlier")], seq=[2, -1])]) is None
+    third = dataclasses.replace(old, query_id="query-3")
+    third.batch(0, [third.rows([(1, 10, "third")])])
+    assert third.latest()[1] == (10, "third")
+
+
+def test_the_base_of_a_checkpoint_stays_over_restarts_and_repeats(make_sink: Any) -> None:
+    old, new = make_sink(), make_sink(query_id="query-2")
+    old.batch(0, [old.rows([(1, 10, "a")], seq=99)])
+    table = DeltaTable(str(new.path))
+    assert (table.transaction_version(BASE_PREFIX + "query-1"), table.transaction_version(HIGHEST)) == (0, 100)
+    new.tasks([new.rows([(1, 10, "dies before its commit")], seq=7)])
+    for number in range(3):
+        new.batch(number, [new.rows([(1, 10, f"b{number}")], seq=number)])
+        table = DeltaTable(str(new.path))
+        assert table.transaction_version(BASE_PREFIX + "query-2") == 100
+        assert table.transaction_version(HIGHEST) == 101 + number
+    assert new.table().column("_upstream_seq").to_pylist() == [102]
+
+
+def without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an earlier release commits."""
+
+    def none(*given: Any, **more: Any) -> dict[str, int]:
+        del given, more
+        return {}
+
+    monkeypatch.setattr(Numbering, "transactions", none)
+
+
+def test_a_table_of_an_earlier_release(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = make_sink(), make_sink(query_id="query-2")
+    with monkeypatch.context() as earlier:
+        without_numbers(earlier)
+        old.batch(0, [old.rows([(1, 10, "a"), (2, 10, None)], seq=[50, 99], deleted=[False, True])])
+    new.batch(0, [new.rows([(1, 10, "b"), (2, 10, "b")])])
+    assert new.latest() == {1: (10, "b"), 2: (10, "b")}
+    assert min(new.table().column("_upstream_seq").to_pylist()) == 100, "above what was deleted, too"
+    with monkeypatch.context() as earlier:
+        without_numbers(earlier)
+        old.batch(1, [old.rows([(3, 10, "a")], seq=60)])
+    old.batch(2, [old.rows([(3, 10, "earlier"), (4, 10, "a")], seq=[59, 61])])  # goes on numbering as it has begun
+    assert (old.latest()[3], old.latest()[4]) == ((10, "a"), (10, "a"))
+
+
+def test_two_queries_whose_first_batches_meet(make_sink: Any) -> None:
+    one, two = make_sink(), make_sink(query_id="query-2")
+    first, second = one.tasks([one.rows([(1, 10, "a")], seq=5)]), two.tasks([two.rows([(2, 10, "b")], seq=5)])
+    one.commit(first, 0)
+    two.commit(second, 0)
+    assert DeltaTable(str(two.path)).transaction_version(BASE_PREFIX + "query-2") == 6
+    two.batch(1, [two.rows([(1, 10, "b"), (2, 10, "c")])])
+    assert two.latest() == {1: (10, "b"), 2: (10, "c")}
+
+
+def test_numbers_that_do_not_fit_are_refused(make_sink: Any) -> None:
+    old, new = make_sink(), make_sink(query_id="query-2")
+    with pytest.raises(MalformedRowError, match=r"numbered 4611686018427387904 by _upstream\.seq"):
+        old.batch(0, [old.rows([(1, 10, "a")], seq=2**62)])
+    old.batch(0, [old.rows([(1, 10, "a")], seq=2**62 - 2)])
+    new.batch(0, [new.rows([(1, 10, "b")], seq=0)])
+    assert new.latest() == {1: (10, "b")}
+    with pytest.raises(MalformedRowError, match="write to a new table"):
+        new.batch(1, [new.rows([(1, 10, "c")], seq=1)])
+
+
 Updates = list[tuple[int, int, bool]]
 updates = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8), st.booleans()), max_size=12)
 
@@ -147,7 +226,7 @@ updates = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8), st.booleans()
 def test_replaying_all_input_changes_no_row(
     tmp_path_factory: pytest.TempPathFactory, batches: list[Updates], cuts: int, timed: bool
 ) -> None:
-    """With a new checkpoint, cut into other batches, deletions among the rows: every byte of every row stays, and of every tombstone."""
+    """With a new checkpoint, cut into other batches, deletions among the rows: every row stays as it is, but for the number of its arrival."""
     folder: Path = tmp_path_factory.mktemp("replay")
     options = {"key": "k", "buckets": "2"} | ({"time": "t"} if timed else {})
     first, second = (Sink(folder, options=options, query_id=name) for name in ("first", "second"))
@@ -174,8 +253,43 @@ def test_replaying_all_input_changes_no_row(
     assert {row[0]: row[1] for row in rows_of(second)}[0] == 9
 
 
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    runs=st.lists(st.lists(updates, min_size=1, max_size=2), min_size=2, max_size=4),
+    keep=st.sampled_from(["latest", "latest 2"]),
+)
+def test_over_checkpoints_the_later_arrival_stays(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[Updates]], keep: str
+) -> None:
+    """Each numbers its rows from 0; a process that dies before a batch's commit, and a repeat, change nothing."""
+    folder: Path = tmp_path_factory.mktemp("checkpoints")
+    arrived: dict[tuple[int, int], str | None] = {}
+    sink: Sink | None = None
+    for run, batches in enumerate(runs):
+        sink = Sink(folder, options={"key": "k", "time": "t", "buckets": "2", "keep": keep}, query_id=f"query-{run}")
+        seq = 0
+        for number, rows in enumerate(batches):
+            given = [(key, time, None if gone else f"{run}/{seq + at}") for at, (key, time, gone) in enumerate(rows)]
+            batch = sink.rows(given, seq=seq, deleted=[gone for _, _, gone in rows])
+            sink.tasks([batch])
+            sink.batch(number, [batch])
+            assert sink.batch(number, [batch]) is None
+            arrived |= {(key, time): value for key, time, value in given}
+            seq += len(rows)
+    assert sink is not None
+    count = 1 if keep == "latest" else 2
+    expected: list[tuple[int, int, str]] = []
+    for key in {key for key, _ in arrived}:
+        newest = sorted(
+            ((time, value) for (of, time), value in arrived.items() if of == key), reverse=True, key=lambda row: row[0]
+        )
+        alive = list(itertools.takewhile(lambda row: row[1] is not None, newest))
+        expected += [(key, time, value) for time, value in alive[:count] if value is not None]
+    assert rows_of(sink) == sorted(expected)
+
+
 def rows_of(sink: Sink) -> list[tuple[Any, ...]]:
     if not (sink.path / "_delta_log").exists():
         return []
     table = sink.table()
-    return sorted(zip(*(table.column(name).to_pylist() for name in ("k", "t", "v", "_upstream_seq")), strict=True))
+    return sorted(zip(*(table.column(name).to_pylist() for name in ("k", "t", "v")), strict=True))

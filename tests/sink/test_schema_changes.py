@@ -122,7 +122,7 @@ def test_deletions_remembered_with_narrow_times(make_sink: Any) -> None:
             "n is integer in the table and string in the query",
         ),
         ([("k", pa.int64()), ("t", pa.int32()), ("f", pa.int64())], "f is float in the table and long in the query"),
-        ([("k", pa.int64()), ("t", pa.int32()), ("N", pa.int32())], "n occurs twice"),
+        ([("k", pa.int64()), ("t", pa.int32()), ("N", pa.int32())], "'n' and 'N' differ in case alone"),
     ],
 )
 def test_anything_else_is_refused_by_name(make_sink: Any, columns: Any, told: str) -> None:

@@ -5,10 +5,11 @@ import decimal
 import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
-from upstream.sink.stats import file_stats
+from upstream.sink.stats import file_stats, loosened
 
 UTC = dt.timezone.utc
 D = decimal.Decimal
@@ -27,6 +28,8 @@ def stats(kind: pa.DataType, *values: Any) -> tuple[Any, Any, int]:
     [
         (pa.int64(), [3, None, -(2**63)], -(2**63), 3),
         (pa.float64(), [1.5, -2.0], D("-2.0"), D("1.5")),
+        (pa.float64(), [0.0, -0.0], D("-0.0"), D("0.0")),
+        (pa.float32(), [-0.0, 0.5], D("-0.0"), D("0.5")),
         (pa.float64(), [1.5, float("nan")], None, None),
         (pa.float64(), [1.5, float("inf")], D("1.5"), None),
         (pa.decimal128(38, 10), [D("1234567890123456789012345678.0123456789"), D("-0.1")], D("-0.1"),
@@ -50,6 +53,39 @@ def stats(kind: pa.DataType, *values: Any) -> tuple[Any, Any, int]:
 )  # fmt: skip
 def test_bounds(kind: pa.DataType, values: list[Any], low: Any, high: Any) -> None:
     assert stats(kind, *values) == (low, high, sum(value is None for value in values))
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        ([b"a", b"\xff"], "a", None),
+        ([b"\x80", b"\xff"], None, None),
+        ([b"a", b"b\xffb", "ü".encode()], "a", "ü"),
+        ([b"\xed\xa0\x80", "\U0010ffff".encode()], None, "\U0010ffff"),  # half of a surrogate pair
+    ],
+)
+def test_text_that_is_not_utf_8_has_no_bound(values: list[bytes], low: str | None, high: str | None) -> None:
+    lengths = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    text = pa.StringArray.from_buffers(len(values), pa.py_buffer(lengths), pa.py_buffer(b"".join(values)))
+    found = json.loads(file_stats(pa.table({"c": text, "s": pa.StructArray.from_arrays([text], ["x"])})))
+    assert (found["minValues"].get("c"), found["maxValues"].get("c")) == (low, high)
+    assert (found["minValues"].get("s", {}).get("x"), found["maxValues"].get("s", {}).get("x")) == (low, high)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, '{"numRecords":7,"tightBounds":false}'),
+        ("not JSON", '{"numRecords":7,"tightBounds":false}'),
+        (
+            '{"numRecords":7,"minValues":{"d":1234567890123456789012345678.0123456789,"s":{"f":1E400,"é":"x"}},"tightBounds":true}',
+            '{"numRecords":7,"minValues":{"d":1234567890123456789012345678.0123456789,"s":{"f":1E400,"é":"x"}},"tightBounds":false}',
+        ),
+        ('{"minValues":{"n":-9223372036854775808}}', '{"minValues":{"n":-9223372036854775808},"numRecords":7,"tightBounds":false}'),
+    ],
+)  # fmt: skip
+def test_bounds_of_a_file_with_more_dead_rows_are_as_they_were(before: str | None, after: str) -> None:
+    assert loosened(before, 7) == after
 
 
 def test_structs_are_nested_and_dotted_names_are_not() -> None:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 
 from upstream.frames.ages import Staleness
@@ -41,3 +44,65 @@ def test_the_last_summary_of_a_query_lies_behind_others(make_sink: Any) -> None:
     assert found is not None
     assert found.low_watermarks == {"feed": 4}
     assert last_summary(table, "query-3") is None
+
+
+def others_commit(sink: Any, times: int) -> None:
+    """As an owner who changes a property would: cheap commits without rows."""
+    log = sink.path / "_delta_log"
+    info = json.dumps({"commitInfo": {"timestamp": 1, "operation": "SET TBLPROPERTIES"}})
+    first = sink.version() + 1
+    for version in range(first, first + times):
+        (log / f"{version:020d}.json").write_text(info)
+
+
+@pytest.mark.parametrize("remembered", [True, False], ids=["remembered", "forgotten"])
+@pytest.mark.parametrize("times", [255, 256, 300])
+def test_low_watermarks_outlive_any_number_of_foreign_commits(
+    make_sink: Any, tmp_path: Path, remembered: bool, times: int
+) -> None:
+    sink = make_sink(lateOutput=str(tmp_path / "late"))
+    first = sink.writer()
+    first.commit([first.write(iter([sink.rows([(1, 10, "a")]), sink.punctuation(10)]))], 0)
+    others_commit(sink, times)
+    if not remembered:
+        (sink.checkpoint / "upstream-sink" / "last-commit.json").unlink()
+    second = sink.writer()
+    second.commit([second.write(iter([sink.rows([(2, 9, "late"), (3, 10, "in time")], seq=10)]))], 1)
+    found = last_summary(DeltaTable(str(sink.path)), "query-1")
+    assert found is not None
+    assert (found.late, found.low_watermarks) == (1, {"feed": 10})
+    late = DeltaTable(str(tmp_path / "late")).to_pyarrow_table()
+    assert late.column("v").to_pylist() == ["late"]
+
+
+def test_late_rows_are_put_out_however_much_others_have_committed(
+    make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query died after its commit and before it could; its restart is a repeat of the batch."""
+    sink = make_sink(lateOutput=str(tmp_path / "late"))
+    sink.batch(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
+    rows = [sink.rows([(2, 9, "late")], seq=10)]
+    dies = sink.writer()
+    with monkeypatch.context() as patch:
+        patch.setattr("upstream.sink.writer.write_outputs", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            dies.commit([dies.write(iter(rows))], 1)
+    assert not DeltaTable.is_deltatable(str(tmp_path / "late"))
+    others_commit(sink, 300)
+    again = sink.writer()
+    again.commit([again.write(iter(rows))], 1)
+    assert DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("v").to_pylist() == ["late"]
+
+
+def test_a_query_that_never_committed_is_not_looked_for_far_back(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    others_commit(sink, 300)
+    limits: list[int | None] = []
+    history = DeltaTable.history
+    monkeypatch.setattr(DeltaTable, "history", lambda self, limit=None: (limits.append(limit), history(self, limit))[1])
+    table = DeltaTable(str(sink.path))
+    assert last_summary(table, "query-2") is None
+    assert limits == [1, 16, 256]
+    limits.clear()
+    assert last_summary(table, "query-1", near=1) is not None
+    assert limits == [1, 16, 256, 301]

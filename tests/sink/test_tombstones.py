@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from upstream.conf.errors import OptionError, TableError
 from upstream.frames.order import ordered
 from upstream.sink.bucket import DELETIONS
+from upstream.sink.checking import check_table
 from upstream.sink.commit import BatchCommit
 from upstream.sink.merge import bound_values
 from upstream.sink.options import Retention
@@ -306,6 +307,10 @@ def test_no_reader_sees_a_deleted_key_and_vacuum_keeps_what_is_remembered(sink: 
     path = str(sink.path)
     DeltaTable(path).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
     assert sink.files() - hidden(sink) == sink.live_files()
+    if engine == "vectors":  # this VACUUM takes them although they are in use: no reader shows deleted rows meanwhile
+        with pytest.raises(Exception, match="upstreamvectors"):
+            sink.latest()
+        assert check_table(path).healthy
     live = [0, 2, 3, 4, 6, 7]
     assert sorted(sink.latest()) == live
     if engine == "rewrite":

@@ -12,10 +12,13 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from written import not_utf_8
 
 from upstream.frames.table_folder import TableFolder
+from upstream.sink import engine as engine_module
 from upstream.sink import maintenance as maintenance_module
 from upstream.sink import upkeep as upkeep_module
 from upstream.sink.maintenance import Maintained, MaintenanceRules
@@ -74,7 +77,6 @@ def test_versions_past_the_retention_go_with_their_files_and_others_stay(make_si
     now = time.time_ns() // 1000
     age(sink, range(31), now)
     held = {version: at(sink, version) for version in (20, 22, 27, 30)}
-    before = sink.live_files(19)  # what the base's own entry takes out of use goes with that entry
     rules = MaintenanceRules(8 * HOUR, every=5)
     done = upkeep(sink, rules, now).run()
     assert done.oldest == 22, "23 took its place 7 hours ago"
@@ -85,7 +87,7 @@ def test_versions_past_the_retention_go_with_their_files_and_others_stay(make_si
     # The properties are a version too.
     assert {version: at(sink, version) for version in held} == held
     assert at(sink, 31) == held[30]
-    live = set().union(before, *(sink.live_files(version) for version in range(20, 32)))
+    live = set().union(*(sink.live_files(version) for version in range(20, 32)))
     told = {path for version in range(20, 31) for path in deletions(sink, version)}
     remembered = {path for path in sink.files() if path.startswith("_upstream_tombstones/")}
     assert sink.files() == live | told | remembered
@@ -135,7 +137,6 @@ def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monk
     age(sink, range(21), now)
     rules = MaintenanceRules(5 * HOUR, every=5)
     promised = {version: at(sink, version) for version in (15, 20)}
-    before = sink.live_files(14)
     monkeypatch.setattr(upkeep_module, "_CHUNK", 4)
     removed = TableFolder._remove
     chance = random.Random(5)
@@ -163,7 +164,7 @@ def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monk
     names = sorted(int(name[:20]) for name in os.listdir(sink.path / "_delta_log") if name.endswith(".json"))
     assert names == list(range(names[0], sink.version() + 1)), "no gap"
     assert names[0] == 15
-    fresh = before | {path for version in range(15, sink.version() + 1) for path in sink.live_files(version)}
+    fresh = {path for version in range(15, sink.version() + 1) for path in sink.live_files(version)}
     data = {path for path in sink.files() if path.startswith("_upstream_bucket")}
     assert data == fresh
     assert done.oldest >= 15
@@ -196,20 +197,24 @@ def test_orphans_go_when_no_batch_can_still_name_them(make_sink: Any) -> None:
     sink.batch(20, [sink.rows([(1, 100, "x")], seq=1000)])
     stray = sink.path / "_upstream_tombstones" / "77.json"
     stray.write_text("{}")
+    # A process died while it put an entry of the log.
+    put = sink.path / "_delta_log" / ".8d0b4c2e-4f6a-4f7c-9a3e-0d1f2a3b4c5d.tmp"
+    put.write_text("{}")
     notes = sink.path / "_upstream_bucket=0" / "notes.txt"
     notes.write_text("mine")
     rules = MaintenanceRules(5 * HOUR, every=5)
     assert upkeep(sink, rules, now).run(whole=True).orphans == 0, "a batch may be about to commit them"
-    for path in [*(sink.path / each for each in orphans), stray, notes]:
+    for path in [*(sink.path / each for each in orphans), stray, put, notes]:
         os.utime(path, ((now - 40 * HOUR) / 1e6,) * 2)
     dry = upkeep(sink, rules, now, dry=True).run(whole=True)
-    assert dry.orphans == len(orphans) + 1
+    assert dry.orphans == len(orphans) + 2
     assert orphans <= sink.files()
     rows = sink.latest()
     done = upkeep(sink, rules, now).run(whole=True)
-    assert done.orphans == len(orphans) + 1
+    assert done.orphans == len(orphans) + 2
     assert not orphans & sink.files()
     assert not stray.exists()
+    assert not put.exists()
     assert notes.exists(), "no file of a table"
     assert sink.latest() == rows
     # What deletions are remembered by is there, however old: an older row does not come back.
@@ -280,6 +285,18 @@ def test_small_files_of_a_bucket_become_one(make_sink: Any) -> None:
     sink.batch(10, [sink.rows([(3, 4, "newer")], seq=90_000)])
     assert sink.table().num_rows == rows
     assert not any(action.get("dataChange") for line in entry_lines(sink, version + 1) for action in line.values())
+
+
+def test_small_files_with_text_that_is_not_utf_8_become_one(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_WORTH_KEEPING", 1)
+    sink = make_sink(buckets="1", maintenance="off", engine="rewrite")
+    for number in range(9):
+        sink.batch(number, [not_utf_8(sink.rows([(number, 0, "x")], seq=number), "v")])
+    assert len(sink.live_files()) == 9
+    done = upkeep(sink, MaintenanceRules(DAY), time.time_ns() // 1000).run()
+    assert (done.compacted, done.failed) == (9, None)
+    (path,) = sink.live_files()
+    assert pq.read_table(sink.path / path).column("v").cast(pa.binary()).to_pylist() == [b"\xff"] * 9
 
 
 def entry_lines(sink: Any, version: int) -> list[dict[str, Any]]:

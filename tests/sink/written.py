@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from upstream.frames.delta_log import LogReplay
+from upstream.frames.latest_table import BUCKET
 from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.frames.table_folder import TableFolder
 from upstream.sink import commit as commit_module
 from upstream.sink.commit import BatchCommit
 from upstream.sink.engine import Engine
 from upstream.sink.files import DataFiles
 from upstream.sink.keepers import merger_of
 from upstream.sink.layout import Layout
+from upstream.sink.log_entry import put_entry, removed_action
 from upstream.sink.options import parse_sink_options
 from upstream.sink.summary import CommitSummary
 from upstream.sink.task import TaskResult
@@ -32,16 +38,28 @@ COLUMNS = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
 NOW_US = 1_700_000_000_000_000
 
 
+def not_utf_8(batch: pa.RecordBatch, *columns: str, at: Sequence[int] | None = None) -> pa.RecordBatch:
+    """The rows with a byte that is no text in some columns: in all rows, or in those at some places."""
+    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    for name in columns:
+        texts: list[bytes] = arrays[name].cast(pa.binary()).to_pylist()
+        chosen = range(len(texts)) if at is None else at
+        texts = [b"\xff" if number in chosen else text for number, text in enumerate(texts)]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        arrays[name] = pa.StringArray.from_buffers(len(texts), pa.py_buffer(ends), pa.py_buffer(b"".join(texts)))
+    return pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+
 def commit_between(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
     """Somebody else commits once, after the next commit has looked at the table and before its own is written."""
     looked = commit_module.last_summary
     raced: list[int] = []
 
-    def race(*given: Any) -> Any:
+    def race(*given: Any, **named: Any) -> Any:
         if not raced:
             raced.append(1)
             other()
-        return looked(*given)
+        return looked(*given, **named)
 
     monkeypatch.setattr(commit_module, "last_summary", race)
 
@@ -138,6 +156,22 @@ class Sink:
     def live_files(self, version: int | None = None) -> set[str]:
         """Data files that a version of the table names."""
         return set(pa.table(DeltaTable(str(self.path), version).get_add_actions()).column("path").to_pylist())
+
+    def written_by_others(self, rows: pa.Table | None = None, **form: Any) -> None:
+        """Somebody else puts the table's files together into one for each bucket, in a form of Parquet that is not ours; or some rows for those that there are."""
+        table = DeltaTable(str(self.path))
+        log = LogReplay(TableFolder(str(self.path)))
+        log.follow(table.version())
+        actions = [removed_action(add, 0, changed=False) for add in log.files.values()]
+        for bucket in sorted({add["partitionValues"][BUCKET] for add in log.files.values()}):
+            paths = [path for path, add in log.files.items() if add["partitionValues"][BUCKET] == bucket]
+            held = rows or pa.concat_tables([pq.ParquetFile(self.path / path).read() for path in paths])
+            path = f"{BUCKET}={bucket}/part-{uuid.uuid4()}.parquet"
+            pq.write_table(held, self.path / path, **form)
+            size = (self.path / path).stat().st_size
+            add = {"path": path, "partitionValues": {BUCKET: bucket}, "size": size, "modificationTime": 0}
+            actions.append({"add": {**add, "dataChange": False, "stats": json.dumps({"numRecords": held.num_rows})}})
+        assert put_entry(TableFolder(str(self.path)), table.version() + 1, {"operation": "OPTIMIZE"}, actions)
 
     def version(self) -> int:
         return DeltaTable(str(self.path)).version()

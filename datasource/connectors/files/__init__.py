@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .connector import FilesConnector
 from .options import FilesOptions
+from .store import FileAccess
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,6 +17,9 @@ __all__ = ["FilesConnector", "FilesOptions", "make"]
 
 
 def make(options: FilesOptions, common: SourceOptions, schema: pa.Schema | None) -> FilesConnector:
-    """The connector for a query; its list of consumed files lies in the query's checkpoint folder, if that is known."""
-    folder = common.checkpoint_location
-    return FilesConnector(options, schema, state_folder=folder and folder.rstrip("/") + "/upstream-files")
+    """The connector for a query; its list of consumed files lies in the query's checkpoint folder, if that is on a disk."""
+    checkpoint = common.checkpoint  # in an object store nothing can be appended: there the offsets hold the list
+    folder = checkpoint.location + "/upstream-files" if checkpoint is not None and checkpoint.is_local else None
+    return FilesConnector(
+        options, schema, state_folder=folder, access=FileAccess(common.storage), key=common.key, time=common.time
+    )

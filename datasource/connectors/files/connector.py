@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, OptionError
+from ....conf.locations import is_remote
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .discovery import Discovery
 from .formats.columnar import Footer
@@ -19,10 +20,11 @@ from .formats.lines import Head, LineFormat
 from .formats.zeek import ZeekFormat
 from .frontier import Frontier
 from .options import FilesOptions
-from .paths import has_magic, is_tab_separated, kind_by_name, local_path
+from .paths import has_magic, is_tab_separated, kind_by_name
 from .positions import EMPTY
 from .reading import RangeReader
 from .sampling import Sampler
+from .store import FileAccess, feed_root
 from .taking import Moment, Taking
 
 __all__ = ["FilesConnector"]
@@ -46,16 +48,29 @@ class FilesConnector(Connector):
         Of the rows; inferred from the first files if absent.
     state_folder : str, optional
         A folder of this query's own, on a file system that outlives the driver, for the list of files already consumed.
+    access : FileAccess, optional
+        Reads and lists files and objects; those on disks unless given.
+    key, time
+        The columns of the update key, and of the event time, for the inference of types.
     """
 
     name = "files"
 
     def __init__(
-        self, options: FilesOptions, schema: pa.Schema | None = None, *, state_folder: str | None = None
+        self,
+        options: FilesOptions,
+        schema: pa.Schema | None = None,
+        *,
+        state_folder: str | None = None,
+        access: FileAccess | None = None,
+        key: Sequence[str] = (),
+        time: str | None = None,
     ) -> None:
+        self._key, self._time = tuple(key), time
         self._options = options
         self._given = options.given()
-        self._roots = [local_path(path) for path in self._given]
+        self._roots = [feed_root(path) for path in self._given]
+        self._access = access or FileAccess()
         self._state_folder = state_folder
         self._schema: pa.Schema | None = None
         self._formats: dict[tuple[str, str], LineFormat] = {}
@@ -78,7 +93,7 @@ class FilesConnector(Connector):
             There is no file, or no row in those there are.
         """
         if self._schema is None:
-            self._schema = Sampler(self._line_format, self._given).schema(self._listed().everything())
+            self._schema = Sampler(self._line_format, self._given, self._access).schema(self._listed().everything())
         return self._schema
 
     def fix_schema(self, schema: pa.Schema) -> None:
@@ -99,7 +114,9 @@ class FilesConnector(Connector):
             return list(self._given)
         frontier = self._frontier
         if frontier is None or frontier.position != (EMPTY if position is None else position):
-            frontier = Frontier(EMPTY if position is None else position, self._state_folder, self._feed_of)
+            frontier = Frontier(
+                EMPTY if position is None else position, self._state_folder, self._feed_of, self._access
+            )
         return sorted(frontier.entries)
 
     def freeze(self, now_us: int) -> None:
@@ -128,13 +145,14 @@ class FilesConnector(Connector):
             frontier.position = frontier.ledger.position()
         self._frontier = frontier
         self._warn(frontier)
-        return Advance(frontier.position if ranges else start, ranges, waiting=frozenset(frontier.turns))
+        waiting = {feed: frontier.turns[feed][0][0] for feed in list(frontier.turns) if frontier.peek(feed) is not None}
+        return Advance(frontier.position if ranges else start, ranges, waiting=waiting)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         """The rows of a range, in blocks of some megabytes; malformed lines are judged on the columns read."""
         schema = self.schema()
         wanted = schema.names if columns is None else list(columns)
-        return RangeReader(part, schema, wanted, self._line_format, self._fits).chunks(malformed)
+        return RangeReader(part, schema, wanted, self._line_format, self._fits, self._access).chunks(malformed)
 
     def limit(self, common: Limit) -> Limit:
         """The common limits, and `maxFilesPerTrigger`."""
@@ -143,6 +161,8 @@ class FilesConnector(Connector):
     def quarantine_folder(self) -> str:
         """A hidden folder beside the data."""
         root = self._roots[0]
+        if is_remote(root):
+            return self._access.folder_of(root) + "/_quarantine"
         while has_magic(root) or not os.path.isdir(root):
             root = os.path.dirname(root)
         return os.path.join(root, "_quarantine")
@@ -169,13 +189,16 @@ class FilesConnector(Connector):
     def _listed(self) -> Discovery:
         if self._discovery is None:
             self._discovery = Discovery(
-                self._roots, recursive=self._options.recursive, name_filter=self._options.name_filter
+                self._roots,
+                recursive=self._options.recursive,
+                name_filter=self._options.name_filter,
+                access=self._access,
             )
         return self._discovery
 
     def _taken_by(self) -> Taking:
         if self._taking is None:
-            self._taking = Taking(self._options, self._line_format, self._fits)
+            self._taking = Taking(self._options, self._line_format, self._fits, self._access)
         return self._taking
 
     def _at(self, position: Position, now_us: int) -> Frontier:
@@ -183,10 +206,12 @@ class FilesConnector(Connector):
         frontier = self._frontier
         self._frontier = None  # kept only if nothing fails
         if frontier is None or frontier.position != position:
-            frontier = Frontier(position, self._state_folder, self._feed_of)
+            frontier = Frontier(position, self._state_folder, self._feed_of, self._access)
             frontier.start(self._listed().everything(), now_us)
             return frontier
         found, gone = self._listed().changes()
+        frontier.rename(found, gone)
+        frontier.look_outside(now_us)
         for path, seen in found.items():
             frontier.see(path, seen, now_us)
         frontier.vanish(list(gone))
@@ -200,7 +225,7 @@ class FilesConnector(Connector):
 
     def _check_paths(self) -> None:
         for given, root in zip(self._given, self._roots, strict=True):
-            if not has_magic(root) and not os.path.exists(root):
+            if not self._access.is_pattern(root) and not self._access.exists(root):
                 raise OptionError(f"path {given!r} does not exist", hint="correct the option `path`")
 
     def _warn(self, frontier: Frontier) -> None:
@@ -272,4 +297,6 @@ class FilesConnector(Connector):
             quote=options.quote,
             multi_line=options.multi_line,
             null_value=options.null_value,
+            key=self._key,
+            time=self._time,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
@@ -183,7 +182,7 @@ def compressed_blocks(
         yield low, rest
 
 
-def count_lines(path: str, codec: str) -> int:
+def count_lines(file: BinaryIO, codec: str) -> int:
     """How many lines a compressed file holds at most; decompresses all of it.
 
     Raises
@@ -191,10 +190,11 @@ def count_lines(path: str, codec: str) -> int:
     OSError
         The file is damaged, or ends too early.
     """
-    if os.path.getsize(path) == 0:
+    if file.seek(0, 2) == 0:
         raise OSError("it is empty")
     lines, last = 0, b"\n"
-    with pa.OSFile(path) as raw, pa.CompressedInputStream(raw, codec) as stream:
+    file.seek(0)
+    with pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec) as stream:
         while block := stream.read(_STEP):
             lines += block.count(b"\n")
             last = block[-1:]

@@ -9,7 +9,9 @@ import weakref
 from collections.abc import Sequence
 
 from ....conf.errors import FeedChangedError
-from .paths import Folders, Seen, find, new_in
+from ....conf.locations import is_remote
+from .paths import Folders, Seen, new_in
+from .store import FileAccess
 
 __all__ = ["Changes", "Discovery"]
 
@@ -24,6 +26,8 @@ _LOOK_SECONDS = 0.2
 # Files that changed last are looked at each time, so that a growing file in a vast folder is followed without delay.
 _HOT = 128
 
+_ON_DISKS = FileAccess()
+
 Changes = tuple[dict[str, Seen], set[str]]
 
 
@@ -36,12 +40,17 @@ class Discovery:
         Absolute paths, directories or patterns. A file under two of them belongs to the first.
     recursive, name_filter
         As the options say.
+    access
+        Lists the files.
     """
 
-    def __init__(self, roots: Sequence[str], *, recursive: bool, name_filter: str | None) -> None:
+    def __init__(
+        self, roots: Sequence[str], *, recursive: bool, name_filter: str | None, access: FileAccess = _ON_DISKS
+    ) -> None:
         self._roots = tuple(roots)
         self._recursive = recursive
         self._filter = name_filter
+        self._access = access
         self._files: dict[str, Seen] = {}
         self._changed: dict[str, Seen] = {}
         self._gone: set[str] = set()
@@ -121,7 +130,9 @@ class Discovery:
                 # The first path that a file lies under names its feed, so the last one is listed first.
                 for root in range(len(self._roots) - 1, -1, -1):
                     found.update(
-                        find(self._roots[root], root, folders, recursive=self._recursive, name_filter=self._filter)
+                        self._access.find(
+                            self._roots[root], root, folders, recursive=self._recursive, name_filter=self._filter
+                        )
                     )
             except OSError as error:
                 raise FeedChangedError(
@@ -144,7 +155,7 @@ class Discovery:
                 self._gone = (self._gone | gone) - found.keys() if gone or self._gone else self._gone
                 for path in gone:
                     self._changed.pop(path, None)
-                for path in list(changed)[-_HOT:]:
+                for path in [path for path in changed if not is_remote(path)][-_HOT:]:
                     self._hot.pop(path, None)
                     self._hot[path] = None
                 while len(self._hot) > _HOT:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import heapq
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ....conf.errors import FeedChangedError
 from ..contract import Position
 from .content import fingerprint
 from .paths import Seen, natural_key
 from .positions import Entry, Ledger
+from .renaming import MOVED, node_of, renamed
+from .store import FileAccess
 
 __all__ = ["RESUME", "Frontier", "changed"]
 
 RESUME = (
     "restore the file as it was and restart, or start with a new checkpoint, which reads everything again; "
-    "let a writer only append, or give new content a new name"
+    "let a writer only append, or give new content a new name (of logrotate's ways `create` with delaycompress, not `copytruncate`)"
 )
+
+_ON_DISKS = FileAccess()
 
 # Arrival, time of the last change, natural order of names, path.
 _Turn = tuple[int, int, list[tuple[int, "int | str"]], str]
@@ -41,15 +45,26 @@ class Frontier:
         Where the ledger keeps its list.
     feed_of : callable
         The feed of a path that was found under the path with a number.
+    access
+        Reads the files.
     """
 
-    def __init__(self, position: Position, folder: str | None, feed_of: Callable[[str, int], str]) -> None:
+    def __init__(
+        self,
+        position: Position,
+        folder: str | None,
+        feed_of: Callable[[str, int], str],
+        access: FileAccess = _ON_DISKS,
+    ) -> None:
         self.position = position
         self.ledger = Ledger(position, folder)
         # Paths seen whose last line is unfinished, or that are not complete yet; they wait for a change.
         self.held: dict[str, str] = {}
         self.turns: dict[str, list[_Turn]] = {}
+        # Files that were renamed to something that the paths do not name: their writers may not have let go of them.
+        self.outside: dict[str, None] = {}
         self._feed_of = feed_of
+        self._access = access
         self._feeds: dict[str, str] = {}
 
     @property
@@ -63,6 +78,16 @@ class Frontier:
 
     def start(self, files: Mapping[str, Seen], now_us: int) -> None:
         """Take in all files there are, after the ledger was loaded."""
+        for path, entry in self.entries.items():
+            if entry.mark and not entry.node:
+                entry.node = node_of(path)
+        self.rename(files, [path for path in self.entries if path not in files])
+        for path, entry in self.entries.items():
+            if path not in files and entry.mark and entry.kind == "text" and node_of(path) == entry.node != 0:
+                self.outside[path] = None
+                self._feeds[path] = self._feed_of(path, 0)
+                if entry.segments:
+                    self._enqueue(path, entry)
         for path, seen in files.items():
             entry = self.entries.get(path)
             if entry is not None:
@@ -90,7 +115,7 @@ class Frontier:
         """
         size, mtime_ns, root = seen
         entry = self.entries.get(path)
-        if entry is None:
+        if entry is None or entry.kind == MOVED:
             entry = self.entries[path] = Entry()
             self._feeds[path] = self._feed_of(path, root)
         elif entry.size == size and entry.mtime_ns == mtime_ns:
@@ -100,6 +125,7 @@ class Frontier:
         self._check(path, entry, size)
         self.held.pop(path, None)
         entry.size, entry.mtime_ns = size, mtime_ns
+        entry.node = entry.node or node_of(path)
         if entry.kind in ("", "text"):
             if size > entry.end:
                 self._extend(path, entry, size, now_us)
@@ -109,6 +135,42 @@ class Frontier:
         elif not entry.mark and size:
             self._extend(path, entry, size, now_us)
         self.ledger.touch(path)
+
+    def rename(self, found: Mapping[str, Seen], gone: Iterable[str]) -> None:
+        """Let what was consumed of files go with them to the names that they have now."""
+        names = renamed(self.entries, found, gone)
+        moved = [
+            (old, new, self.entries[old], self._feeds.get(old), self.held.pop(old, None)) for old, new in names.items()
+        ]
+        for old, *_ in moved:
+            self.entries[old] = Entry(kind=MOVED)
+            self.outside.pop(old, None)
+            self.ledger.touch(old)
+        for _, new, entry, feed, why in moved:
+            self.entries[new] = entry
+            self._feeds[new] = feed or self._feed_of(new, found[new][2] if new in found else 0)
+            self.ledger.touch(new)
+            if new not in found:
+                self.outside[new] = None
+            if why is not None:
+                self.held[new] = why
+            if entry.segments:
+                self._enqueue(new, entry)
+
+    def look_outside(self, now_us: int) -> None:
+        """See what was written to files after they were renamed."""
+        for path in list(self.outside):
+            try:
+                stat = os.stat(path)
+            except OSError:
+                del self.outside[path]
+                self.vanish([path])
+                continue
+            if stat.st_ino != self.entries[path].node:
+                del self.outside[path]
+                self.rename({}, [path])
+                continue
+            self.see(path, (stat.st_size, stat.st_mtime_ns, 0), now_us)
 
     def again(self, path: str, now_us: int) -> None:
         """Let a held file take its turn once more."""
@@ -126,7 +188,7 @@ class Frontier:
         """Take in that files are gone; those that were consumed may go."""
         for path in paths:
             entry = self.entries.get(path)
-            if entry is None or os.path.exists(path):
+            if entry is None or self._access.exists(path):
                 continue
             self.held.pop(path, None)
             if entry.segments or _unfinished(entry):
@@ -180,7 +242,7 @@ class Frontier:
     def _check(self, path: str, entry: Entry, size: int) -> None:
         whole = entry.kind not in ("", "text")
         known = entry.size if whole else entry.end
-        if size < known and os.path.getsize(path) < known:
+        if size < known and self._access.size(path) < known:
             if not entry.mark:
                 # Nothing of it was delivered yet; a writer may begin anew until then.
                 entry.segments.clear()
@@ -191,7 +253,7 @@ class Frontier:
         if whole and size != entry.size:
             raise changed(path, f"was changed after it was consumed: it has {size} bytes and had {entry.size}")
         try:
-            with open(path, "rb") as file:
+            with self._access.open(path) as file:
                 mark = fingerprint(file, entry.head, entry.size if whole else entry.to)
         except OSError as error:
             raise changed(path, f"cannot be read: {error}") from error

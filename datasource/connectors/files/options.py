@@ -7,6 +7,7 @@ import json
 
 from ....conf.errors import OptionError
 from ....conf.options import boolean, bytes_, one_of, option, parsed, positive_int, text
+from .store import check_scheme
 
 __all__ = ["FilesOptions"]
 
@@ -38,7 +39,11 @@ class FilesOptions:
     """What the `files` connector is told; see each option's documentation."""
 
     path: str | None = option(
-        "path", text(), None, "A file, a directory or a glob (*, ?, [ab], {a,b}, **) whose rows are read."
+        "path",
+        text(),
+        None,
+        "A file, a directory or a glob (*, ?, [ab], {a,b}, **) whose rows are read; or the same in a store that speaks S3's protocol (`s3://bucket/folder/*.csv`), whose options "
+        "begin with `storage.`.",
     )
     paths: tuple[str, ...] = option(
         "paths", parsed("a JSON list of paths", _path_list), (), "Several of them; what load([…]) sets."
@@ -109,10 +114,5 @@ class FilesOptions:
         if not paths:
             raise OptionError("no path is given", hint='set the option "path" to a file, a directory or a glob')
         for path in paths:
-            scheme, found, _ = path.partition("://")
-            if found and scheme != "file":
-                raise OptionError(
-                    f"path {path!r} is on {scheme}, and the files connector reads local and mounted file systems",
-                    hint="mount it on every machine, or give a local path",
-                )
+            check_scheme(path)
         return tuple(dict.fromkeys(paths))

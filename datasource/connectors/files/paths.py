@@ -6,13 +6,16 @@ import fnmatch
 import os
 import re
 from collections.abc import Callable, Container, Iterator
-from urllib.parse import unquote, urlparse
+
+from ....conf.locations import local_path as absolute_path
 
 __all__ = [
     "Folders",
     "Seen",
+    "alternatives",
     "find",
     "has_magic",
+    "is_pattern",
     "is_tab_separated",
     "kind_by_name",
     "local_path",
@@ -32,24 +35,29 @@ FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".log": "zeek",
 }  # fmt: skip
 _MAGIC = re.compile(r"[*?\[{]")
+# What log rotation appends to a name.
+_ROTATED = re.compile(r"(?<=\w)(?:\.\d{1,4}|-\d{8}(?:-?\d+)?)(?=(?:\.gz|\.gzip|\.zst|\.zstd)?$)")
 _DIGITS = re.compile(r"([0-9]+)")
 
 
 def local_path(path: str) -> str:
     """The absolute local path of a path or ``file:`` address."""
-    if path.startswith("file:"):
-        path = unquote(urlparse(path).path)
-    return os.path.abspath(os.path.expanduser(path))
+    return absolute_path(os.path.expanduser(path))
 
 
 def has_magic(path: str) -> bool:
     """Whether a path is a pattern. One that exists as it is written is not."""
-    return _MAGIC.search(path) is not None and not os.path.lexists(path)
+    return is_pattern(path) and not os.path.lexists(path)
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path has characters in it that patterns have."""
+    return _MAGIC.search(path) is not None
 
 
 def kind_by_name(path: str) -> tuple[str | None, str | None]:
-    """Format and codec that a file's extensions say, each ``None`` if they say nothing."""
-    stem, extension = os.path.splitext(path.lower())
+    """Format and codec that a file's extensions say, each ``None`` if they say nothing. ``a.csv.1`` and ``a.csv-20240701`` are CSV, too."""
+    stem, extension = os.path.splitext(_without_rotation(path))
     codec = CODECS.get(extension)
     if codec is not None:
         extension = os.path.splitext(stem)[1]
@@ -58,13 +66,18 @@ def kind_by_name(path: str) -> tuple[str | None, str | None]:
 
 def is_tab_separated(path: str) -> bool:
     """Whether a file's name says that tabs separate its fields."""
-    stem, extension = os.path.splitext(path.lower())
+    stem, extension = os.path.splitext(_without_rotation(path))
     return (os.path.splitext(stem)[1] if extension in CODECS else extension) == ".tsv"
+
+
+def _without_rotation(path: str) -> str:
+    return _ROTATED.sub("", path.lower())
 
 
 def natural_key(path: str) -> list[tuple[int, int | str]]:
     """A sort key that puts part2 before part10."""
-    return [(0, int(piece)) if piece.isdigit() else (1, piece) for piece in _DIGITS.split(path) if piece]
+    # Digits of other scripts, and superscripts, are text: `isdigit` takes them for digits, and `int` not always.
+    return [(0, int(piece)) if piece[0] in "0123456789" else (1, piece) for piece in _DIGITS.split(path) if piece]
 
 
 def find(
@@ -78,7 +91,7 @@ def find(
     if not has_magic(path):
         yield from search.below(path)
         return
-    for pattern in _alternatives(path):
+    for pattern in alternatives(path):
         yield from search.expand("/", pattern.strip("/").split("/"))
 
 
@@ -157,10 +170,10 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-def _alternatives(pattern: str) -> list[str]:
+def alternatives(pattern: str) -> list[str]:
     """Patterns without braces: a{b,c} is ab and ac."""
     opened = re.search(r"\{([^{}]*)\}", pattern)
     if opened is None:
         return [pattern]
     before, after = pattern[: opened.start()], pattern[opened.end() :]
-    return [each for choice in opened.group(1).split(",") for each in _alternatives(before + choice + after)]
+    return [each for choice in opened.group(1).split(",") for each in alternatives(before + choice + after)]

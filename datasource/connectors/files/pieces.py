@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from ..contract import Limit
@@ -96,7 +95,7 @@ class TakingFile:
     def take(self, budget: Budget, following: int | None) -> list[Piece] | None:
         """Pieces, none if there is nothing to read yet; ``None`` if the next piece does not fit into the budget."""
         entry = self._entry
-        size = os.fstat(self._file.fileno()).st_size
+        size = self._file.seek(0, 2)
         if size < (entry.end if entry.kind in ("", "text") else entry.size):
             raise changed(self._path, f"has shrunk to {size} bytes")
         if not entry.kind:
@@ -204,7 +203,7 @@ class TakingFile:
             if not moment.frozen or not (settled or moment.everything):
                 return False
         # If it goes on now, it was not complete when it was seen.
-        return os.fstat(self._file.fileno()).st_size == self._entry.end
+        return self._file.seek(0, 2) == self._entry.end
 
     def _within(self, low: int, high: int, budget: Budget) -> tuple[int, int | None]:
         """Where to end within the budget, after at least one line, and how many lines that is if rows are limited."""

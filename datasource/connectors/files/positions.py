@@ -50,6 +50,9 @@ class Entry:
         "" while unknown, "text", "parquet", or a codec.
     segments : list of (end, arrival_us)
         What was seen beyond `to` and not consumed, in order; ends need not be line ends.
+    node : int
+        The file's number in its file system, by which it is known again under another name; 0 while unknown. Positions written by earlier
+        releases have none: those files get theirs when they are looked at.
     """
 
     to: int = 0
@@ -59,6 +62,7 @@ class Entry:
     mark: str = ""
     kind: str = ""
     segments: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    node: int = 0
 
     @property
     def end(self) -> int:
@@ -77,13 +81,14 @@ class Entry:
     def record(self, path: str) -> list[Any]:
         """A JSON value, the inverse of :meth:`of`."""
         flat = [number for segment in self.segments for number in segment]
-        return [path, self.to, self.size, self.mtime_ns, self.head, self.mark, self.kind, flat]
+        return [path, self.to, self.size, self.mtime_ns, self.head, self.mark, self.kind, flat, self.node]
 
     @classmethod
     def of(cls, record: list[Any]) -> Entry:
         """The entry that :meth:`record` described."""
-        _, to, size, mtime_ns, head, mark, kind, flat = record
-        return cls(to, size, mtime_ns, head, mark, kind, list(zip(flat[::2], flat[1::2], strict=True)))
+        _, to, size, mtime_ns, head, mark, kind, flat, *node = record
+        segments = list(zip(flat[::2], flat[1::2], strict=True))
+        return cls(to, size, mtime_ns, head, mark, kind, segments, node[0] if node else 0)
 
 
 class Ledger:

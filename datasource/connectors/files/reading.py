@@ -9,11 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from ....conf.errors import FeedChangedError
+from ....conf.locations import is_remote
 from ..contract import Chunk, MalformedRows, Range
 from .content import BLOCK, compressed_blocks, fingerprint, plain_blocks
 from .formats.columnar import Footer, read_groups
 from .formats.lines import Head, LineFormat, LineParser, parse_lines
 from .frontier import RESUME, changed
+from .store import FileAccess
 
 __all__ = ["RangeReader"]
 
@@ -29,7 +31,7 @@ class RangeReader:
         Of the rows.
     wanted : sequence of str
         The columns to read.
-    format_of, fits
+    format_of, fits, access
         As for :class:`~.taking.Taking`.
     """
 
@@ -40,6 +42,7 @@ class RangeReader:
         wanted: Sequence[str],
         format_of: Callable[[str, bytes], LineFormat | None],
         fits: Callable[[str, Head | Footer], None],
+        access: FileAccess,
     ) -> None:
         self._part = part
         self._place = part.place
@@ -48,6 +51,7 @@ class RangeReader:
         self._wanted = list(wanted)
         self._format_of = format_of
         self._fits = fits
+        self._access = access
 
     def chunks(self, malformed: MalformedRows) -> Iterator[Chunk]:
         """The rows.
@@ -58,10 +62,10 @@ class RangeReader:
             The file is not what it was when the range was recorded.
         """
         try:
-            with open(self._path, "rb") as file:
+            with self._access.open(self._path) as file:
                 self._verify(file)
                 if "groups" in self._place:
-                    yield from self._groups()
+                    yield from self._groups(file)
                 else:
                     yield from self._lines(file, malformed)
         except FileNotFoundError as error:
@@ -78,11 +82,11 @@ class RangeReader:
         if fingerprint(file, place["head"], to) != place["mark"]:
             raise changed(self._path, "was replaced or rewritten since this part of it was recorded")
 
-    def _groups(self) -> Iterator[Chunk]:
+    def _groups(self, file: BinaryIO) -> Iterator[Chunk]:
         ordinal = 0
         target = pa.schema([self._schema.field(name) for name in self._wanted])
         low, high = self._place["groups"]
-        for table in read_groups(self._path, low, high, self._wanted):
+        for table in read_groups(file if is_remote(self._path) else self._path, self._path, low, high, self._wanted):
             yield Chunk(_as(table.select(self._wanted), target, self._path), ordinal)
             ordinal += table.num_rows
 
@@ -92,7 +96,7 @@ class RangeReader:
         assert form is not None
         ordinal = 0
         parser: LineParser | None = None
-        lines = _LineNumbers(self._path, codec)
+        lines = _LineNumbers(self._path, codec, self._access)
         for begin, whole, arrival in self._blocks(file, form):
             offset, block = begin, whole
             if parser is None:
@@ -117,7 +121,7 @@ class RangeReader:
                 raise changed(self._path, f"holds {ordinal} rows where {self._part.span} were recorded")
 
     def _start(self) -> bytes:
-        with open(self._path, "rb") as file:
+        with self._access.open(self._path) as file:
             return file.read(self._place["head"])
 
     def _blocks(self, file: BinaryIO, form: LineFormat) -> Iterator[tuple[int, bytes, int | None]]:
@@ -137,8 +141,9 @@ class RangeReader:
 class _LineNumbers:
     """1-based line numbers of a file's bytes, asked for in ascending order; counted only then."""
 
-    def __init__(self, path: str, codec: str | None) -> None:
+    def __init__(self, path: str, codec: str | None, access: FileAccess) -> None:
         self._path = path
+        self._access = access
         self._codec = codec
         self._offset = 0
         self._lines = 0
@@ -152,7 +157,7 @@ class _LineNumbers:
         return 1 + self._lines
 
     def _count_to(self, offset: int) -> None:
-        with open(self._path, "rb") as file:
+        with self._access.open(self._path) as file:
             if self._codec:
                 stream: Any = pa.CompressedInputStream(pa.PythonFile(file, mode="r"), self._codec)
                 at, lines = 0, 0

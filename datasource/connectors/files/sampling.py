@@ -11,6 +11,7 @@ from .content import codec_of, compressed_blocks, line_ends
 from .formats.columnar import footer
 from .formats.lines import Head, LineFormat
 from .paths import Seen, kind_by_name, natural_key
+from .store import FileAccess
 
 __all__ = ["Sampler", "normal_type"]
 
@@ -31,11 +32,16 @@ class Sampler:
         The line format of a path and its first bytes, ``None`` for Parquet.
     given : sequence of str
         The paths as the user gave them.
+    access
+        Reads the files.
     """
 
-    def __init__(self, format_of: Callable[[str, bytes], LineFormat | None], given: Sequence[str]) -> None:
+    def __init__(
+        self, format_of: Callable[[str, bytes], LineFormat | None], given: Sequence[str], access: FileAccess
+    ) -> None:
         self._format_of = format_of
         self._given = given
+        self._access = access
 
     def schema(self, files: Mapping[str, Seen]) -> pa.Schema:
         """The schema of these files.
@@ -54,11 +60,11 @@ class Sampler:
         found: list[pa.Schema] = []
         left = _SAMPLE_BYTES
         for path in paths[:_SAMPLE_FILES]:
-            with open(path, "rb") as file:
+            with self._access.open(path) as file:
                 codec = codec_of(file, kind_by_name(path)[1])
                 file.seek(0)
                 if self._format_of(path, b"" if codec else file.read(64)) is None:
-                    foot = footer(path)
+                    foot = footer(file)
                     if foot is not None:
                         found.append(_normal(foot.schema))
                     continue
@@ -74,7 +80,7 @@ class Sampler:
         return _final(_unified(found))
 
     def _start(self, path: str, codec: str | None, size: int) -> bytes:
-        with open(path, "rb") as file:
+        with self._access.open(path) as file:
             if codec is None:
                 return file.read(size)
             pieces: list[bytes] = []

@@ -15,6 +15,7 @@ from .options import FilesOptions
 from .paths import kind_by_name
 from .pieces import Budget, Moment, Piece, TakingFile
 from .positions import Entry
+from .store import FileAccess
 
 __all__ = ["Taking"]
 
@@ -35,12 +36,21 @@ class Taking:
         The line format of a path and its first bytes, by option or name; ``None`` for Parquet.
     fits : callable
         Raises FeedChangedError if a file's columns are not those of the schema.
+    access
+        Reads the files.
     """
 
-    def __init__(self, options: FilesOptions, format_of: FormatOf, fits: Callable[[str, Head | Footer], None]) -> None:
+    def __init__(
+        self,
+        options: FilesOptions,
+        format_of: FormatOf,
+        fits: Callable[[str, Head | Footer], None],
+        access: FileAccess,
+    ) -> None:
         self._options = options
         self._format_of = format_of
         self._fits = fits
+        self._access = access
         # Lines of compressed files that did not fit into a batch, by path, with the size and time they hold for.
         self._counted: dict[str, tuple[int, int, int]] = {}
         self._damaged: dict[str, int] = {}
@@ -91,7 +101,7 @@ class Taking:
             if not budget.admits(path):
                 break
             try:
-                with open(path, "rb") as file:
+                with self._access.open(path) as file:
                     pieces = TakingFile(self, frontier, path, file, moment).take(budget, following)
             except FileNotFoundError as error:
                 raise changed(path, "has disappeared before all of it was consumed") from error
@@ -111,7 +121,8 @@ class Taking:
         known = self._counted.get(path)
         if known is None or known[:2] != (entry.size, entry.mtime_ns):
             try:
-                lines = count_lines(path, entry.kind)
+                with self._access.open(path) as file:
+                    lines = count_lines(file, entry.kind)
             except OSError as error:
                 self._damaged[path] = moment.now_us
                 return str(error)
@@ -125,7 +136,8 @@ class Taking:
 
     def footer_of(self, path: str, moment: Moment) -> Footer | None:
         """A Parquet file's footer, ``None`` if it is not there yet."""
-        found = footer(path)
+        with self._access.open(path) as file:
+            found = footer(file)
         if found is None:
             self._damaged[path] = moment.now_us
         return found

@@ -35,6 +35,8 @@ PATIENCE_S = 120.0
 """For so long a broker may be away: as Spark's kafkaConsumer.pollTimeoutMs."""
 
 _ASK_S = 30.0
+# Of a broker that has never answered: an address may be wrong, and whoever has just started a query waits for it.
+_FIRST_S = 10.0
 # A range is read in large steps. The client's own numbers are for a trickle: once it has fetched ahead enough, it waits a second.
 _READING = {
     "fetch.message.max.bytes": 4 << 20,
@@ -101,6 +103,11 @@ class Cluster:
         settings.pop("group.id", None)
         self._make = functools.partial(_made, AdminClient, settings, options)
         self._admin = self._make()
+        self._answered = False
+
+    @property
+    def _ask_s(self) -> float:
+        return _ASK_S if self._answered else _FIRST_S
 
     def topics(self) -> dict[str, tuple[str, list[int]]]:
         """The topics that are wanted and there, each with its id and its partitions.
@@ -118,9 +125,11 @@ class Cluster:
         options = self._options
         names: Iterable[str] = options.assign or options.subscribe
         if options.subscribe_pattern is not None:
-            known = self._admin.list_topics(timeout=_ASK_S).topics
+            known = self._admin.list_topics(timeout=self._ask_s).topics
             names = [name for name in known if re.fullmatch(options.subscribe_pattern, name)]
-        asked = self._admin.describe_topics(TopicCollection(sorted(names)), request_timeout=_ASK_S) if names else {}
+        asked = (
+            self._admin.describe_topics(TopicCollection(sorted(names)), request_timeout=self._ask_s) if names else {}
+        )
         found: dict[str, tuple[str, list[int]]] = {}
         for name, described in _those_there(asked):
             parts = sorted(part.id for part in described.partitions)
@@ -148,23 +157,29 @@ class Cluster:
         level = IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
 
         def ask() -> dict[str, int]:
-            answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=_ASK_S)
+            answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._ask_s)
             return {feed_name(place.topic, place.partition): info.offset for place, info in _those_there(answers)}
 
         return self._patiently(ask)
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        """Ask again while the broker is away, for as long as Spark's own source would."""
+        """Ask again while the broker is away, for as long as Spark's own source would if it has answered before."""
         from confluent_kafka import KafkaException
 
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + (PATIENCE_S if self._answered else _FIRST_S)
         while True:
             try:
-                return ask()
+                found = ask()
             except KafkaException as error:
                 said = error.args[0]
-                if is_refusal(said) or time.monotonic() > end:
+                if is_refusal(said):
                     raise unreachable(self._options, said) from None
+                if time.monotonic() >= end:
+                    never = "" if self._answered else f"no broker has answered within {_FIRST_S:.0f} s: "
+                    raise unreachable(self._options, f"{never}{said}") from None
+            else:
+                self._answered = True
+                return found
             time.sleep(0.2)
             # What this client believes of leaders may be of before the broker was away, and it does not always ask again.
             self._admin = self._make()

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ....conf.errors import OptionError, SchemaError
 from ...options import SourceOptions
+from ...selection import referenced_columns
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .client import Cluster, feed_name
 from .consuming import messages
@@ -53,8 +54,8 @@ class KafkaConnector(Connector):
     """
 
     name: ClassVar[str] = "kafka"
-    smallest_task: ClassVar[int] = 50_000
-    tasks_report: ClassVar[bool] = True
+    smallest_task: int = 50_000
+    tasks_report: bool = True
 
     def __init__(self, options: KafkaOptions, common: SourceOptions) -> None:
         self._options = options
@@ -153,6 +154,8 @@ class KafkaConnector(Connector):
         """What the key and the time, and whoever wants headers, need of the message."""
         common, options = self._common, self._options
         named = [*common.key, *([common.time] if common.time else [])]
+        if common.select is not None:
+            named += referenced_columns(common.select)
         if options.include_headers:
             named.append("_headers")
         return [name for name in dict.fromkeys(named) if metadata_name(name, options) is not None]

@@ -64,6 +64,7 @@ class Positions:
         self._ends: dict[str, int] = {}
         self._seen: dict[str, list[list[int]]] = {}
         self._short_since_s: dict[str, float] = {}
+        self._short_ends: dict[str, int] = {}
         self._said: set[str] = set()
 
     def freeze(self) -> None:
@@ -106,9 +107,11 @@ class Positions:
             state["lost"] += self._skip_lost(at, waiting)
         takes = shared(waiting, limit.rows)
         ranges = [self._range(feed, at[feed], at[feed] + take) for feed, take in takes.items() if take]
+        # A range without messages, so that where the feed was cut off is journaled before more is written.
+        ranges += [self._nothing(feed, at[feed], now_us) for feed in state["cut"] if not takes.get(feed)]
         reached = {**at, **{feed: at[feed] + take for feed, take in takes.items()}}
         ended = gone | {
-            feed for feed, to in reached.items() if self._ends_at(feed) is not None and to >= self._until(feed, to)
+            feed for feed, to in reached.items() if (last := self._ends_at(feed)) is not None and to >= last
         }
         seen = {
             feed: [look for look in looks if look[0] > reached[feed]]
@@ -116,8 +119,8 @@ class Positions:
             if looks and looks[-1][0] > reached.get(feed, 0)
         }
         after = {"at": reached, "ids": state["ids"], "seen": seen, "lost": state["lost"]}
-        left = {feed for feed, count in waiting.items() if takes[feed] < count}
-        return Advance(after, ranges, frozenset(ended), frozenset(left))
+        left = {feed: self._seen_us(feed, reached[feed]) for feed, count in waiting.items() if takes[feed] < count}
+        return Advance(after, ranges, frozenset(ended), left)
 
     def _feeds(self, *, again: bool = False) -> list[str]:
         now = self._clock_s()
@@ -129,29 +132,40 @@ class Positions:
         """Where each feed is to be read from, and which are gone."""
         ids = {topic: ident for topic, (ident, _) in self._topics.items()}
         if position is None:
-            return {"at": self._starts(feeds, ends), "ids": ids, "lost": 0, "gone": set()}
+            return {"at": self._starts(feeds, ends), "ids": ids, "lost": 0, "gone": set(), "cut": []}
         at = dict(position["at"])
         gone = {feed for feed in at if feed not in feeds}
         for feed in sorted(gone):
             self._loss(feed, "is not there any more: its topic was deleted, or is not subscribed to any longer")
-        again = {
-            feed
-            for feed in at.keys() & set(feeds)
-            if ids[feed_place(feed)[0]] != position["ids"].get(feed_place(feed)[0]) or self._short(feed, at[feed], ends)
-        }
+        still = at.keys() & set(feeds)
+        again = {feed for feed in still if ids[feed_place(feed)[0]] != position["ids"].get(feed_place(feed)[0])}
         for feed in sorted(again):
             self._loss(feed, f"was deleted and made again, and was read to offset {at[feed]} of what it was before")
-            self._seen.pop(feed, None)
+            self._seen[feed] = []
+        missing, cut = 0, list[str]()
+        for feed in sorted(still - again):
+            if self._short(feed, at[feed], ends):
+                end = self._short_ends[feed]
+                self._loss(feed, f"was cut off at offset {end}, and was read to offset {at[feed]}")
+                # It is the same log: what lies before its end has been read.
+                missing += at[feed] - end
+                at[feed] = end
+                self._seen[feed] = []
+                cut.append(feed)
         fresh = again | (set(feeds) - at.keys())
         if fresh:
             at.update(self._cluster.begins(fresh))
-        return {"at": at, "ids": {**position["ids"], **ids}, "lost": int(position["lost"]), "gone": gone}
+        lost_now = int(position["lost"]) + missing
+        return {"at": at, "ids": {**position["ids"], **ids}, "lost": lost_now, "gone": gone, "cut": cut}
 
     def _short(self, feed: str, at: int, ends: Mapping[str, int]) -> bool:
         """Whether a feed ends before what was read of it, and that for a while: a broker that comes up does not see its own end at once."""
         if ends.get(feed, at) >= at:
             self._short_since_s.pop(feed, None)
+            self._short_ends.pop(feed, None)
             return False
+        # What is written after it was cut off is new, from the least end on that was seen.
+        self._short_ends[feed] = min(ends[feed], self._short_ends.get(feed, at))
         return self._clock_s() - self._short_since_s.setdefault(feed, self._clock_s()) > _SHORT_S
 
     def _starts(self, feeds: list[str], ends: dict[str, int]) -> dict[str, int]:
@@ -193,6 +207,15 @@ class Positions:
                 looks[:] = [
                     [later[0], earlier[1]] for earlier, later in zip(looks[::2], looks[1::2], strict=False)
                 ] + looks[len(looks) // 2 * 2 :]
+
+    @staticmethod
+    def _nothing(feed: str, at: int, now_us: int) -> Range:
+        topic, partition = feed_place(feed)
+        return Range(feed, {"topic": topic, "partition": partition, "from": at, "to": at}, 0, now_us)
+
+    def _seen_us(self, feed: str, offset: int) -> int:
+        """When a message that waits was first seen."""
+        return next(arrival for end, arrival in self._seen[feed] if end > offset)
 
     def _range(self, feed: str, low: int, high: int) -> Range:
         topic, partition = feed_place(feed)

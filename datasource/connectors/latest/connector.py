@@ -51,7 +51,7 @@ class LatestConnector(Connector):
     """
 
     name: ClassVar[str] = "latest"
-    smallest_task: ClassVar[int] = 50_000
+    smallest_task: int = 50_000
 
     def __init__(self, options: LatestOptions, common: SourceOptions) -> None:
         self._options = options
@@ -158,7 +158,7 @@ class LatestConnector(Connector):
         taken = int(position["files"])
         for file in itertools.islice(files, taken, None):
             if not room.take(file.live, 1):
-                return Advance({**position, "files": taken}, ranges, waiting=frozenset([self._feed]))
+                return Advance({**position, "files": taken}, ranges, waiting={self._feed: arrival})
             place: dict[str, Any] = {"version": version, "path": file.path, "rows": file.rows}
             if file.vector is not None:
                 place["vector"] = file.vector.to_json()
@@ -171,7 +171,8 @@ class LatestConnector(Connector):
     def _commits(self, position: Position, limit: Limit) -> Advance:
         ranges: list[Range] = []
         promised: dict[str, int] = {}
-        room, waiting = _Room(limit), False
+        room = _Room(limit)
+        waiting: dict[str, int] = {}
         version, arrival, ended = int(position["version"]), int(position["arrival_us"]), bool(position["ended"])
         while self._frozen is None or version < self._frozen:
             found = self._log.delivered(version + 1, position["table"])
@@ -179,8 +180,8 @@ class LatestConnector(Connector):
                 break
             rows = sum(found.rows.values()) + sum(found.deletions.values())
             # One that only promises something counts as well: the offset has to hold its promise.
-            waiting = not room.take(rows, max(len(found.rows) + len(found.deletions), 1))
-            if waiting:
+            if not room.take(rows, max(len(found.rows) + len(found.deletions), 1)):
+                waiting = {self._feed: max(arrival, found.committed_at_us)}
                 break
             version += 1
             # The clock of another machine may be behind the last one's; what was committed later arrived later.
@@ -197,7 +198,7 @@ class LatestConnector(Connector):
         # A step without rows is one as well: else its entry would be read again and again, until it is gone.
         ranges = ranges or [self._range({"version": version}, 0, arrival)]
         over = frozenset[str]() if waiting else self._over(reached)
-        return Advance(reached, ranges, over, frozenset([self._feed] if waiting else []), promised)
+        return Advance(reached, ranges, over, waiting, promised)
 
     def _of_commit(self, version: int, found: Delivered, arrival: int) -> Iterator[Range]:
         for path, rows in found.rows.items():

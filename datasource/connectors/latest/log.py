@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from ....conf.errors import FeedChangedError
+from ....frames.delta_log import entry_actions, entry_place
 from ....frames.latest_table import METADATA_KEY, Delivered, recorded_under
 from ....frames.table_folder import TableFolder
 
@@ -32,7 +32,7 @@ class TableLog:
 
     def has(self, version: int) -> bool:
         """Whether the entry of a version is there."""
-        return self._folder.has(_place(version))
+        return self._folder.has(entry_place(version))
 
     def delivered(self, version: int, table_id: str) -> Delivered | None:
         """What a version delivered; nothing if it was maintenance, None if there is no such entry.
@@ -96,11 +96,6 @@ class TableLog:
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         try:
-            content = self._folder.read(_place(version))
+            return entry_actions(self._folder, version)
         except FileNotFoundError:
             return None
-        return [json.loads(line) for line in content.splitlines() if line.strip()]
-
-
-def _place(version: int) -> str:
-    return f"_delta_log/{version:020d}.json"

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ....conf.errors import SchemaError
 from ....frames.deletion_vectors import DeletionVector, read_vector
+from ....frames.parquet_files import open_parquet
 from ....frames.table_folder import TableFolder
 from ..contract import Chunk, Range
 from .log import NEW_CHECKPOINT, TableLog
@@ -60,10 +61,8 @@ def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[
 
 def _last_rows(folder: TableFolder, path: str, count: int, columns: Sequence[str]) -> Iterator[pa.Table]:
     """So many rows from the end of a file; row groups before them are not read."""
-    import pyarrow.parquet as pq
-
     where, filesystem = folder.place(path)
-    with pq.ParquetFile(where, filesystem=filesystem) as file:
+    with open_parquet(where, filesystem) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         first, held = len(sizes), 0
         while held < count:

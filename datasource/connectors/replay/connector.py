@@ -105,7 +105,9 @@ class ReplayConnector(Connector):
             place = {"recording": recording.digest, "from": cuts[0], "to": cuts[1], "origin_us": origin}
             ranges.append(Range(self._feed, place, cuts[1] - cuts[0]))
         reached = {"recording": recording.digest, "origin_us": origin, "row": stop}
-        return Advance(reached, ranges, frozenset([self._feed] if stop == schedule.rows else []))
+        released = stop < schedule.rows and int(schedule.elapsed_us[stop]) <= now - origin
+        waiting = {self._feed: origin + int(schedule.elapsed_us[stop])} if released else {}
+        return Advance(reached, ranges, frozenset([self._feed] if stop == schedule.rows else []), waiting)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         place = part.place

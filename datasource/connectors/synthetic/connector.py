@@ -93,17 +93,19 @@ class SyntheticConnector(Connector):
         reached = [stream.take(place, until, most) for stream, place in zip(streams, places, strict=True)]
         there = [end.row - start.row for start, end in zip(places, reached, strict=True)]
         # Of a feed from which as much as the limit could be taken nobody has looked at how much more there is.
-        waiting = {n for n, rows in enumerate(there) if rows == most}
+        left = {n for n, rows in enumerate(there) if rows == most}
         if most is not None and sum(there) > most:
             shares = _shared(there, most)
-            waiting |= {n for n, (rows, share) in enumerate(zip(there, shares, strict=True)) if share < rows}
+            left |= {n for n, (rows, share) in enumerate(zip(there, shares, strict=True)) if share < rows}
             pairs = zip(streams, places, shares, strict=True)
             reached = [stream.take(place, until, share) for stream, place, share in pairs]
         ranges: list[Range] = []
         for number, (start, end) in enumerate(zip(places, reached, strict=True)):
             ranges += self._ranges(number, start, end, until, origin)
         ended = {_feed_name(n) for n, stream in enumerate(streams) if stream.ended(reached[n])}
-        return Advance(self._position(origin, reached), ranges, frozenset(ended), frozenset(map(_feed_name, waiting)))
+        oldest = {_feed_name(n): self._next_us(n, reached[n], until) for n in left}
+        waiting = {feed: origin + arrival for feed, arrival in oldest.items() if arrival is not None}
+        return Advance(self._position(origin, reached), ranges, frozenset(ended), waiting)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
         del malformed
@@ -127,6 +129,12 @@ class SyntheticConnector(Connector):
         origin, places = self._resume(position, now_us)
         waiting = [self._stream(n).mean_rows(now_us - origin) - place.row for n, place in enumerate(places)]
         return {"rows": sum(max(0, round(rows)) for rows in waiting)}
+
+    def _next_us(self, number: int, place: Place, until_us: int) -> int | None:
+        """When the first row from a place on has arrived, since the start; None if none has."""
+        stream = self._stream(number)
+        rows = next(stream.between(place, stream.take(place, until_us, 1)), None)
+        return None if rows is None or not len(rows) else int(rows.elapsed_us[0])
 
     def _stream(self, number: int) -> SyntheticStream:
         return _stream_of(self._recipe, number)

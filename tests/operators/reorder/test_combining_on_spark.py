@@ -127,7 +127,7 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
     assert sum(report.refused for report in reports_of(tmp_path)) == 0
     described = windows.agg(n=agg.count()).describe()
     assert [place.name for place in described.places] == ["input a", "input b", "reordering 0", "windows 0"]
-    assert described.columns["window_start"] == described.columns["window_end"] == "bounded"
+    assert described.columns["window_start"] == described.columns["window_time"] == "bounded"
     assert described.places[2].apart == max(
         m["b"] - m["a"] for m in [{n: max(r[2] for r in f) for n, f in files.items()}]
     )

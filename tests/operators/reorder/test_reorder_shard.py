@@ -335,3 +335,12 @@ def test_rows_without_a_time_have_no_place():
     bad = rows([("left", 1, 5, 0)]).set_column(1, "t", pa.nulls(1, pa.int64()))
     with pytest.raises(MalformedRowError, match=r"1 of 1 rows have no time in 't'"):
         ReorderShard(0, plan(), DictStore()).run([to_frame(bad)])
+
+
+def test_nothing_goes_on_while_an_input_has_rows_and_has_promised_nothing():
+    least = np.iinfo(np.int64).min
+    run = Run(plan())
+    run.step([("left", 1, 5, 0), ("right", 1, 4, 1)], {"left": 9, "right": int(least)})
+    assert (run.given, run.told, run.report.held) == ([], [], 2)
+    run.step([], {"right": 5})
+    assert [row["t"] for row in run.given] == [4, 5]

@@ -289,3 +289,33 @@ def test_cells_come_back_as_they_were(numbers, near, low):
     for field in dataclasses.fields(Cells):
         assert getattr(again, field.name).dtype == getattr(cells, field.name).dtype
         assert getattr(again, field.name).tolist() == getattr(cells, field.name).tolist()
+
+
+def test_a_feed_of_which_nothing_is_known_stays_so_behind_a_queue() -> None:
+    store, least = DictStore(), np.iinfo(np.int64).min
+    one = np.zeros(1, dtype=np.int64)
+    marks = [system_array(source=feed, seq=one, arrival_us=one, punctuation=True) for feed in "ab"]
+    times = [9, int(least)]
+    promises = [
+        pa.table({"k": pa.nulls(1, pa.string()), "t": [time], "v": pa.nulls(1, pa.string()), SYSTEM: mark})
+        for time, mark in zip(times, marks, strict=True)
+    ]
+    frames = [to_frame(pa.concat_tables([rows([1], [4]), *promises]))]
+    result, _ = QueueShard(0, plan(), store).run(frames, Control(0, None, 1e-6))
+    given_rows = result.to_pylist()
+    told = {row[SYSTEM]["source"]: row["t"] for row in given_rows if row[SYSTEM]["punctuation"]}
+    assert told == {"a/0": 9, "b/0": least}
+
+
+def test_the_end_of_a_feed_waits_for_its_rows_that_wait() -> None:
+    store, one = DictStore(), np.zeros(1, dtype=np.int64)
+    system = system_array(source="a", seq=one, arrival_us=one, punctuation=True)
+    end = pa.table(
+        {"k": pa.nulls(1, pa.string()), "t": pa.nulls(1, pa.int64()), "v": pa.nulls(1, pa.string()), SYSTEM: system}
+    )
+    frames = [to_frame(pa.concat_tables([rows([1, 2], [4, 6]), end]))]
+    told = []
+    for arriving in (frames, [], []):
+        result, report = QueueShard(0, plan(), store).run(arriving, Control(0, 1, 1e-6))
+        told += [row["t"] for row in ([] if result is None else result.to_pylist()) if row[SYSTEM]["punctuation"]]
+    assert (told, report.waiting) == ([6, None], 0)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError
+from upstream.frames.system import SYSTEM
 from upstream.operators.aggregates.functions import count, max_, sum_
 from upstream.operators.shards.window_plan import WindowPlan
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 
-from .windows_of import SCHEMA, Row, Run, latest_of
+from .windows_of import SCHEMA, Row, Run, latest_of, rows_table
 
 RowWindows = SlidingWindows | LandmarkWindows
 
@@ -80,6 +82,17 @@ def test_row_numbers_are_the_ends() -> None:
     """The last three rows, every two: the second window ends before row 4."""
     run = Run(plan_of(SlidingWindows(3, 2, attribute="rank"))).batches([([(1, at, at) for at in range(5)], None)])
     assert [(r["window_start"], r["window_end"], r["total"]) for r in run.results] == [(-1, 2, 1), (1, 4, 6)]
+
+
+def test_tombstones_are_no_rows_if_they_are_dropped() -> None:
+    """They have no number, and are counted."""
+    rows = rows_table([(1, at, at) for at in range(4)], 1)
+    field = SCHEMA.field(SYSTEM)
+    marks = [{**mark, "deleted": at == 1} for at, mark in enumerate(rows.column(SYSTEM).to_pylist())]
+    run = Run(plan_of(SlidingWindows(3, 3, attribute="rank"), tombstones="drop"))
+    run.tables(rows.set_column(3, field, pa.array(marks, field.type)))
+    assert [each["total"] for each in run.results] == [0 + 2 + 3]
+    assert sum(report.tombstones for report in run.reports) == 1
 
 
 def test_another_window_on_the_same_state_is_refused() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, SchemaError
-from upstream.frames.system import SYSTEM
+from upstream.frames.bounds import beginning
+from upstream.frames.system import SYSTEM, TIMESTAMP
 from upstream.operators.aggregates.approximate import median
 from upstream.operators.aggregates.functions import avg, collect, count, max_, min_, stddev_pop, sum_
 from upstream.operators.shards.window_modes import with_automatic_method
@@ -216,6 +217,17 @@ def test_early_results_are_of_what_has_come_and_are_replaced(
                 assert final.get((each["key"], each["window_id"]), 10**9) > number
 
 
+def test_late_rows_are_counted_where_the_reports_of_closed_windows_were_lost() -> None:
+    """Then `pack` adds up rows that are late. No window closes twice, and each late row counts, also one whose first window was the last to close."""
+    run = Run(plan_of(SlidingWindows(10, 5), shards=1))
+    run.batches([([(1, 7, 1)], 10)])
+    run._final = None
+    run.batches([([(1, 8, 100), (1, 1, 1000), (1, 12, 10000)], None)])
+    assert sum(report.late for report in run.reports) == 2
+    run.batches([([], 40)])
+    assert [(each["window_id"], each["total"]) for each in run.results] == [(1, 1), (2, 10101), (3, 10000)]
+
+
 def test_late_rows_are_put_aside_counted_and_take_part_where_windows_are_open() -> None:
     """A row that misses one window of two goes to the late output, and into the other window."""
     run = Run(plan_of(SlidingWindows(10, 5), shards=1))
@@ -280,6 +292,15 @@ def test_a_silent_feed_holds_windows_back() -> None:
     assert [each["total"] for each in run.results] == [3]
 
 
+def test_a_feed_that_has_rows_and_has_promised_nothing_holds_windows_back() -> None:
+    run, least = Run(plan_of(SlidingWindows(10, 10))), beginning(TIMESTAMP).cast(pa.int64()).as_py()
+    begun = [punctuation_table(30, 1, "a"), punctuation_table(least, 1, "b")]
+    run.tables(rows_table([(1, 5, 1)], 1, "a"), rows_table([(1, 25, 1)], 1, "b"), *begun)
+    assert (run.results, run.punctuation, run.reports[-1].bound) == ([], [], None)
+    run.tables(punctuation_table(20, 2, "b"))
+    assert [row["window_id"] for row in run.results] == [0]
+
+
 def test_another_window_on_the_same_state_is_refused() -> None:
     """By name, with what to do."""
     stores = Run(plan_of(SlidingWindows(10, 5))).batches([([(1, 3, 1)], 12)]).stores
@@ -296,6 +317,25 @@ def test_coalesced_rows_and_tombstones_are_refused() -> None:
         marked = rows.set_column(3, SCHEMA.field(SYSTEM), pa.array(system, SCHEMA.field(SYSTEM).type))
         with pytest.raises(SchemaError, match=message):
             run.tables(marked)
+
+
+@pytest.mark.parametrize("method", ["paned", "wid", "buffering"])
+def test_tombstones_are_dropped_and_counted_if_asked_for(method: Any) -> None:
+    """Also from one run of the query to the next, so that a query which one ended can go on."""
+    field = SCHEMA.field(SYSTEM)
+    plain = rows_table([(1, 3, 7), (2, 4, 1), (1, 12, 1)], 1)
+    marks = [{**mark, "deleted": at == 1} for at, mark in enumerate(plain.column(SYSTEM).to_pylist())]
+    marked = plain.set_column(3, field, pa.array(marks, field.type))
+    strict = Run(plan_of(SlidingWindows(10, 10), method=method))
+    strict.tables(rows_table([(1, 2, 5)], 1), punctuation_table(0, 1))
+    with pytest.raises(SchemaError, match=r"1 rows before the window are tombstones.*tombstones=\"drop\""):
+        strict.tables(marked, punctuation_table(20, 2))
+    run = Run(plan_of(SlidingWindows(10, 10), method=method, tombstones="drop"), strict.stores)
+    run.tables(marked, punctuation_table(20, 2), tasks=2)
+    run.tables(marked.slice(1, 1), tasks=1)  # nothing else in this batch
+    assert {(each["key"], each["window_id"]): each["total"] for each in run.results} == {(1, 0): 12, (1, 1): 1}
+    last = {report.shard: report.tombstones for report in run.reports}
+    assert sum(last.values()) == 2
 
 
 def test_a_row_without_a_time_or_a_key_is_refused() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from .....conf.errors import FeedChangedError
+from .....frames.parquet_files import open_parquet
 
 __all__ = ["Footer", "footer", "read_groups"]
 
@@ -32,27 +33,23 @@ class Footer:
     sizes: Sequence[int]
 
 
-def footer(path: str) -> Footer | None:
+def footer(file: BinaryIO) -> Footer | None:
     """The footer of a file, or ``None`` if it is not written yet."""
-    import pyarrow.parquet as parquet
-
     try:
-        with parquet.ParquetFile(path) as file:
-            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+        with open_parquet(file) as found:
+            groups = [found.metadata.row_group(number) for number in range(found.metadata.num_row_groups)]
             sizes = [
                 sum(group.column(each).total_compressed_size for each in range(group.num_columns)) for group in groups
             ]
-            return Footer(file.schema_arrow, [group.num_rows for group in groups], sizes)
+            return Footer(found.schema_arrow, [group.num_rows for group in groups], sizes)
     except pa.ArrowInvalid:
         return None
 
 
-def read_groups(path: str, low: int, high: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The rows of the row groups [low, high), in pieces."""
-    import pyarrow.parquet as parquet
-
+def read_groups(source: str | BinaryIO, path: str, low: int, high: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows of the row groups [low, high), in pieces; `path` names the source."""
     try:
-        with parquet.ParquetFile(path, memory_map=True) as file:
+        with open_parquet(source, memory_map=isinstance(source, str)) as file:
             batches: Any = file.iter_batches(
                 _ROWS, row_groups=list(range(low, high)), columns=list(columns), use_threads=False
             )

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from .....conf.errors import SchemaError
+from .cells import refused
+from .exact import without_loss
 from .lines import Head, Int64s, LineFormat, LineParser, rows_between
 
 __all__ = ["DelimitedFormat", "DelimitedParser"]
@@ -32,11 +34,25 @@ class DelimitedFormat(LineFormat):
         As the options say.
     multi_line : bool
         Whether quoted fields may hold line ends.
+    key, time
+        The columns of the update key, and of the event time: what inference must not lose, and what it may.
     """
 
     name = "csv"
 
-    def __init__(self, *, header: bool, sep: str, quote: str, multi_line: bool, null_value: str) -> None:
+    def __init__(
+        self,
+        *,
+        header: bool,
+        sep: str,
+        quote: str,
+        multi_line: bool,
+        null_value: str,
+        key: Sequence[str] = (),
+        time: str | None = None,
+    ) -> None:
+        self.key = frozenset(name.strip("`").lower() for name in key)
+        self.time = time
         self.header = header
         self.sep = sep
         self.quote = quote
@@ -68,20 +84,26 @@ class DelimitedFormat(LineFormat):
         return Head(end + 1, self._last_header[1])
 
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """What pyarrow makes of the sample; lines with a wrong number of fields are passed over."""
+        """What pyarrow makes of the sample, where that says what the text does; lines with a wrong number of fields are passed over."""
         import pyarrow.csv as csv
 
         names = head.columns
         if names is None:
             first = sample[: sample.find(b"\n") + 1 or len(sample)]
             names = [f"_c{number}" for number in range(len(self._names(first, filled=True)))]
-        table = csv.read_csv(
-            pa.BufferReader(sample),
-            read_options=csv.ReadOptions(use_threads=False, column_names=names, block_size=len(sample) + 1),
-            parse_options=self.parse_options(skip_wrong=True),
-            convert_options=csv.ConvertOptions(**self.nulls()),
-        )
-        return table.schema
+
+        def read(**more: Any) -> pa.Table:
+            return csv.read_csv(
+                pa.BufferReader(sample),
+                read_options=csv.ReadOptions(use_threads=False, column_names=names, block_size=len(sample) + 1),
+                parse_options=self.parse_options(skip_wrong=True),
+                convert_options=csv.ConvertOptions(**self.nulls(), **more),
+            )
+
+        def texts(some: list[str]) -> pa.Table:
+            return read(include_columns=some, column_types=dict.fromkeys(some, pa.string()))
+
+        return without_loss(read().schema, texts, self.key, self.time)
 
     def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> DelimitedParser:
         """A parser for a file with these columns."""
@@ -168,6 +190,10 @@ class DelimitedParser(LineParser):
         self._wanted = list(columns) if columns is not None else schema.names
         self._types: dict[str, pa.DataType] = {field.name: field.type for field in schema if field.name in self._wanted}
         self._quote = form.quote.encode()
+        quote, sep = re.escape(self._quote), re.escape(form.sep.encode())
+        field = _closed_field(quote, sep)
+        # A line whose quotes are closed, so that it is one row however many follow.
+        self._closed = re.compile(b"%b(?:%b%b)*" % (field, sep, field), re.DOTALL)
 
     def parse(self, block: bytes) -> pa.Table:
         """The rows of a block. A timestamp column comes without a zone if the text of the block names none."""
@@ -207,6 +233,59 @@ class DelimitedParser(LineParser):
         if self._form.multi_line and self._quote in block:
             return len(self.spans(block)[0])
         return super().quick_count(block)
+
+    def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
+        """Lines with a wrong number of fields, an open quote, or fields that are of another type."""
+        if self._form.multi_line or block.count(b"\r") != block.count(b"\r\n"):
+            return {}
+        lines = [block[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        found: dict[int, str] = {}
+        for at, line in enumerate(lines):
+            if self._quote in line and not self._closed.fullmatch(line.rstrip(b"\r\n")):
+                found[at] = self.wrong_count(line, 1)
+        rest = [at for at in range(len(lines)) if at not in found]
+        table, wrong = self._fields([lines[at] for at in rest])
+        if table is None:
+            return found
+        found |= {rest[at]: why for at, why in wrong.items()}
+        kept = [at for number, at in enumerate(rest) if number not in wrong]
+        for name, dtype in self._types.items():
+            for place, text in zip(*refused(table.column(name), dtype), strict=True):
+                what = (
+                    f"column {name!r} is not UTF-8"
+                    if "\ufffd" in text
+                    else f"'{text}' in column {name!r} is not of type {dtype}"
+                )
+                found.setdefault(kept[place], what)
+        return found
+
+    def _fields(self, lines: Sequence[bytes]) -> tuple[pa.Table | None, dict[int, str]]:
+        """The columns wanted as they are written, of the lines with as many fields as there are columns, and which lines have not."""
+        import pyarrow.csv as csv
+
+        wrong: dict[int, str] = {}
+
+        def note(row: Any) -> str:
+            wrong[row.number - 1] = f"{row.actual_columns} fields instead of {row.expected_columns}"
+            return "skip"
+
+        text = b"".join(lines)
+        options = self._form.parse_options()
+        options.invalid_row_handler = note
+        try:
+            table = csv.read_csv(
+                pa.BufferReader(text),
+                read_options=csv.ReadOptions(use_threads=False, column_names=self._names, block_size=len(text) + 1),
+                parse_options=options,
+                convert_options=csv.ConvertOptions(
+                    column_types=dict.fromkeys(self._names, pa.binary()),
+                    include_columns=self._wanted or self._names[:1],
+                    **self._form.nulls(),
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None, {}
+        return (table, wrong) if table.num_rows + len(wrong) == len(lines) else (None, {})
 
     def doubtful(self, block: bytes) -> bool:
         """Whether a quote may have swallowed a line end without the count showing it."""
@@ -259,6 +338,11 @@ class DelimitedParser(LineParser):
             return False
         self._types[name] = pa.timestamp(dtype.unit, None if dtype.tz else "UTC")
         return True
+
+
+def _closed_field(quote: bytes, sep: bytes) -> bytes:
+    inside = b"%b(?:[^%b]|%b%b)*%b(?:[^%b%b][^%b]*)?" % (quote, quote, quote, quote, quote, quote, sep, sep)
+    return b"(?:%b|[^%b%b][^%b]*|)" % (inside, quote, sep, sep)
 
 
 def _read_small(source: pa.BufferReader, **options: Any) -> pa.Table:

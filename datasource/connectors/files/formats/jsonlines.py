@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from .....conf.errors import SchemaError
-from .lines import Head, LineFormat, LineParser
+from .lines import Head, Int64s, LineFormat, LineParser
+from .objects import why_not
 
 __all__ = ["JsonFormat", "JsonParser"]
 
@@ -33,12 +34,13 @@ class JsonFormat(LineFormat):
         """What pyarrow makes of the sample; lines that are no objects are passed over."""
         del head
         try:
-            return _read(sample).schema
+            return _whole_numbers(_read(sample), sample)
         except (pa.ArrowInvalid, UnicodeDecodeError):
             pass
         lines = [line for line in sample.split(b"\n") if line.strip() and _is_object(line)]
         try:
-            return _read(b"\n".join(lines) + b"\n").schema
+            sample = b"\n".join(lines) + b"\n"
+            return _whole_numbers(_read(sample), sample)
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             raise SchemaError(
                 f"no one schema fits the objects: {_plain(error)}",
@@ -81,11 +83,23 @@ class JsonParser(LineParser):
                 raise pa.ArrowInvalid("the text is not UTF-8") from error
         if not block.strip():
             return self._schema.empty_table()
+        if b"\nnull" in block or block.lstrip().startswith(b"null"):
+            # Arrow's parser takes such a line for a row of nulls, and where it comes first the process ends with it.
+            raise pa.ArrowInvalid("the line is null and not an object")
         table = _read(block, self._schema)
         for name, dtype in self._times.items():
             at = self._columns.index(name)
             table = table.set_column(at, name, self._time(table.column(at), name, dtype))
         return table.select(self._columns)
+
+    def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
+        """Lines that are no objects, or hold values of other kinds."""
+        found: dict[int, str] = {}
+        for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            why = why_not(block[start:end], self._schema, self._times)
+            if why is not None:
+                found[at] = why
+        return found
 
     def reason(self, error: Exception) -> str:
         """pyarrow's complaint in plain words."""
@@ -119,6 +133,26 @@ def _read(block: bytes, schema: pa.Schema | None = None) -> pa.Table:
             explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
         ),
     )
+
+
+def _whole_numbers(table: pa.Table, sample: bytes) -> pa.Schema:
+    """The schema of a table that was read from a sample, with decimals where whole numbers beyond 64 bits were taken for floats."""
+    import pyarrow.compute as pc
+
+    schema = table.schema
+    for at, field in enumerate(schema):
+        if (
+            not pa.types.is_floating(field.type)
+            or not pc.any(pc.greater_equal(pc.abs(table.column(at)), 2.0**63)).as_py()
+        ):
+            continue
+        whole = field.with_type(pa.decimal128(38, 0))
+        try:
+            _read(sample, pa.schema([whole]))
+        except pa.ArrowInvalid:
+            continue  # there are fractions, or more digits yet
+        schema = schema.set(at, whole)
+    return schema
 
 
 def _is_object(line: bytes) -> bool:

@@ -1,4 +1,7 @@
-"""Blocks of text lines become tables; a line that cannot be read is found by halving, and reported as it is.
+"""Blocks of text lines become tables; a line that cannot be read is found, and reported as it is.
+
+Halving finds it, which costs two attempts for each such line. So in a small piece the format's parser first says of all the lines at once
+which ones it knows to be wrong; what it misses, halving finds.
 
 Rows are numbered by their line among the lines that are not blank, so a row's number does not depend on whether an
 earlier line could be read, nor on which columns were asked for.
@@ -21,6 +24,8 @@ __all__ = ["Head", "LineFormat", "LineParser", "parse_lines"]
 
 Int64s = npt.NDArray[np.int64]
 _LF, _CR = 10, 13
+# So many lines are looked at together when they cannot be read together.
+_PIECE = 1024
 # So few lines are tried one by one.
 _FEW = 4
 
@@ -70,6 +75,11 @@ class LineParser(ABC):
         """Whether a block that was parsed into as many rows as lines may still have been misread."""
         del block
         return False
+
+    def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
+        """Lines that :meth:`parse` surely refuses, by their place among those given, with the reason; others may be refused as well."""
+        del block, starts, ends
+        return {}
 
     @abstractmethod
     def reason(self, error: Exception) -> str:
@@ -155,16 +165,18 @@ def parse_lines(
     starts, ends = parser.spans(block)
     if table is not None and table.num_rows == len(starts) and not parser.doubtful(block):
         return [(table, ordinal)], table.num_rows
-    pieces = _halves(parser, block, starts, ends, ordinal, malformed, place) if len(starts) else iter(())
-    return _joined(pieces), len(starts)
+    if not len(starts):
+        return [], 0
+    lines = _Lines(parser, block, starts, ends)
+    return _joined(lines.tables(malformed, place), ordinal), len(starts)
 
 
-def _joined(pieces: Iterator[tuple[pa.Table, int]]) -> list[tuple[pa.Table, Int64s | int]]:
+def _joined(pieces: Iterator[tuple[pa.Table, Int64s]], ordinal: int) -> list[tuple[pa.Table, Int64s | int]]:
     joined: list[tuple[pa.Table, Int64s | int]] = []
     for _, group in itertools.groupby(pieces, key=lambda piece: str(piece[0].schema)):
         together = list(group)
-        numbers = [np.arange(first, first + table.num_rows) for table, first in together]
-        joined.append((pa.concat_tables([table for table, _ in together]).combine_chunks(), np.concatenate(numbers)))
+        numbers = ordinal + np.concatenate([lines for _, lines in together])
+        joined.append((pa.concat_tables([table for table, _ in together]).combine_chunks(), numbers))
     return joined
 
 
@@ -175,37 +187,86 @@ def _attempt(parser: LineParser, block: bytes) -> pa.Table | None:
         return None
 
 
-def _halves(
-    parser: LineParser,
-    block: bytes,
-    starts: Int64s,
-    ends: Int64s,
-    ordinal: int,
-    malformed: MalformedRows,
-    place: Callable[[int], tuple[str, int | None]],
-) -> Iterator[tuple[pa.Table, int]]:
-    todo = [(0, len(starts))]
-    while todo:
-        low, high = todo.pop()
-        part = block[starts[low] : ends[high - 1]]
+class _Lines:
+    """The lines of a block that cannot be read as one."""
+
+    def __init__(self, parser: LineParser, block: bytes, starts: Int64s, ends: Int64s) -> None:
+        self._parser = parser
+        self._block = block
+        self._starts = starts
+        self._ends = ends
+
+    def tables(
+        self, malformed: MalformedRows, place: Callable[[int], tuple[str, int | None]]
+    ) -> Iterator[tuple[pa.Table, Int64s]]:
+        """Tables of the lines that can be read, with their numbers; the others are reported in order."""
+        todo = [np.arange(len(self._starts))]
+        while todo:
+            lines = todo.pop()
+            if len(lines) > _PIECE:
+                table, _ = self._read(lines)
+                if table is None:
+                    todo += _divided(lines)
+                elif table.num_rows:
+                    yield table, lines
+                continue
+            bad: dict[int, str] = {}
+            yield from self._sifted(lines, bad)
+            for line in sorted(bad):
+                begin, end = int(self._starts[line]), int(self._ends[line])
+                where, number = place(begin)
+                text = self._block[begin:end].rstrip(b"\r\n").decode("utf-8", "replace")
+                malformed.report(text=text, place=where, line=number, reason=bad[line])
+
+    def _sifted(self, lines: Int64s, bad: dict[int, str]) -> Iterator[tuple[pa.Table, Int64s]]:
+        """Tables of a few neighbouring lines; the malformed ones go into `bad`."""
+        todo = [lines]
+        sifted = False
+        while todo:
+            lines = todo.pop()
+            table, why = self._read(lines)
+            if table is not None:
+                if table.num_rows:
+                    yield table, lines
+            elif not sifted:
+                sifted = True
+                low, high = int(lines[0]), int(lines[-1]) + 1
+                begin = self._starts[low]
+                part = self._block[begin : self._ends[high - 1]]
+                found = self._parser.sift(part, self._starts[low:high] - begin, self._ends[low:high] - begin)
+                bad.update((low + at, reason) for at, reason in found.items())
+                left = np.delete(lines, list(found)) if found else lines
+                todo += [left] if found and len(left) else _divided(left)
+            elif len(lines) == 1:
+                bad[int(lines[0])] = why
+            else:
+                todo += _divided(lines)
+
+    def _read(self, lines: Int64s) -> tuple[pa.Table | None, str]:
+        """The table of some lines; or None, and for a single line why it is none."""
+        text = self._text(lines)
         why = ""
         try:
-            table = parser.parse(part)
-            if table.num_rows == high - low and not parser.doubtful(part):
-                yield table, ordinal + low
-                continue
-            if high - low == 1:
-                if not part.strip():
-                    continue  # blanks alone are nothing
-                why = parser.wrong_count(part, table.num_rows)
+            table = self._parser.parse(text)
+            if table.num_rows == len(lines) and not self._parser.doubtful(text):
+                return table, ""
+            if len(lines) == 1:
+                if not text.strip():
+                    return table.slice(0, 0), ""  # blanks alone are nothing
+                why = self._parser.wrong_count(text, table.num_rows)
         except pa.ArrowInvalid as error:
-            why = parser.reason(error)
-        if high - low == 1:
-            where, line = place(int(starts[low]))
-            malformed.report(text=part.rstrip(b"\r\n").decode("utf-8", "replace"), place=where, line=line, reason=why)
-            continue
-        if high - low <= _FEW:
-            todo += [(at, at + 1) for at in range(high - 1, low - 1, -1)]
-        else:
-            middle = (low + high) // 2
-            todo += [(middle, high), (low, middle)]
+            why = self._parser.reason(error)
+        return None, why
+
+    def _text(self, lines: Int64s) -> bytes:
+        low, high = int(lines[0]), int(lines[-1])
+        if high - low + 1 == len(lines):
+            return self._block[self._starts[low] : self._ends[high]]
+        return b"".join(self._block[self._starts[line] : self._ends[line]] for line in lines.tolist())
+
+
+def _divided(lines: Int64s) -> list[Int64s]:
+    """Halves of some lines, or each of a few, the first one last."""
+    if len(lines) <= _FEW:
+        return [lines[at : at + 1] for at in range(len(lines) - 1, -1, -1)]
+    return [lines[len(lines) // 2 :], lines[: len(lines) // 2]]

@@ -123,6 +123,16 @@ class ZeekParser(LineParser):
             columns.append(column if column.type.equals(field.type) else column.cast(field.type))
         return pa.table(columns, schema=self._schema) if columns else raw.select([])
 
+    def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
+        """Lines with a wrong number of fields."""
+        separator, fields = self._head.extra["separator"].encode(), len(self._names)
+        found: dict[int, str] = {}
+        for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            got = block.count(separator, start, end) + 1
+            if got != fields and b"\r" not in block[start:end].rstrip(b"\r\n"):
+                found[at] = f"{got} fields instead of {fields}"
+        return found
+
     def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
         """Start and end of each line that is a row."""
         return rows_between(block, np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1, _COMMENT)

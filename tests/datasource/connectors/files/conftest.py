@@ -90,13 +90,20 @@ def folder(tmp_path: Path) -> Path:
 def connect(folder: Path) -> Callable[..., FilesConnector]:
     """Makes a connector of the folder, by options as a user writes them."""
 
-    def make(schema: str | pa.Schema | None = None, *, state: Path | None = None, **options: str) -> FilesConnector:
+    def make(
+        schema: str | pa.Schema | None = None,
+        *,
+        state: Path | None = None,
+        key: tuple[str, ...] = (),
+        time: str | None = None,
+        **options: str,
+    ) -> FilesConnector:
         if isinstance(schema, str):
             schema = pa.schema(
                 [(name, getattr(pa, kind)()) for name, kind in (pair.split() for pair in schema.split(","))]
             )
         (parsed,) = parse_options({"path": str(folder), **options}, [FilesOptions])
-        return FilesConnector(parsed, schema, state_folder=None if state is None else str(state))
+        return FilesConnector(parsed, schema, state_folder=None if state is None else str(state), key=key, time=time)
 
     return make
 

@@ -84,6 +84,39 @@ class TestDelimited:
         assert row["z"] == dt.datetime(2024, 1, 1, 8, tzinfo=UTC)
         assert row["w"] == "10:00:00"
 
+    @pytest.mark.parametrize(
+        ("values", "as_key", "otherwise"),
+        [
+            (["123", "00123"], "string", "string"),
+            (["123", "-5", "0"], "int64", "int64"),
+            (["0", "-0"], "string", "int64"),
+            (["9223372036854775807"], "int64", "int64"),
+            (["9223372036854775808", "9223372036854775809"], "string", "string"),
+            (["9223372036854775808", "1.5"], "string", "double"),
+            (["1.5", "1.50"], "string", "double"),
+            (["true", "false"], "bool", "bool"),
+            (["true", "True"], "string", "bool"),
+            (["2024-01-01", "2024-12-31"], "date32[day]", "date32[day]"),
+            (["2024-01-01T10:00:00", "2024-01-01 10:00:00"], "string", "timestamp[us]"),
+            (["", ""], "string", "string"),
+        ],
+    )
+    def test_what_names_something_stays_as_it_is_written(
+        self, folder: Path, connect: Any, values: list[str], as_key: str, otherwise: str
+    ) -> None:
+        (folder / "a.csv").write_text("Id,v\n" + "".join(f"{value},x\n" for value in values))
+        assert str(connect(key=("id",)).schema().field("Id").type) == as_key
+        assert str(connect().schema().field("Id").type) == otherwise
+
+    def test_keys_that_differ_stay_apart(self, folder: Path, follow: Any) -> None:
+        ids = ["00123", "123", "12345678901234567890", "12345678901234567891"]
+        (folder / "a.csv").write_text("k,v\n" + "".join(f"{each},1\n" for each in ids))
+        assert [row["k"] for row in follow(key=("k",)).step()] == ids
+
+    def test_the_time_counts_and_names_nothing(self, folder: Path, connect: Any) -> None:
+        (folder / "a.csv").write_text("k,t\n1,0012\n")
+        assert str(connect(time="t").schema().field("t").type) == "int64"
+
     def test_a_type_that_differs_between_files_is_text(self, folder: Path, connect: Any) -> None:
         (folder / "a.csv").write_text("k,v,w\n1,1,1\n")
         (folder / "b.csv").write_text("k,v,w\n2,x,1.5\n")
@@ -143,6 +176,12 @@ class TestDelimited:
 
 
 class TestJson:
+    def test_whole_numbers_beyond_64_bits_stay_apart(self, folder: Path, follow: Any) -> None:
+        (folder / "a.jsonl").write_text('{"k":12345678901234567890,"f":1e30}\n{"k":12345678901234567891,"f":0.5}\n')
+        feed = follow()
+        assert [str(field.type) for field in feed.connector.schema()] == ["decimal128(38, 0)", "double"]
+        assert [int(row["k"]) for row in feed.step()] == [12345678901234567890, 12345678901234567891]
+
     def test_rows(self, folder: Path, follow: Any) -> None:
         (folder / "a.jsonl").write_text(
             '\ufeff{"k":1,"t":"2024-01-01T00:00:00","o":{"x":[1,2]},"n":null}\n\n  \n{"t":null,"k":2,"more":1}\r\n'
@@ -391,6 +430,13 @@ class TestParquet:
         assert [str(field.type) for field in connect().schema()] == [
             "string", "int64", "decimal128(20, 0)", "string", "timestamp[us, tz=UTC]", "timestamp[us]", "string",
         ]  # fmt: skip
+
+    def test_times_beyond_2262_as_spark_writes_them(self, folder: Path, follow: Any) -> None:
+        far = [dt.datetime(year, 12, 31, 23, 59, 59, 999999) for year in (1000, 2500, 9999)]
+        rows = pa.table({"k": [1, 2, 3], "t": pa.array(far, pa.timestamp("us"))})
+        pq.write_table(rows, folder / "a.parquet", use_deprecated_int96_timestamps=True)
+        assert "int96" in str(pq.ParquetFile(folder / "a.parquet").schema)
+        assert [row["t"] for row in follow().step()] == far
 
     def test_compressed_once_more(self, folder: Path, connect: Any) -> None:
         (folder / "a.parquet.gz").write_bytes(gzip.compress(b"PAR1"))

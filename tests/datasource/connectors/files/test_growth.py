@@ -45,6 +45,13 @@ def test_files_are_taken_by_arrival_then_change_then_natural_order(folder: Path,
     assert feed.arrivals == [2_000_000] * 3 + [3_000_000]
 
 
+def test_names_with_digits_of_any_kind(folder: Path, follow: Any) -> None:
+    for name in ("1²3", "٣", "2"):
+        append(folder / f"{name}.csv", f"k,v\n1,{name}\n")
+        os.utime(folder / f"{name}.csv", (1, 1))
+    assert [row["v"] for row in follow(KV).step()] == ["1²3", "2", "٣"]
+
+
 def test_a_half_written_line_waits(folder: Path, follow: Any) -> None:
     path = folder / "a.csv"
     append(path, "k,v\n1,x\n2,")
@@ -177,6 +184,13 @@ def test_feeds_share_a_limit(tmp_path: Path, follow: Any) -> None:
     values = [row["v"] for row in feed.step(limit=Limit(rows=10))]
     assert (values.count("big"), values.count("small")) == (7, 3)
     assert {part.feed for part in feed.last} == set(paths)
+
+
+def test_a_feed_of_which_a_limit_took_all_does_not_wait(folder: Path, follow: Any) -> None:
+    append(folder / "a.csv", "k,v\n1,a\n2,b\n")
+    (source,) = follow(KV).connector.feeds(None)
+    assert follow(KV).connector.advance(None, 10, Limit(rows=2)).waiting == {}
+    assert follow(KV).connector.advance(None, 10, Limit(rows=1)).waiting == {source: 10}
 
 
 def test_a_feed_for_each_file(folder: Path, follow: Any) -> None:

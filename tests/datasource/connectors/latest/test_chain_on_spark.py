@@ -50,16 +50,16 @@ def test_windows_kept_by_one_query_are_followed_by_others(spark: SparkSession, t
     def first() -> None:
         rows = spark.readStream.format("upstream").options(key="k", time="t", progress="ordered").load(str(feed))
         results = counted(rows, "t", "10 seconds", f"{every}_checkpoint").agg(n=agg.count(), total=agg.sum_("v"))
-        once(results, every, key=("k", "window_id"), time="window_end")
+        once(results, every, key=("k", "window_id"), time="window_time")
 
     def second() -> None:
-        once(upstream.latest(spark, str(every), key="k", connector="latest"), newest, key="k", time="window_end")
+        once(upstream.latest(spark, str(every), key="k", connector="latest"), newest, key="k", time="window_time")
 
     def third() -> None:
         rows = spark.readStream.format("upstream").options(connector="latest", key="k").load(str(every))
-        rows = rows.drop("window_start", "window_id", "final")
-        results = counted(rows, "window_end", "30 seconds", f"{wide}_checkpoint").agg(n=agg.sum_("n"))
-        once(results, wide, key=("k", "window_id"), time="window_end")
+        rows = rows.drop("window_start", "window_end", "window_id", "final")
+        results = counted(rows, "window_time", "30 seconds", f"{wide}_checkpoint").agg(n=agg.sum_("n"))
+        once(results, wide, key=("k", "window_id"), time="window_time")
 
     for number, start in enumerate((0, 40, 80)):
         write(feed, f"{number}.csv", [(key, second, 1) for second in range(start, start + 40) for key in "ab"])

@@ -1,0 +1,51 @@
+"""``upstream erase``: take a key out of a table, and say what remains of it, and until when. No JVM."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+
+from ..sink.erasing import Erasure, erase_text_key
+
+__all__ = ["print_erasure"]
+
+
+def print_erasure(
+    path: str,
+    key: Sequence[str],
+    storage: Mapping[str, str],
+    *,
+    outputs: Sequence[str],
+    index_location: str | None,
+    dry_run: bool,
+) -> None:
+    """Erase a key and print what was done."""
+    done = erase_text_key(path, key, storage=storage, outputs=outputs, index_location=index_location, dry_run=dry_run)
+    say = Console(highlight=False, markup=False, soft_wrap=True)
+    for line in _lines(done, dry=dry_run):
+        say.print(line)
+
+
+def _lines(done: Erasure, *, dry: bool) -> list[str]:
+    verb = "would be erased" if dry else "erased"
+    lines = [
+        f"{verb}: {done.rows:,} rows, {done.dead:,} rows marked as dead, {done.tombstones:,} remembered deletions of {done.location}"
+    ]
+    lines += [f"{verb}: {count:,} rows of {place}" for place, count in done.outputs.items()]
+    if not done.outputs:
+        lines.append("no table of late or conflicting rows is named in the log; give others by --output")
+    if not dry:
+        lines.append(f"removed: {done.indexes:,} files of this machine's index cache")
+        lines.append(f"{done.location} is at version {done.version}")
+    if not done.found:
+        lines.append("the key is nowhere in what is current")
+    for each in done.remains:
+        until = "no date" if each.until_us is None else f"until {_time(each.until_us)}"
+        lines.append(f"remains, {until}: {each.what} ({each.how})")
+    return lines
+
+
+def _time(micros: int) -> str:
+    return dt.datetime.fromtimestamp(micros / 1e6, dt.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -1,0 +1,78 @@
+"""Keyword arguments of public functions: they take what the option of the same name takes, and refuse the rest in words."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import OptionError
+from .options import positive_int
+
+__all__ = ["names_argument", "path_argument", "text_argument", "whole_argument"]
+
+
+def whole_argument(name: str, value: Any) -> int | None:
+    """Return a whole number of at least 1, given as one or as text; None stays None.
+
+    Raises
+    ------
+    OptionError
+        It is something else.
+    """
+    if value is None:
+        return None
+    parser = positive_int()
+    try:
+        return int(parser.parse(str(value)))
+    except ValueError:
+        raise _refused(name, value, parser.expected) from None
+
+
+def text_argument(name: str, value: Any) -> str | None:
+    """Return a text; None stays None.
+
+    Raises
+    ------
+    OptionError
+        It is something else, or empty.
+    """
+    if value is None or (isinstance(value, str) and value.strip()):
+        return value
+    raise _refused(name, value, "a text")
+
+
+def path_argument(name: str, value: Any) -> str:
+    """Return a path or an address as text.
+
+    Raises
+    ------
+    OptionError
+        It is none.
+    """
+    try:
+        found = os.fspath(value)
+    except TypeError:
+        found = None
+    if isinstance(found, str) and found.strip():
+        return found
+    raise _refused(name, value, "a folder or an address")
+
+
+def names_argument(name: str, value: Any) -> str | Sequence[str] | None:
+    """Return the name of a column, or several; None stays None.
+
+    Raises
+    ------
+    OptionError
+        It is something else.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Sequence) and value and all(isinstance(each, str) and each for each in value):
+        return value
+    raise _refused(name, value, "the name of a column, or a list of several")
+
+
+def _refused(name: str, value: Any, expected: str) -> OptionError:
+    return OptionError(f"{name}={value!r} is not {expected}", expected=expected, hint=f"correct {name}")

@@ -1,0 +1,79 @@
+"""Files that have got another name, as log rotation gives them: known again by their number in the file system and by what was read of them.
+
+A number alone is not enough, since a file system gives it again once a file is deleted; what was read of a file is not enough either, since
+two files may begin alike. What was consumed under one name goes on under the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+from .content import fingerprint
+from .paths import Seen
+from .positions import Entry
+
+__all__ = ["MOVED", "node_of", "renamed"]
+
+MOVED = "moved"
+"""The kind of the entry that stays under a name that a file has left."""
+
+
+def node_of(path: str) -> int:
+    """The number of the file that has this name now; 0 if there is none."""
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return 0
+
+
+def renamed(entries: Mapping[str, Entry], found: Mapping[str, Seen], gone: Iterable[str]) -> dict[str, str]:
+    """New names of files of which something was consumed, by the old names.
+
+    A file that has left the paths altogether, by a name that no pattern matches, is looked for in its own folder: what was written to it
+    before it was renamed is read there.
+
+    Parameters
+    ----------
+    entries : mapping of path to Entry
+        What is known.
+    found : mapping of path to Seen
+        Files that are new or have changed.
+    gone : iterable of str
+        Files that are no longer there.
+    """
+    left = {
+        path: entries[path]
+        for path in (*found, *gone)
+        if path in entries and entries[path].node and entries[path].mark and node_of(path) != entries[path].node
+    }
+    if not left:
+        return {}
+    now = {node_of(path): path for path in found}
+    names: dict[str, str] = {}
+    for path, entry in left.items():
+        new = now.get(entry.node) or _beside(path, entry.node)
+        if new is not None and _is(new, entry):
+            names[path] = new
+    return names
+
+
+def _beside(path: str, node: int) -> str | None:
+    try:
+        with os.scandir(os.path.dirname(path)) as files:
+            # A name that hides a file says that it is not to be read.
+            return next((file.path for file in files if file.name[0] not in "._" and file.inode() == node), None)
+    except OSError:
+        return None
+
+
+def _is(path: str, entry: Entry) -> bool:
+    """Whether a file holds what was consumed of an entry."""
+    whole = entry.kind not in ("", "text")
+    to = entry.size if whole else entry.to
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            return (size == to if whole else size >= to) and fingerprint(file, entry.head, to) == entry.mark
+    except OSError:
+        return False

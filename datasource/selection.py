@@ -1,0 +1,266 @@
+"""Columns computed from a feed's own: parsed from SQL once, evaluated by Polars where rows are read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..conf.errors import OptionError
+from ..frames.system import TIMESTAMP
+from .sql_expressions import OPTION, Translation, as_written, column_at_path, given_arguments, name_parts, resolved_path
+
+if TYPE_CHECKING:
+    import polars as pl
+    from sqlglot.expressions.core import Expression
+
+__all__ = ["SelectedColumn", "Selection", "copied_column", "referenced_columns"]
+
+_EXPECTED = "columns in Spark's SQL, such as data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid"
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectedColumn:
+    """One computed column.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    sql : str
+        What the user wrote for it.
+    reads : tuple of str
+        The feed's columns that it needs.
+    value : polars.Expr
+        Its values.
+    misfits : polars.Expr or None
+        Where a value could not be converted; None if nothing is converted.
+    """
+
+    name: str
+    sql: str
+    reads: tuple[str, ...]
+    value: pl.Expr
+    misfits: pl.Expr | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The columns that leave in place of the feed's own.
+
+    Attributes
+    ----------
+    columns : tuple of SelectedColumn
+        In the order in which they leave.
+    schema : pyarrow.Schema
+        Theirs.
+    origin : tuple
+        What it was made of: text, the feed's schema and the zone.
+    """
+
+    columns: tuple[SelectedColumn, ...]
+    schema: pa.Schema
+    origin: tuple[str, pa.Schema, str]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Polars pickles no Python function, which some of the columns call.
+        return Selection.bound, self.origin
+
+    @classmethod
+    def bound(cls, text: str, raw: pa.Schema, time_zone: str = "UTC") -> Selection:
+        """Parse a list of columns and bind it to a feed's schema.
+
+        Parameters
+        ----------
+        text
+            A list of columns in Spark's SQL, as between SELECT and FROM.
+        raw
+            The feed's schema.
+        time_zone
+            The zone of times in text that name none.
+
+        Raises
+        ------
+        OptionError
+            The text is no list of columns, uses what is not supported here, or names a column twice.
+        SchemaError
+            It names a column that the feed does not have.
+        """
+        columns: list[SelectedColumn] = []
+        for node in _parsed(text):
+            columns += _columns(node, raw, time_zone)
+        names = [column.name.casefold() for column in columns]
+        twice = sorted({column.name for column in columns if names.count(column.name.casefold()) > 1})
+        if twice:
+            raise OptionError(
+                f"{OPTION} gives two columns one name: {' and '.join(map(repr, twice))}",
+                expected="names that differ by more than case, as Spark needs them",
+                hint="name the columns one by one, and rename one of these with AS",
+            )
+        try:
+            empty = _evaluated([column.value.alias(column.name) for column in columns], raw.empty_table())
+        except Exception as error:  # Polars has no one root for what an expression can be wrong about
+            raise OptionError(f"{OPTION}={text!r} cannot be evaluated: {error}", expected=_EXPECTED) from error
+        schema = pa.schema([pa.field(field.name, _plain(field.type)) for field in empty.schema])
+        return cls(tuple(columns), schema, (text, raw, time_zone))
+
+    def reads(self, names: Sequence[str] | None = None) -> list[str]:
+        """The feed's columns that some of these need; all of these without `names`."""
+        wanted = [column for column in self.columns if names is None or column.name in names]
+        return list(dict.fromkeys(name for column in wanted for name in column.reads))
+
+    def evaluate(self, rows: pa.Table, names: Sequence[str] | None = None) -> tuple[pa.Table, list[str | None] | None]:
+        """Compute columns of some rows.
+
+        Parameters
+        ----------
+        rows
+            In the feed's schema; columns that are not needed may be absent.
+        names
+            Which columns; None for all.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns, as many rows as were given.
+        list or None
+            Per row what could not be converted, None where all could; None if all rows are fit.
+        """
+        wanted = [column for column in self.columns if names is None or column.name in names]
+        checked = [column for column in wanted if column.misfits is not None]
+        made = _evaluated(
+            [column.value.alias(column.name) for column in wanted]
+            + [column.misfits.alias(_misfit(at)) for at, column in enumerate(checked) if column.misfits is not None],
+            rows,
+        )
+        # Times that the feed gives without a zone stay so: the caller knows which was meant.
+        plain = [made.column(column.name).cast(_plain(made.column(column.name).type)) for column in wanted]
+        table = pa.table(plain, names=[column.name for column in wanted])
+        reasons: list[str | None] | None = None
+        for at, column in enumerate(checked):
+            bad = made.column(_misfit(at)).to_numpy().astype(np.bool_)
+            if bad.any():
+                reasons = [None] * rows.num_rows if reasons is None else reasons
+                for row in np.flatnonzero(bad):
+                    reasons[row] = reasons[row] or f"the column {column.name!r} cannot be computed: {column.sql}"
+        return table, reasons
+
+
+def referenced_columns(text: str) -> list[str]:
+    """The names of columns that a selection mentions, whatever feed it is for: the first part of each name.
+
+    Raises
+    ------
+    OptionError
+        The text is no list of columns.
+    """
+    from sqlglot import exp
+
+    found = [name_parts(node)[0] for root in _parsed(text) for node in root.find_all(exp.Column) if not node.is_star]
+    return list(dict.fromkeys(found))
+
+
+def copied_column(text: str, name: str) -> str | None:
+    """The feed's column that leaves unchanged under a name; None if that one is computed, a field, or not selected.
+
+    Raises
+    ------
+    OptionError
+        The text is no list of columns.
+    """
+    from sqlglot import exp
+
+    whole = False
+    for root in _parsed(text):
+        inner = root.this if isinstance(root, exp.Alias) else root
+        if root.alias_or_name == name and not inner.is_star:
+            return inner.name if isinstance(inner, exp.Column) and len(inner.parts) == 1 else None
+        whole = whole or isinstance(root, exp.Star)
+    return name if whole else None
+
+
+def _misfit(at: int) -> str:
+    return f"_upstream_misfit_{at}"
+
+
+def _parsed(text: str) -> list[Expression]:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        found = sqlglot.parse(f"SELECT {text}", read="spark")
+    except SqlglotError as error:
+        raise OptionError(f"{OPTION}={text!r} is no SQL: {str(error).splitlines()[0]}", expected=_EXPECTED) from error
+    only = found[0] if len(found) == 1 else None
+    if not isinstance(only, exp.Select) or set(given_arguments(only)) - {"expressions", "kind"} or not only.expressions:
+        raise OptionError(f"{OPTION}={text!r} is more than a list of columns", expected=_EXPECTED)
+    return list(only.expressions)
+
+
+def _columns(node: Expression, raw: pa.Schema, time_zone: str) -> list[SelectedColumn]:
+    """The columns that one item of the list stands for: several for a star."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and node.is_star):
+        if set(given_arguments(node)) & {"except_", "except", "replace", "rename"}:
+            raise OptionError(f"{OPTION} has {as_written(node)}", expected="* or columns by name")
+        path = [] if isinstance(node, exp.Star) else [part.name for part in node.parts[:-1]]
+        if not path:
+            return [_column([name], raw) for name in raw.names]
+        way, dtype = resolved_path(path, raw)
+        if not pa.types.is_struct(dtype):
+            raise OptionError(f"{OPTION} has {as_written(node)}, and {'.'.join(path)} is {dtype}", expected="a struct")
+        return [_column([*way, dtype.field(at).name], raw) for at in range(dtype.num_fields)]
+    name, inner = (node.alias, node.this) if isinstance(node, exp.Alias) else ("", node)
+    if not name and not isinstance(inner, (exp.Column, exp.Dot)):
+        raise OptionError(
+            f"{OPTION} computes {as_written(node)} and gives it no name", hint=f"write {as_written(node)} AS name"
+        )
+    if isinstance(inner, (exp.Column, exp.Dot)):
+        column = _column(name_parts(inner), raw)
+        return [dataclasses.replace(column, name=name or column.name)]
+    translation = Translation(raw, time_zone)
+    value = translation.value(inner, certain=True)
+    misfits = None
+    for each in translation.misfits:
+        misfits = each if misfits is None else misfits | each
+    reads = tuple(dict.fromkeys(translation.reads))
+    return [SelectedColumn(name, as_written(inner), reads, value, misfits)]
+
+
+def _column(path: Sequence[str], raw: pa.Schema) -> SelectedColumn:
+    way, _ = resolved_path(path, raw)
+    return SelectedColumn(way[-1], ".".join(way), (way[0],), column_at_path(way), None)
+
+
+def _evaluated(values: Sequence[pl.Expr], rows: pa.Table) -> pa.Table:
+    import polars as pl
+
+    # A column beside those that are computed: a constant is as long as it.
+    place = pl.Series("_upstream_row", np.zeros(rows.num_rows, dtype=np.int8))
+    frame = pl.DataFrame(pl.from_arrow(rows)) if rows.num_columns else pl.DataFrame()
+    made = frame.with_columns(place).select("_upstream_row", *values).drop("_upstream_row")
+    return made.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _plain(dtype: pa.DataType) -> pa.DataType:
+    """The type as Spark has it: no large offsets, nothing unsigned, times in microseconds."""
+    if pa.types.is_large_string(dtype):
+        return pa.string()
+    if pa.types.is_large_binary(dtype):
+        return pa.binary()
+    if pa.types.is_large_list(dtype) or pa.types.is_list(dtype):
+        return pa.list_(_plain(dtype.value_type))
+    if pa.types.is_struct(dtype):
+        return pa.struct(
+            [pa.field(dtype.field(at).name, _plain(dtype.field(at).type)) for at in range(dtype.num_fields)]
+        )
+    if pa.types.is_timestamp(dtype):
+        return TIMESTAMP if dtype.tz is not None else pa.timestamp("us")
+    if pa.types.is_null(dtype):
+        return pa.string()
+    return dtype

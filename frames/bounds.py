@@ -1,0 +1,89 @@
+"""Bounds of feeds: the two infinities among them, and how punctuation rows carry them.
+
+A bound is exclusive and an int64, in microseconds or in any order of times. A feed that has shown a row and of which nothing can be promised yet
+has the bound :data:`BEFORE_ALL`: it holds every low-watermark back. A feed that has ended has :data:`AFTER_ALL`. In a punctuation row the
+first is the least time of the column's type that every reader can hold, the second a null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["AFTER_ALL", "BEFORE_ALL", "beginning", "bounds_in", "is_finite", "times_of_bounds"]
+
+Int64s = npt.NDArray[np.int64]
+
+BEFORE_ALL = int(np.iinfo(np.int64).min)
+"""The bound of a feed that has rows, and of which nothing is known yet."""
+
+AFTER_ALL = int(np.iinfo(np.int64).max)
+"""The bound of a feed that has ended."""
+
+# 1700-01-01: pandas holds no earlier time in nanoseconds than 1677, Python none before the year 1 in any zone, and no stream is so old.
+_BEGINNING_US = -8_520_336_000_000_000
+_DAY_US = 86_400_000_000
+
+
+def is_finite(bound: int | None) -> bool:
+    """Whether a bound is a point in time."""
+    return bound is not None and BEFORE_ALL < bound < AFTER_ALL
+
+
+def beginning(kind: pa.DataType) -> pa.Scalar:
+    """What stands for :data:`BEFORE_ALL` in a time column of this type; null if it can hold no time."""
+    if pa.types.is_timestamp(kind):
+        return pa.scalar(_BEGINNING_US, pa.timestamp("us", kind.tz)).cast(kind)
+    if pa.types.is_date(kind):
+        return pa.scalar(_BEGINNING_US // _DAY_US, pa.int32()).cast(pa.date32()).cast(kind)
+    if pa.types.is_floating(kind):
+        return pa.scalar(float(np.finfo(kind.to_pandas_dtype()).min), kind)
+    if pa.types.is_integer(kind):
+        return pa.scalar(int(np.iinfo(kind.to_pandas_dtype()).min), kind)
+    return pa.scalar(None, kind)
+
+
+def times_of_bounds(bounds: Sequence[int], kind: pa.DataType, finite: Callable[[int], pa.Scalar]) -> pa.Array:
+    """The times of punctuation rows.
+
+    Parameters
+    ----------
+    bounds : sequence of int
+    kind : pyarrow.DataType
+        Of the time column.
+    finite : callable
+        The time, of this type, that a point in time is.
+    """
+
+    def value(bound: int) -> Any:
+        if bound == AFTER_ALL:
+            return None
+        # Not by way of Python's times, which end with the year 9999.
+        return beginning(kind) if bound == BEFORE_ALL else finite(bound)
+
+    return pa.array([value(bound) for bound in bounds], kind)
+
+
+def bounds_in(column: pa.Array | pa.ChunkedArray, finite: Callable[[pa.ChunkedArray], Int64s]) -> Int64s:
+    """The bounds that the times of punctuation rows stand for: the inverse of :func:`times_of_bounds`.
+
+    Parameters
+    ----------
+    column : pyarrow.Array or pyarrow.ChunkedArray
+        The times.
+    finite : callable
+        The bounds of times that stand for points in time.
+    """
+    column = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+    ended = column.is_null().to_numpy()
+    begun = pc.fill_null(pc.equal(column, beginning(column.type)), False).to_numpy(zero_copy_only=False)
+    found = np.where(ended, AFTER_ALL, BEFORE_ALL)
+    points = ~(ended | begun)
+    if points.any():
+        found[points] = finite(column.filter(pa.array(points)))
+    return found

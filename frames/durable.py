@@ -1,0 +1,50 @@
+"""Writing so that it outlives a power cut: files and the folders' entries of them, put on the disk before anything names them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+__all__ = ["sync_file", "sync_paths"]
+
+# A disk puts what several ask for at once down together.
+_AT_ONCE = 16
+
+
+def sync_file(path: str) -> None:
+    """Wait until a file, or the entries of a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sync_paths(root: str, paths: Iterable[str]) -> None:
+    """Wait until files are on the disk, and the entries of all folders that lead to them.
+
+    Parameters
+    ----------
+    root
+        A folder; its own entry in the folder above is included, since the first batch has made it.
+    paths
+        Of files below it.
+
+    Raises
+    ------
+    OSError
+        A file is gone, or the disk has failed: nothing is known of what it holds then.
+    """
+    files = sorted(set(paths))
+    if not files:
+        return
+    folders = {""}
+    for path in files:
+        while path := os.path.dirname(path):
+            folders.add(path)
+    places = [os.path.join(root, path) for path in files]
+    above = [os.path.join(root, path) if path else root for path in folders] + [os.path.dirname(os.path.abspath(root))]
+    with ThreadPoolExecutor(min(_AT_ONCE, max(len(places), len(above)))) as pool:
+        list(pool.map(sync_file, places))
+        list(pool.map(sync_file, above))

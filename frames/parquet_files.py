@@ -1,0 +1,41 @@
+"""Parquet files that others may have written: opened so that every time in them is the time that they wrote.
+
+Spark writes times as INT96 unless told otherwise, also where it writes a table's files anew. Arrow reads those as nanoseconds, which end in the year 2262, and wraps
+the times beyond without a word.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData, ParquetFile
+
+__all__ = ["has_old_calendar", "open_parquet"]
+
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: bool = False) -> ParquetFile:
+    """Open a Parquet file.
+
+    Parameters
+    ----------
+    where, filesystem
+        Its place, or the file itself.
+    memory_map
+        Whether to map the file into memory.
+
+    Raises
+    ------
+    OSError, pyarrow.ArrowException
+        It is gone, or is no whole Parquet file.
+    """
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(where, filesystem=filesystem, memory_map=memory_map, coerce_int96_timestamp_unit="us")
+
+
+def has_old_calendar(footer: FileMetaData) -> bool:
+    """Whether Spark wrote a file's dates and times in the calendar that it had before version 3, which counts early days differently."""
+    return any(name in (footer.metadata or {}) for name in _OLD_CALENDAR)

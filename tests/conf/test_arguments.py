@@ -1,0 +1,66 @@
+"""Arguments of public functions are taken as the options of their names are, or refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from upstream import change_keep, latest, rebucket_table, write_batch, write_latest
+from upstream.conf.arguments import names_argument, path_argument, text_argument, whole_argument
+from upstream.conf.errors import OptionError
+
+
+class Frame:
+    """Stands where no frame is looked at: the arguments are refused before."""
+
+
+def test_numbers_are_taken_as_text_too() -> None:
+    assert [whole_argument("buckets", each) for each in (None, 2, "2", " 16 ")] == [None, 2, 2, 16]
+
+
+@pytest.mark.parametrize("value", [0, -1, "0", "two", 2.5, True, [2], ""])
+def test_what_is_no_number_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(OptionError, match=r"buckets=.* a whole number of at least 1"):
+        whole_argument("buckets", value)
+
+
+def test_texts_paths_and_names() -> None:
+    assert (text_argument("time", "t"), text_argument("time", None)) == ("t", None)
+    assert path_argument("path", Path("a")) == path_argument("path", "a") == "a"
+    assert [names_argument("key", each) for each in (None, "k", ["a", "b"])] == [None, "k", ["a", "b"]]
+    for wrong in (5, " ", ["t"]):
+        with pytest.raises(OptionError, match="time="):
+            text_argument("time", wrong)
+    for wrong in (None, 5, "", b"x"):
+        with pytest.raises(OptionError, match="path="):
+            path_argument("path", wrong)
+    for wrong in (5, [], ["a", 1], {"a": "b"}, [""]):
+        with pytest.raises(OptionError, match="key="):
+            names_argument("key", wrong)
+
+
+@pytest.mark.parametrize("write", [write_latest, write_batch])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("buckets", "two"), ("partitions", 0), ("expectedKeys", "many"), ("key", 5), ("time", 5), ("path", None)],
+)
+def test_writers_refuse_at_once(write: Any, name: str, value: Any) -> None:
+    given = {"path": "table", "key": "k", name: value}
+    with pytest.raises(OptionError, match=f"{name}="):
+        write(Frame(), **given)
+
+
+def test_a_stream_refuses_at_once() -> None:
+    with pytest.raises(OptionError, match="target="):
+        write_latest(Frame(), "table", key="k", target=5)  # pyright: ignore[reportArgumentType]
+
+
+def test_others_refuse_at_once(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="buckets='two'"):
+        rebucket_table(str(tmp_path), "two")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(OptionError, match="keep 5"):
+        change_keep(str(tmp_path), 5)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(OptionError, match="key=5"):
+        latest(Frame(), key=5)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,75 @@
+"""One path means one place to all parts, and what cannot be a checkpoint is refused in words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from upstream.conf.errors import OptionError
+from upstream.conf.locations import absolute_location, checkpoint_location
+from upstream.datasource.connectors.files.paths import local_path
+from upstream.datasource.connectors.registry import parse_source_options
+from upstream.frames.reports import reports_folder
+from upstream.sink.options import parse_sink_options
+
+SAME = ["/a/b c", "/a/./b c/", "file:/a/b%20c", "file:///a/b%20c", "FILE:///a/b%20c/", "file://localhost/a/b%20c"]
+
+
+@pytest.mark.parametrize("path", SAME)
+def test_one_place_to_all_parts(path: str) -> None:
+    assert absolute_location(path) == local_path(path) == "/a/b c"
+    assert parse_sink_options({"path": path, "key": "k"}, started=False).location == "/a/b c"
+
+
+@pytest.mark.parametrize("path", ["/a/c", "file:/a/c", "file:///a/c", "FILE:/a/c/", " /a/x/../c"])
+def test_the_source_the_sink_and_the_operators_mean_one_checkpoint(path: str) -> None:
+    given = {"connector": "synthetic", "checkpointLocation": path, "quarantineLocation": path}
+    common, _ = parse_source_options(given)
+    target = parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path})
+    assert common.checkpoint_location == common.quarantine_location == target.checkpoint == "/a/c"
+    assert reports_folder(path) == "/a/c/upstream-queue"
+
+
+def test_relative_places_are_those_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    common, _ = parse_source_options({"connector": "synthetic", "checkpointLocation": "c", "quarantineLocation": "q"})
+    os.chdir("/")  # as in a worker
+    assert common.checkpoint is not None
+    assert common.checkpoint.location == str(tmp_path / "c")
+    assert common.quarantine_location == str(tmp_path / "q")
+
+
+@pytest.mark.parametrize(
+    "path", ["dbfs:/c", "dbfs:///c", "hdfs://name/c", "hdfs:/c", "wasbs://a@b/c", "viewfs:///c", "HTTPS://a/c"]
+)
+def test_a_checkpoint_that_python_cannot_reach_is_refused_at_the_start(path: str) -> None:
+    scheme = path.partition(":")[0].lower()
+    for refuse in (
+        lambda: checkpoint_location(path),
+        lambda: reports_folder(path),
+        lambda: parse_source_options({"connector": "synthetic", "checkpointLocation": path}),
+        lambda: parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path}),
+        lambda: parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path}, started=False),
+    ):
+        with pytest.raises(OptionError, match=f"lies on {scheme}.*mount the file system"):
+            refuse()
+
+
+@pytest.mark.parametrize("path", ["s3://b/c", "s3a://b/c/", "gs://b/c", "abfss://b@a.dfs.core.windows.net/c"])
+def test_stores_are_left_as_they_are(path: str) -> None:
+    assert checkpoint_location(path) == path.rstrip("/")
+
+
+def test_what_spark_would_take_for_another_folder_is_refused() -> None:
+    with pytest.raises(OptionError, match="'/a b/c'"):
+        checkpoint_location("file:///a%20b/c")
+
+
+@pytest.mark.parametrize("path", ["file://data/feed", "file://elsewhere/x"])
+def test_an_address_of_another_machine_is_refused(path: str) -> None:
+    host = path[7:].partition("/")[0]
+    for refuse in (absolute_location, local_path, checkpoint_location):
+        with pytest.raises(OptionError, match=f"write file:///{host}/"):
+            refuse(path)

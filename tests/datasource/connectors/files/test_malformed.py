@@ -1,0 +1,170 @@
+"""Lines that cannot be read: all of them found and reported, whatever finds them, however many there are."""
+
+from __future__ import annotations
+
+import resource
+import time
+import unittest.mock
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from upstream.datasource.connectors.contract import Range
+from upstream.datasource.connectors.files.formats import lines
+from upstream.datasource.connectors.files.formats.delimited import DelimitedFormat, DelimitedParser
+from upstream.datasource.connectors.files.formats.jsonlines import JsonFormat, JsonParser
+from upstream.datasource.connectors.files.formats.lines import Head, LineParser, parse_lines
+from upstream.datasource.quarantine import Quarantine, count_quarantined
+from upstream.frames.table_folder import folder_at
+
+SCHEMA = pa.schema(
+    [("i", pa.int32()), ("t", pa.timestamp("us")), ("s", pa.string()), ("b", pa.bool_()), ("f", pa.float64()), ("d", pa.date32())]
+)  # fmt: skip
+CELLS = [
+    "", "1", "-7", " 5 ", "+1", "0x1F", "007", "2147483648", "99999999999", "x", "1.5", "1e3", "nan", "-inf", ".", '""', '"1"', '"a,b"',
+    'a"b', '"open', '"x"y', "true", "FALSE", "0", "2024-01-01", "2024-02-31", "2024-01-01 10:00:00", "2024-01-01T25:00", "2024-01-01T10:00Z",
+    "2024-01-01T10:00:00.123456", "é", " ", "\x00",
+]  # fmt: skip
+MEMBERS = [
+    "1", "-1", "1.5", "1e2", "true", "null", '"x"', '"2024-01-01T10:00:00"', '"2024-02-31"', "[1]", "{}", '{"a":1}', "01", "NaN", '"\\u00e9"',
+    "99999999999", '"a\tb"', "",
+]  # fmt: skip
+
+
+def outcome(parser: LineParser, block: bytes) -> tuple[list[Any], list[tuple[str, str]]]:
+    """Rows with their numbers, and the malformed lines."""
+    told: list[tuple[str, str]] = []
+
+    class Told:
+        def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+            assert reason
+            told.append((place, text))
+
+    pieces, _ = parse_lines(parser, block, 5, Told(), lambda byte: (f"{byte:09}", None))
+    rows: list[Any] = []
+    for table, first in pieces:
+        numbers = range(first, first + table.num_rows) if isinstance(first, int) else first.tolist()
+        rows += zip(numbers, map(repr, table.to_pylist()), strict=True)
+    assert told == sorted(told)
+    return rows, told
+
+
+def check(make: Callable[[], LineParser], block: bytes) -> None:
+    with unittest.mock.patch.object(lines, "_PIECE", 4):
+        found = outcome(make(), block)
+    parser = make()
+    with unittest.mock.patch.object(type(parser), "sift", LineParser.sift):
+        assert found == outcome(parser, block)
+
+
+def delimited() -> DelimitedParser:
+    form = DelimitedFormat(header=False, sep=",", quote='"', multi_line=False, null_value="")
+    return form.parser(Head(0, SCHEMA.names), SCHEMA, ["i", "t", "s", "b", "f", "d"])
+
+
+def objects() -> JsonParser:
+    schema = pa.schema(
+        [("i", pa.int64()), ("t", pa.timestamp("us")), ("s", pa.string()), ("o", pa.struct([("a", pa.int64())]))]
+    )
+    return JsonFormat().parser(Head(0), schema, None)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from(CELLS), min_size=5, max_size=7), min_size=1, max_size=9),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+)
+def test_what_is_sifted_of_delimited_lines_is_what_trying_each_finds(
+    rows: list[list[str]], end: str, last: bool
+) -> None:
+    check(delimited, (end.join(",".join(row) for row in rows) + end * last).encode())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(CELLS)), min_size=1, max_size=9))
+def test_one_odd_field_among_good_ones(rows: list[tuple[int, str]]) -> None:
+    good = ["1", "2024-01-01 10:00:00", "x", "true", "1.5", "2024-01-01"]
+    check(delimited, "".join(",".join([*good[:at], cell, *good[at + 1 :]]) + "\n" for at, cell in rows).encode())
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.dictionaries(st.sampled_from("itso"), st.sampled_from(MEMBERS), max_size=3).map(
+                lambda each: "{" + ",".join(f'"{name}":{value}' for name, value in each.items()) + "}"
+            ),
+            st.sampled_from([*MEMBERS, "{}{}", '{"i":1} {"i":2}', '{"i":1}x', " {} ", "\t", "{", '{"i":1,}']),
+        ),
+        min_size=1,
+        max_size=9,
+    )
+)
+def test_what_is_sifted_of_json_lines_is_what_trying_each_finds(rows: list[str]) -> None:
+    check(objects, "\n".join(rows).encode() + b"\n")
+
+
+def test_bytes_that_are_no_text() -> None:
+    check(delimited, b"1,2024-01-01,\xff,true,1,2024-01-01\n\xff,2024-01-01,x,true,1,2024-01-01\n" * 5)
+    check(objects, b'{"s":"\xff"}\n{"s":"x"}\n' * 5)
+
+
+KINDS = {
+    "a wrong number of fields": ("csv", "%d,2024-01-01 10:00:00,x,y\n"),
+    "no number": ("csv", "no%d,2024-01-01 10:00:00,x\n"),
+    "no time": ("csv", "%d,then,x\n"),
+    "no such day": ("csv", "%d,2024-02-31 10:00:00,x\n"),
+    "an open quote": ("csv", '%d,2024-01-01 10:00:00,"x\n'),
+    "no JSON": ("jsonl", "%d: {,}\n"),
+    "another type": ("jsonl", '{"k":"no%d","t":"2024-01-01T10:00:00","v":"x"}\n'),
+    "no time in JSON": ("jsonl", '{"k":%d,"t":"then","v":"x"}\n'),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("count", [20_000, pytest.param(1_000_000, marks=pytest.mark.long)])
+def test_many_malformed_lines(tmp_path: Path, folder: Path, follow: Any, kind: str, count: int) -> None:
+    """Memory stays flat, and every line is accounted for; `-s` shows what a line costs."""
+    form, line = KINDS[kind]
+    with (folder / f"a.{form}").open("w") as file:
+        file.write("k,t,v\n" if form == "csv" else "")
+        for low in range(0, count, 10_000):
+            file.write("".join(line % number for number in range(low, low + 10_000)))
+    feed = follow(pa.schema([("k", pa.int64()), ("t", pa.timestamp("us")), ("v", pa.string())]), splitBytes="1 GB")
+    advance = feed.connector.advance(None, 1, feed.connector.limit(lines_limit()))
+    kept = Quarantine(str(tmp_path / "q"), "a.jsonl")
+    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    rows = sum(chunk.rows.num_rows for part in advance.ranges for chunk in feed.connector.read(whole(part), None, kept))
+    spent = time.process_time() - began
+    assert kept.write() == count
+    assert rows == 0
+    assert count_quarantined(folder_at(str(tmp_path / "q"))) == count
+    print(f"{kind}: {spent / count * 1e6:.1f} microseconds of CPU time a line")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+
+def lines_limit() -> Any:
+    from upstream.datasource.connectors.contract import Limit
+
+    return Limit()
+
+
+def whole(part: Range) -> Range:
+    return Range.from_json(part.to_json())
+
+
+def test_a_line_that_is_null_is_malformed_wherever_it_stands(folder: Path, follow: Any) -> None:
+    # Arrow's parser ends the process with it where it comes first.
+    (folder / "a.jsonl").write_text('null\n{"k":1}\nnull\n')
+    feed = follow("k int64")
+    assert feed.step() == [{"k": 1}]
+    assert [(row["line"], row["reason"]) for row in feed.malformed] == [(1, WHY), (3, WHY)]
+
+
+WHY = "the line is null and not an object"

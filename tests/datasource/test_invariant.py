@@ -1,0 +1,386 @@
+"""The invariant of progress: of every feed that has shown a row, no promise lies beyond a row that is still to be delivered.
+
+Over every policy, limit, idle rule and restart, with rows that keep what their policy assumes of them. No Spark: the planner, what the tasks
+leave behind, and the minimum that operators take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import MemoryConnector
+
+from upstream.datasource.connectors.contract import Limit
+from upstream.datasource.options import SourceOptions
+from upstream.datasource.planner import Offset, Planner
+from upstream.datasource.reading import Reading
+from upstream.datasource.schema import leaving_schema, shape_of
+from upstream.frames.bounds import AFTER_ALL, BEFORE_ALL
+from upstream.frames.window_reports import WindowReport, windows_folder, write_window_report
+from upstream.operators.shards.feeds import FeedBounds
+
+SCHEMA = pa.schema([("k", pa.string()), ("us", pa.int64())])
+S = 1_000_000
+BASE = 1_700_000_000 * S
+DELAY = 4
+POLICIES = ["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive"]
+
+
+class DearConnector(MemoryConnector):
+    """Reading twice is dear, so that tasks look at the times."""
+
+    tasks_report = True
+    smallest_task = 5
+
+
+@dataclasses.dataclass
+class Batch:
+    """What was known after a batch: the low-watermark of an operator, and how much of each feed had been delivered."""
+
+    low_us: int | None
+    delivered: dict[str, int]
+    shown: set[str]
+
+
+class Pipeline:
+    """A source and the minimum of what its feeds promise; each batch is planned by a process that knows nothing but the journal."""
+
+    def __init__(self, folder: str, *, dear: bool = False, **changes: Any) -> None:
+        stamped = changes.get("progress") == "heartbeat"
+        given_options: dict[str, Any] = {
+            "key": ("k",), "time": "at" if stamped else "us", "time_format": None if stamped else "epoch_us",
+            "progress_delay_us": DELAY * S, "progress_displacement": 3, "confirmations": 3, "max_jump_us": 3600 * S,
+            "checkpoint_location": folder, "idle_after_us": 10 * S, "ets_delay_us": DELAY * S,
+            "quarantine_location": folder + "/quarantine", **changes,
+        }  # fmt: skip
+        self.options = SourceOptions(**given_options)
+        self.shape = shape_of(leaving_schema(SCHEMA, self.options), self.options)
+        feeds = dict.fromkeys("abc", SCHEMA.empty_table())
+        self.connector = (DearConnector if dear else MemoryConnector)(feeds)
+        self.folder = folder
+        self.offset: Offset = Planner.initial()
+        self.bounds = FeedBounds()
+        self.now = BASE
+        self.batches: list[Batch] = []
+        self.stamps: dict[str, list[int]] = {feed: [] for feed in feeds}
+
+    def send(self, feed: str, *rows: tuple[str | None, int]) -> None:
+        table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=SCHEMA)
+        self.connector.tables[feed] = pa.concat_tables([self.connector.tables[feed], table])
+
+    def holds(self, needs: int | None) -> None:
+        """What a window operator says below the checkpoint."""
+        numbers = {field.name: 0 for field in dataclasses.fields(WindowReport) if field.type == "int"}
+        report: Any = {**numbers, "shard": 0, "bound": None, "plan": {}, "needs": needs}
+        write_window_report(windows_folder(self.folder, 0), WindowReport(**report))
+
+    def look(self, limit: int | None = None, *, frozen: bool = False) -> bool:
+        planner = Planner(self.connector, self.options, self.shape, clock=lambda: self.now, new_id=lambda: "t")
+        if frozen:
+            planner.freeze()
+        end = json.loads(json.dumps(planner.plan(self.offset, Limit(rows=limit))))
+        if end == self.offset:
+            return False
+        reading = Reading(self.options, self.shape, self.connector, self.folder + "/quarantine")
+        for task in planner.tasks(self.offset, end):
+            for batch in reading.read(task):
+                for row in batch.to_pylist():
+                    if not row["_upstream"]["punctuation"]:
+                        at = row[self.options.time]
+                        self.stamps[row["_upstream"]["source"]].append(
+                            at if isinstance(at, int) else round(at.timestamp() * S)
+                        )
+            self.bounds.hear(task.punctuation.keys(), task.punctuation.values())
+        self.offset = end
+        delivered = {feed: int(end["position"].get(feed, 0)) for feed in self.connector.tables}
+        seen = {feed for feed, table in self.connector.tables.items() if table.num_rows}
+        self.batches.append(Batch(self.bounds.low_watermark, delivered, seen))
+        return True
+
+    def until_quiet(self, limit: int | None = None, *, frozen: bool = False) -> None:
+        while self.look(limit, frozen=frozen):
+            pass
+
+    def check(self, times: Callable[[str], list[int]]) -> None:
+        """The invariant, over all rows that were ever sent."""
+        for number, batch in enumerate(self.batches):
+            for feed in batch.shown:
+                rest = times(feed)[batch.delivered[feed] :]
+                if batch.low_us is not None and rest:
+                    assert batch.low_us <= min(rest), f"batch {number} promises {batch.low_us} beyond a row of {feed}"
+
+
+def time_of(policy: str, idle: str, now: int, behind: int, sent: list[int]) -> int:
+    """A row's time that keeps what the policy says of rows."""
+    if policy == "bounded":
+        return now - behind * S
+    if policy == "displaced" and idle == "wait":
+        return max([now - behind * S, *sent[:-3]])
+    return now
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from("abc"),
+        st.lists(st.integers(0, DELAY), max_size=6),
+        st.integers(0, 15),
+        st.one_of(st.none(), st.integers(1, 6)),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=150)
+@given(
+    steps=STEPS,
+    policy=st.sampled_from(POLICIES),
+    idle=st.sampled_from(["wait", "advance", "ets"]),
+    confirmations=st.sampled_from([1, 3]),
+    dear=st.booleans(),
+)
+def test_no_promise_lies_beyond_a_row_that_is_still_to_be_delivered(
+    steps: list[tuple[str, list[int], int, int | None]], policy: str, idle: str, confirmations: int, dear: bool
+) -> None:
+    if policy == "latent":
+        idle = "wait"
+    with tempfile.TemporaryDirectory() as folder:
+        pipe = Pipeline(folder, dear=dear, progress=policy, idle=idle, confirmations=confirmations)
+        sent: dict[str, list[int]] = {feed: [] for feed in "abc"}
+        for feed, rows, seconds, limit in steps:
+            pipe.now += seconds * S
+            for behind in rows:
+                time = time_of(policy, idle, pipe.now, behind, sent[feed])
+                mark = policy == "embedded" and behind == DELAY
+                sent[feed].append(time)
+                pipe.send(feed, (None if mark else "x", time))
+            if idle == "ets":
+                pipe.holds(pipe.now // (5 * S) * 5 * S)
+            pipe.look(limit)
+        while pipe.look():
+            pass
+        if policy == "heartbeat":
+            pipe.check(lambda feed: pipe.stamps[feed])
+        else:
+            pipe.check(lambda feed: sent[feed])
+        pipe.connector.ended = frozenset("abc")
+        pipe.until_quiet()
+        # By the clock a feed moves before its first row. What holds nothing but punctuation of its own has none.
+        held = {feed for feed in sent if len(pipe.stamps[feed]) or (policy == "heartbeat" and pipe.batches)}
+        assert pipe.bounds.bounds == ({} if policy == "latent" else dict.fromkeys(held, AFTER_ALL))
+
+
+@pytest.mark.parametrize("dear", [False, True])
+@pytest.mark.parametrize(("policy", "enough"), [("ordered", 5), ("displaced", 8)])
+def test_a_feed_with_too_few_rows_for_a_bound_holds_the_others_back(
+    tmp_path: Any, policy: str, enough: int, dear: bool
+) -> None:
+    pipe = Pipeline(str(tmp_path), dear=dear, progress=policy, confirmations=5)
+    pipe.send("a", *[("x", BASE + n * S) for n in range(100)])
+    pipe.send("b", *[("y", BASE)] * (enough - 1))
+    while pipe.look():
+        pass
+    assert pipe.bounds.low_watermark is None
+    pipe.send("b", ("y", BASE))
+    while pipe.look():
+        pass
+    assert pipe.bounds.low_watermark == BASE
+    assert pipe.offset["progress"]["b"]["late"] == 0
+
+
+def test_a_feed_that_a_limit_has_kept_waiting_from_its_first_row_on_holds_the_others_back(tmp_path: Any) -> None:
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1)
+    pipe.send("a", *[("x", BASE + n * S) for n in range(10)])
+    pipe.send("b", ("y", BASE))
+    assert pipe.look(limit=10)  # all of a's
+    assert pipe.bounds.low_watermark is None
+    assert pipe.look(limit=10)
+    assert pipe.bounds.low_watermark == BASE
+
+
+def test_a_feed_of_which_nothing_can_be_read_as_a_time_has_not_begun(tmp_path: Any) -> None:
+    """Nothing of it is delivered, so there is nothing to wait for; whether it was the driver or a task that found out."""
+    pipe = Pipeline(str(tmp_path), dear=True, progress="ordered", confirmations=1)
+    pipe.connector.tables["b"] = pa.table([["y"], [None]], schema=SCHEMA)
+    pipe.send("a", ("x", BASE))
+    while pipe.look():
+        pass
+    pipe.send("a", ("x", BASE + S))
+    while pipe.look():
+        pass
+    assert pipe.bounds.low_watermark == BASE + S
+
+
+def test_what_an_earlier_release_left_without_a_bound_holds_back_from_the_next_batch_on(tmp_path: Any) -> None:
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=5)
+    pipe.send("b", ("y", BASE))
+    pipe.look()
+    pipe.offset["progress"]["b"]["bound"] = None
+    pipe.bounds = FeedBounds()
+    pipe.send("a", *[("x", BASE + n * S) for n in range(10)])
+    pipe.look()
+    assert pipe.bounds.bounds == {"a": BASE + 9 * S, "b": BEFORE_ALL}
+
+
+@pytest.mark.parametrize("idle", ["advance", "ets"])
+def test_the_idle_rule_lets_the_others_go_on_without_a_feed_that_never_had_a_bound(tmp_path: Any, idle: str) -> None:
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=5, idle=idle)
+    pipe.send("a", *[("x", BASE)] * 9)
+    pipe.send("b", ("y", BASE))
+    pipe.look()
+    assert pipe.bounds.low_watermark is None
+    pipe.holds(BASE + 5 * S)
+    pipe.now += 10 * S
+    pipe.send("a", ("x", BASE + 10 * S))
+    pipe.look()
+    assert pipe.bounds.low_watermark == (BASE + 10 * S if idle == "advance" else BASE + 6 * S)
+
+
+def test_the_clock_promises_no_more_than_the_rows_that_wait(tmp_path: Any) -> None:
+    pipe = Pipeline(str(tmp_path), progress="heartbeat")
+    pipe.send("a", *[("x", 0)] * 10)
+    pipe.look(limit=4)
+    first = pipe.now
+    assert pipe.bounds.low_watermark == first
+    pipe.now += 60 * S
+    pipe.send("a", ("x", 0))
+    pipe.look(limit=4)
+    assert pipe.bounds.low_watermark == first, "two of the first look wait"
+    pipe.now += 60 * S
+    pipe.look(limit=2)
+    assert pipe.bounds.low_watermark == first + 60 * S, "one of the second look waits"
+    pipe.look(limit=4)
+    assert pipe.stamps["a"] == [first] * 10 + [first + 60 * S]
+    assert pipe.bounds.low_watermark == pipe.now
+
+
+def test_no_stamp_is_below_what_was_promised_whatever_clock_a_connector_goes_by(tmp_path: Any) -> None:
+    """Another machine's clock, by which a table's commits are stamped, may be behind."""
+    pipe = Pipeline(str(tmp_path), progress="heartbeat")
+    pipe.send("a", ("x", 0))
+    pipe.look()
+    pipe.connector.seen["a"].append((2, BASE - 30 * S))
+    pipe.now += S
+    pipe.send("a", ("x", 0))
+    pipe.look()
+    assert pipe.stamps["a"] == [BASE, BASE]
+
+
+@pytest.mark.parametrize("dear", [False, True])
+def test_an_ended_feed_lets_the_others_go_on_and_at_the_end_of_all_everything_is_complete(
+    tmp_path: Any, dear: bool
+) -> None:
+    pipe = Pipeline(str(tmp_path), dear=dear, progress="bounded", confirmations=1)
+    del pipe.connector.tables["c"]
+    pipe.send("a", ("x", BASE))
+    pipe.send("b", ("x", BASE + 50 * S))
+    pipe.connector.ended = frozenset("a")
+    pipe.until_quiet()
+    assert pipe.bounds.low_watermark == BASE + (50 - DELAY) * S
+    pipe.connector.ended = frozenset("ab")
+    pipe.until_quiet()
+    assert pipe.bounds.low_watermark == AFTER_ALL
+
+
+def test_an_ended_feed_leaves_room_for_one_that_has_not_begun(tmp_path: Any) -> None:
+    """The second partition of a topic of which the first is read to its end."""
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1)
+    del pipe.connector.tables["c"]
+    pipe.send("a", ("x", BASE))
+    pipe.connector.ended = frozenset("a")
+    pipe.until_quiet()
+    assert pipe.bounds.low_watermark == BASE + 1
+    pipe.send("b", ("x", BASE + 2))
+    pipe.until_quiet()
+    assert pipe.offset["progress"]["b"]["late"] == 0
+    assert pipe.bounds.bounds == {"a": AFTER_ALL, "b": BASE + 2}
+
+
+def test_a_silent_feed_follows_one_that_has_ended_as_far_as_that_has_come(tmp_path: Any) -> None:
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1, idle="advance")
+    del pipe.connector.tables["c"]
+    pipe.send("a", ("x", BASE))
+    pipe.send("b", ("x", BASE))
+    pipe.look()
+    pipe.now += 20 * S
+    pipe.send("a", ("x", BASE + 20 * S))
+    pipe.connector.ended = frozenset("a")
+    pipe.until_quiet()
+    assert pipe.bounds.low_watermark == BASE + 20 * S + 1
+    pipe.send("b", ("x", BASE + 21 * S))
+    pipe.until_quiet()
+    assert pipe.offset["progress"]["b"]["late"] == 0
+
+
+@pytest.mark.parametrize("dear", [False, True])
+@pytest.mark.parametrize("policy", ["ordered", "bounded", "displaced", "heartbeat", "adaptive"])
+def test_a_run_with_what_is_there_closes_its_feeds_only_if_the_user_says_so(
+    tmp_path: Any, policy: str, dear: bool
+) -> None:
+    for at_end in ("keep", "close"):
+        pipe = Pipeline(str(tmp_path / at_end), dear=dear, progress=policy, at_end=at_end)
+        pipe.send("a", *[("x", BASE + n * S) for n in range(10)])
+        pipe.send("b", ("x", BASE))
+        while pipe.look(4, frozen=True):
+            behind = sum(pipe.batches[-1].delivered.values()) < 11
+            assert not behind or pipe.bounds.low_watermark != AFTER_ALL, "closed before the last row"
+        assert (pipe.bounds.low_watermark == AFTER_ALL) == (at_end == "close")
+        assert not pipe.look(), "there is nothing to do"
+
+
+def test_what_is_there_already_can_be_closed_by_a_later_run(tmp_path: Any) -> None:
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1)
+    pipe.send("a", ("x", BASE))
+    pipe.until_quiet()
+    pipe.options = dataclasses.replace(pipe.options, at_end="close")
+    pipe.until_quiet(frozen=True)
+    assert pipe.bounds.low_watermark == AFTER_ALL
+
+
+def test_rows_after_the_end_are_late_counted_and_said(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1, at_end="close")
+    pipe.send("a", ("x", BASE))
+    pipe.until_quiet(frozen=True)
+    pipe.send("a", ("x", BASE + 100 * S), ("x", BASE - S))
+    pipe.until_quiet(frozen=True)
+    state = pipe.offset["progress"]["a"]
+    assert (state["received"], state["late"], state["late_idle"], state["bound"]) == (3, 2, 0, AFTER_ALL)
+    assert len(pipe.stamps["a"]) == 3, "they are delivered all the same"
+    assert "rows have come after the end of a" in caplog.text
+
+
+@pytest.mark.parametrize("policy", ["ordered", "heartbeat"])
+def test_a_feed_that_is_no_longer_read_holds_nobody_back_and_can_come_back(tmp_path: Any, policy: str) -> None:
+    pipe = Pipeline(str(tmp_path), progress=policy, confirmations=1)
+    pipe.send("a", ("x", BASE))
+    pipe.send("b", ("x", BASE - 5 * S))
+    pipe.look()
+    held = pipe.connector.tables.pop("b")
+    pipe.send("a", ("x", BASE + 60 * S))
+    pipe.now += 60 * S
+    pipe.look()
+    assert pipe.bounds.low_watermark == BASE + 60 * S
+    pipe.connector.tables["b"] = held
+    pipe.send("b", ("x", BASE + 61 * S))
+    pipe.now += S
+    pipe.look()
+    assert pipe.offset["progress"]["b"]["late"] == 0
+    assert len(pipe.stamps["b"]) == 2
+
+
+def test_a_path_that_was_taken_out_lets_the_others_go_on_before_they_have_a_row(tmp_path: Any) -> None:
+    pipe = Pipeline(str(tmp_path), progress="ordered", confirmations=1)
+    pipe.send("a", ("x", BASE))
+    pipe.send("b", ("x", BASE - 5 * S))
+    pipe.look()
+    del pipe.connector.tables["b"]
+    pipe.until_quiet()
+    assert pipe.bounds.low_watermark == BASE

@@ -1,0 +1,296 @@
+"""Columns computed where rows are read: the SQL that is understood, and the source that uses it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import OptionError, SchemaError
+from upstream.datasource.connectors.contract import Limit
+from upstream.datasource.ddl import arrow_schema
+from upstream.datasource.planner import Planner
+from upstream.datasource.reader import UpstreamStreamReader, source_schema
+from upstream.datasource.selection import Selection, copied_column, referenced_columns
+
+RAW = arrow_schema("data STRUCT<s: STRING, E: BIGINT, e: STRING, b: STRING, d: STRUCT<x: INT>>, id INT, at STRING")
+ROWS = pa.table(
+    {
+        "data": [
+            {"s": "A", "E": 1_700_000_000_123, "e": "u", "b": "1.5", "d": {"x": 2}},
+            {"s": "B", "E": None, "e": "u", "b": "none", "d": None},
+        ],
+        "id": [1, 1 << 30],
+        "at": ["2024-07-01T10:00:00+02:00", "soon"],
+    },
+    schema=RAW,
+)
+
+
+def column(sql: str) -> list[Any]:
+    made, _ = Selection.bound(f"{sql} AS it", RAW).evaluate(ROWS)
+    return made.column("it").to_pylist()
+
+
+def test_the_columns_of_a_nested_feed() -> None:
+    selection = Selection.bound("data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid", RAW)
+    assert selection.schema == arrow_schema("symbol STRING, at TIMESTAMP, bid DOUBLE")
+    made, misfits = pickle.loads(pickle.dumps(selection)).evaluate(ROWS)
+    assert made.column("symbol").to_pylist() == ["A", "B"]
+    assert made.column("at").cast(pa.int64()).to_pylist() == [1_700_000_000_123_000, None]
+    assert made.column("bid").to_pylist() == [1.5, None]
+    assert misfits == [None, "the column 'bid' cannot be computed: CAST(data.b AS DOUBLE)"]
+    assert selection.reads() == ["data"]
+    assert selection.reads(["at"]) == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("id * 4", [4, 1 << 32]),  # not wrapped around
+        ("-id", [-1, -(1 << 30)]),
+        ("id / 0", [None, None]),
+        ("(id + 1) / 2", [1.0, ((1 << 30) + 1) / 2]),
+        ("data.d.x", [2, None]),
+        ("data['s']", ["A", "B"]),
+        ("`data`.`s`", ["A", "B"]),
+        ("DATA.S", ["A", "B"]),
+        ("data.E", [1_700_000_000_123, None]),
+        ("data.e", ["u", "u"]),
+        ("coalesce(data.d.x, 7)", [2, 7]),
+        ("CASE WHEN id > 1 THEN data.b::DOUBLE ELSE 0 END", [0.0, None]),
+        ("CASE id WHEN 1 THEN 'one' END", ["one", None]),
+        ("if(id = 1, 'a', 'b')", ["a", "b"]),
+        ("data.d.x IS NULL", [False, True]),
+        ("NOT data.d.x IS NOT NULL", [False, True]),
+        ("concat(data.s, '-', id)", ["A-1", f"B-{1 << 30}"]),
+        ("data.s || data.d.x", ["A2", None]),
+        ("upper(data.e)", ["U", "U"]),
+        ("length(trim('  ab '))", [2, 2]),
+        ("nullif(id, 1)", [None, 1 << 30]),
+        ("abs(1 - id)", [0, (1 << 30) - 1]),
+        ("id BETWEEN 1 AND 1", [True, False]),
+        ("try_cast(data.b AS DOUBLE)", [1.5, None]),
+        ("'12'::INT", [12, 12]),
+        ("concat(' ', id, ' ')::BIGINT", [1, 1 << 30]),
+        ("(id = 1)::STRING::BOOLEAN", [True, False]),
+        ("'no'", ["no", "no"]),
+        ("1.5", [1.5, 1.5]),
+        ("NULL", [None, None]),
+    ],
+)
+def test_values(sql: str, expected: list[Any]) -> None:
+    assert column(sql) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "misfit"),
+    [
+        ("data.b::DOUBLE AS v", [False, True]),
+        ("try_cast(data.b AS DOUBLE) AS v", None),
+        ("CASE WHEN id = 1 THEN data.b::DOUBLE END AS v", None),
+        ("coalesce(data.b::DOUBLE, 0) AS v", None),
+        ("at::TIMESTAMP AS v", [False, True]),
+        ("id::TINYINT AS v", [False, True]),
+        ("timestamp_seconds(id * 9000000000) AS v", [False, True]),
+        ("data.b::DOUBLE AS v, at::TIMESTAMP AS w", [False, True]),
+    ],
+)
+def test_what_cannot_be_converted_is_malformed_where_the_row_needs_it(sql: str, misfit: list[bool] | None) -> None:
+    _, found = Selection.bound(sql, RAW).evaluate(ROWS)
+    assert (None if found is None else [each is not None for each in found]) == misfit
+
+
+def test_text_without_a_zone_is_read_in_the_zone_asked_for() -> None:
+    rows = pa.table({"at": ["2024-07-01T10:00:00"]})
+    for zone, hour in (("UTC", 10), ("Europe/Paris", 8)):
+        made, _ = Selection.bound("at::TIMESTAMP AS t", rows.schema, zone).evaluate(rows)
+        assert made.column("t")[0].as_py().hour == hour
+
+
+def test_stars() -> None:
+    assert Selection.bound("*, data.d.x", RAW).schema.names == ["data", "id", "at", "x"]
+    assert Selection.bound("data.d.*, id AS n", RAW).schema.names == ["x", "n"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("data.*", "'E' and 'e'"),
+        ("id, id", "two columns one name"),
+        ("data.E, data.e", "'E' and 'e'"),
+        ("data.x", "'x'"),
+        ("nope", "no such column"),
+        ("id.x", "int32"),
+        ("id + 1", "write id + 1 AS name"),
+        ("sum(id) AS s", "SUM(id)"),
+        ("id - avg(id) AS s", "AVG(id)"),
+        ("row_number() OVER () AS r", "ROW_NUMBER"),
+        ("explode(data) AS r", "EXPLODE"),
+        ("rand() AS r", "RAND"),
+        ("(SELECT 1) AS r", "SELECT 1"),
+        ("* EXCEPT (id)", "EXCEPT"),
+        ("id FROM t", "more than a list"),
+        ("DISTINCT id", "more than a list"),
+        ("id LIMIT 1", "more than a list"),
+        ("id; DROP TABLE t", "more than a list"),
+        ("id +", "is no SQL"),
+        ("", "more than a list"),
+        ("'x'::INT AS n", "cannot be evaluated"),
+        ("id + at AS x", "cannot be evaluated"),
+        ("id::HYPERLOGLOG AS x", "HYPERLOGLOG"),
+    ],
+)
+def test_what_is_refused(sql: str, said: str) -> None:
+    with pytest.raises((OptionError, SchemaError)) as caught:
+        Selection.bound(sql, RAW)
+    assert said in str(caught.value)
+
+
+def test_what_a_selection_mentions() -> None:
+    assert referenced_columns("data.s AS a, `_key` AS k, upper(x) AS y, *") == ["data", "_key", "x"]
+    assert copied_column("id AS k, data.s, *", "k") == "id"
+    assert copied_column("id AS k, data.s", "s") is None
+    assert copied_column("upper(x) AS x, *", "x") is None
+    assert copied_column("id AS k, *", "at") == "at"
+    assert copied_column("id AS k", "at") is None
+
+
+def test_schemas_in_ddl() -> None:
+    ddl = "a INT NOT NULL, b DECIMAL(12, 3), c ARRAY<STRUCT<x: DOUBLE>>, d MAP<STRING, BIGINT>, `e f` DATE, g BINARY"
+    assert arrow_schema(ddl).types == [
+        pa.int32(),
+        pa.decimal128(12, 3),
+        pa.list_(pa.struct([pa.field("x", pa.float64())])),
+        pa.map_(pa.string(), pa.int64()),
+        pa.date32(),
+        pa.binary(),
+    ]
+    for wrong in ("", "a", "a NOPE", "SELECT 1"):
+        with pytest.raises(OptionError):
+            arrow_schema(wrong)
+
+
+# The source
+
+
+def feed(folder: Path, quotes: Sequence[dict[str, Any]]) -> None:
+    folder.mkdir(exist_ok=True)
+    text = "".join(json.dumps({"stream": "x", "data": quote}) + "\n" for quote in quotes)
+    (folder / f"{len(list(folder.iterdir()))}.jsonl").write_text(text)
+
+
+def read_all(given: dict[str, str]) -> list[dict[str, Any]]:
+    """What a stream delivers in one batch, read by tasks that were pickled as Spark does it."""
+    schema = source_schema(given)
+    reader = UpstreamStreamReader(given, schema)  # type: ignore[arg-type] not DDL with `select`
+    start = Planner.initial()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    rows: list[dict[str, Any]] = []
+    for partition in reader.partitions(start, end):
+        task = pickle.loads(pickle.dumps(reader))
+        rows += [row for batch in task.read(partition) for row in batch.to_pylist()]
+    return [row for row in rows if not row["_upstream"]["punctuation"]]
+
+
+QUOTES = [
+    {"s": "A", "E": 1_700_000_000_000, "e": "bookTicker", "b": "1.5"},
+    {"s": "B", "E": 1_700_000_001_000, "e": "bookTicker", "b": "2.5"},
+    {"s": "A", "E": 1_700_000_002_000, "e": "bookTicker", "b": "3.5"},
+    {"s": "C", "E": 1_700_000_003_000, "e": "bookTicker", "b": "n/a"},
+    {"s": None, "E": 1_700_000_003_000, "e": "bookTicker", "b": "1"},
+]
+SELECT = "data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid"
+
+
+def options(tmp_path: Path, **more: str) -> dict[str, str]:
+    return {
+        "path": str(tmp_path / "feed"),
+        "select": SELECT,
+        "key": "symbol",
+        "time": "at",
+        "quarantineLocation": str(tmp_path / "quarantine"),
+        **more,
+    }
+
+
+def test_a_nested_feed_becomes_rows_with_key_and_time(tmp_path: Path) -> None:
+    feed(tmp_path / "feed", QUOTES)
+    rows = read_all(options(tmp_path, where="bid > 2"))
+    assert [(row["symbol"], row["bid"], row["at"].timestamp()) for row in rows] == [
+        ("B", 2.5, 1_700_000_001),
+        ("A", 3.5, 1_700_000_002),
+    ]
+    aside = [json.loads(line) for file in (tmp_path / "quarantine").glob("*.jsonl") for line in file.open()]
+    assert len(aside) == 2
+    assert any("the column 'bid' cannot be computed" in each["reason"] for each in aside)
+    assert any("n/a" in json.dumps(each) for each in aside)
+
+
+def test_the_newest_of_the_computed_key(tmp_path: Path) -> None:
+    feed(tmp_path / "feed", QUOTES[:3])
+    rows = read_all(options(tmp_path, coalesce="true"))
+    assert sorted((row["symbol"], row["bid"], row["_upstream"]["covered"]) for row in rows) == [
+        ("A", 3.5, 2),
+        ("B", 2.5, 1),
+    ]
+
+
+def test_the_schema_of_the_feed_is_that_of_the_first_run(tmp_path: Path) -> None:
+    feed(tmp_path / "feed", QUOTES[:2])
+    given = options(tmp_path, checkpointLocation=str(tmp_path / "checkpoint"))
+    first = source_schema(given)
+    (tmp_path / "feed" / "0.jsonl").write_text('{"data": {"s": "A", "b": "7"}}\n')  # by its look there is no data.E
+    assert source_schema(given) == first
+    with pytest.raises(SchemaError, match="'E'"):
+        source_schema(options(tmp_path))
+
+
+def test_a_schema_that_is_given_is_that_of_the_feed(tmp_path: Path) -> None:
+    feed(tmp_path / "feed", QUOTES[:2])
+    given = options(tmp_path, schema="data STRUCT<s: STRING, E: BIGINT, b: STRING>")
+    assert [row["bid"] for row in read_all(given)] == [1.5, 2.5]
+
+
+def test_progress_counts_rows_that_do_not_leave(tmp_path: Path) -> None:
+    feed(tmp_path / "feed", QUOTES)
+    given = options(tmp_path, progress="ordered")
+    reader = UpstreamStreamReader(given, source_schema(given))  # type: ignore[arg-type]
+    end = reader.latestOffset(Planner.initial(), reader.getDefaultReadLimit())
+    (state,) = end["progress"].values()
+    assert state["received"] == len(QUOTES)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"select": "data.nope AS symbol, timestamp_millis(data.E) AS at"}, "'nope'"),
+        ({"key": "stream"}, "'stream'"),
+        ({"select": "data.*, timestamp_millis(data.E) AS at"}, "'E' and 'e'"),
+    ],
+)
+def test_what_the_source_refuses(tmp_path: Path, more: dict[str, str], said: str) -> None:
+    feed(tmp_path / "feed", QUOTES)
+    with pytest.raises((OptionError, SchemaError)) as caught:
+        source_schema(options(tmp_path, **more))
+    assert said in str(caught.value)
+
+
+def test_other_connectors_have_nothing_to_select_from() -> None:
+    with pytest.raises(OptionError, match="only files and kafka"):
+        source_schema({"connector": "synthetic", "select": "key AS k", "key": "k"})
+
+
+def test_a_limit_holds_for_selected_rows(tmp_path: Path) -> None:
+    for quote in QUOTES[:3]:
+        feed(tmp_path / "feed", [quote])
+    given = options(tmp_path, maxFilesPerTrigger="1")
+    reader = UpstreamStreamReader(given, source_schema(given))  # type: ignore[arg-type]
+    end = reader.latestOffset(Planner.initial(), reader.getDefaultReadLimit())
+    assert len(reader.partitions(Planner.initial(), end)) == 1
+    assert Limit(files=1) == reader._limit()

@@ -1,0 +1,121 @@
+"""Checkpoints in an object store: what the sink, the source and the operators keep in them, against a server of the S3 protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from upstream.conf.errors import CheckpointError
+from upstream.datasource.connectors.registry import parse_source_options
+from upstream.datasource.quarantine import Quarantine, count_quarantined
+from upstream.datasource.recorded import keep_schema, recorded_schema, schema_name
+from upstream.frames.reported_times import times_folder
+from upstream.frames.reports import read_values, remove_values, reports_folder, write_value
+from upstream.frames.source_counts import journaled_counts
+from upstream.frames.table_folder import TableFolder
+from upstream.frames.whole import write_whole
+
+from .stored import SECRETS, StoredSink, as_printed
+
+Make = Callable[..., StoredSink]
+
+
+def begun(sink: StoredSink, query_id: str = "query-1") -> StoredSink:
+    """The sink with its checkpoint beside the table, as Spark leaves it when the query starts."""
+    address = f"s3a://lake/{sink.folder.name}_checkpoint"
+    sink.options = {**sink.options, "checkpointLocation": address}
+    TableFolder(address, sink.storage).write("metadata", json.dumps({"id": query_id}).encode())
+    return sink
+
+
+def checkpoint_of(sink: StoredSink) -> TableFolder:
+    return TableFolder(sink.options["checkpointLocation"], sink.storage)
+
+
+def test_a_query_with_its_checkpoint_in_the_store(stored: Make) -> None:
+    """Batches, a repeat, a restart, and the memory of the last commit: nothing of it is on a disk."""
+    sink = begun(stored())
+    sink.checkpoint.joinpath("metadata").unlink()
+    sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])
+    assert sink.commit(sink.tasks([sink.rows([(1, 10, "a")])]), 0) is None, "a repeat"
+    sink.batch(1, [sink.rows([(1, 20, "c")], seq=10)])
+    assert sink.latest() == {1: (20, "c"), 2: (10, "b")}
+    (last,) = read_values(checkpoint_of(sink).below("upstream-sink"), "last-commit.json")
+    assert last["batch_id"] == 1
+    assert not list(sink.checkpoint.iterdir())
+
+
+def test_a_checkpoint_that_cannot_be_read_says_which_options_count(stored: Make) -> None:
+    sink = begun(stored())
+    results = sink.tasks([sink.rows([(1, 10, "a")])])
+    checkpoint_of(sink).remove(["metadata"])
+    with pytest.raises(CheckpointError, match=r"metadata.*storage\.") as caught:
+        sink.commit(results, 0)
+    assert not [secret for secret in SECRETS.values() if secret in as_printed(caught.value)]
+
+
+def test_counts_are_read_from_the_journal_in_the_store(stored: Make) -> None:
+    place = checkpoint_of(begun(stored()))
+    state = {"received": 7, "late": 2, "late_idle": 1, "suspects": 0}
+    offset = {"looked": False, "progress": {"f": {}}, "unseen": {"f": {}}, "id": "i", "batch": 3}
+    place.write("offsets/5", f"v1\n{{}}\n{json.dumps(offset)}\n".encode())
+    assert journaled_counts(place, 5) is None, "nobody has said what the feed had"
+    place.write("offsets/6", f"v1\n{{}}\n{json.dumps({**offset, 'looked': True})}\n".encode())
+    write_value(times_folder(place), "i-00000003-0000.json", {"f": state})
+    found = journaled_counts(place, 6)
+    assert found is not None
+    assert (found.received, found.late) == (7, 2)
+    assert journaled_counts(place, 7) is None
+
+
+def test_reports_are_replaced_listed_and_removed(stored: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the environment alone, as operators in tasks find the store."""
+    sink = stored()
+    for name, value in sink.storage.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    folder = reports_folder(f"s3a://lake/{sink.folder.name}_reports")
+    assert read_values(folder, "shard-") == []
+    for number in (1, 0, 2):
+        write_value(folder, f"shard-{number}.json", {"n": -1})
+        write_value(folder, f"shard-{number}.json", {"n": number})
+    write_value(folder, "served-1.json", {"n": 9})
+    assert [value["n"] for value in read_values(folder, "shard-")] == [0, 1, 2]
+    remove_values(folder, "shard-", "shard-2.json")
+    assert [value["n"] for value in read_values(folder, "s")] == [9, 2]
+
+
+def test_a_writer_that_fails_leaves_the_last_one(stored: Make) -> None:
+    place = checkpoint_of(begun(stored()))
+    write_whole(place, "a", lambda stream: stream.write(b"one"))
+
+    def half(stream: object) -> None:
+        stream.write(b"o")  # type: ignore[attr-defined]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(place, "a", half)
+    assert place.read("a") == b"one"
+
+
+def test_the_source_keeps_its_schema_and_malformed_rows_there(stored: Make) -> None:
+    from pyspark.sql.types import LongType, StructType
+
+    sink = begun(stored())
+    given = {"connector": "synthetic", "checkpointLocation": sink.options["checkpointLocation"] + "/"}
+    given |= {f"storage.{name}": value for name, value in sink.storage.items()}
+    common, _ = parse_source_options(given)
+    name = schema_name(given)
+    assert recorded_schema(common.checkpoint, name) is None
+    schema = StructType().add("a", LongType())
+    keep_schema(common.checkpoint, name, schema)
+    assert recorded_schema(common.checkpoint, name) == schema
+    place = checkpoint_of(sink).below("quarantine")
+    assert count_quarantined(place) == 0
+    for _ in range(2):  # a task that runs again
+        malformed = Quarantine(place, "b-0000.jsonl")
+        malformed.report(text="x", place="somewhere", line=1, reason="so")
+        malformed.report(text="y", place="somewhere", line=2, reason="so")
+        assert malformed.write() == 2
+    assert count_quarantined(place) == 2

@@ -1,0 +1,136 @@
+"""From a scenario's configuration to the source's options, the operators and the sink."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from upstream.conf.errors import SchemaError
+from upstream.frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP
+from upstream.operators import windowed
+from upstream.operators.aggregates.functions import count, sum_
+from upstream.operators.reorder.plan import ReorderPlan
+from upstream.operators.shards.messages import ShardPlan
+from upstream.operators.shards.window_plan import WindowPlan
+from upstream.operators.shards.window_results import result_schema
+from upstream.operators.windows.kinds import SlidingWindows
+
+from .inputs import TOPIC, Inputs
+from .scenario import Action
+from .sinks import NoTable, Table, TwoWrites
+from .stages import Stage, queue_stage, reorder_stage, window_stage
+
+ROWS = pa.schema(
+    [("k", pa.int64()), ("t", pa.int64()), ("v", pa.string()), ("n", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]
+)
+AGGREGATES = {"rows": count(), "total": sum_("n")}
+
+
+class RefusedError(Exception):
+    """The product refuses what would be wrong. That is right, and the end of a scenario."""
+
+
+def rows_schema(config: dict[str, Any]) -> pa.Schema:
+    """Of what the source gives; stamped on entry, the time is one."""
+    stamped = config["progress"] == "heartbeat"
+    return ROWS.set(1, pa.field("t", TIMESTAMP)) if stamped else ROWS
+
+
+def source_schema(config: dict[str, Any]) -> StructType:
+    return from_arrow_schema(rows_schema(config))
+
+
+def source_options(config: dict[str, Any], inputs: Inputs, actions: Sequence[Action]) -> dict[str, str]:
+    """As a user gives them."""
+    given = {
+        "connector": config["source"],
+        "key": "k",
+        "time": "t",
+        "progress": config["progress"],
+        "confirmations": str(config["confirmations"]),
+        "minPartitions": "2",
+    }
+    if config["progress"] != "heartbeat":
+        given["timeFormat"] = "epoch_us"
+    if config["progress"] == "bounded":
+        given["progressDelay"] = f"{config['delay']} ms"
+    if config["progress"] == "displaced":
+        given["progressDisplacement"] = str(config["displacement"])
+    if config["source"] == "kafka":
+        given |= {"kafka.bootstrap.servers": inputs.address, "subscribe": TOPIC}
+        if config.get("ends"):
+            # No part of the actions has other ends than those it comes to.
+            ends = {
+                str(feed): sum(
+                    len(rows) for word, at, *more in actions if word == "rows" and at == feed for rows in more
+                )
+                for feed in config["ends"]
+            }
+            given["endingOffsets"] = json.dumps({TOPIC: ends})
+        if config.get("lossy"):
+            given["failOnDataLoss"] = "false"
+    else:
+        given |= {"path": inputs.path, "fileFormat": "json", "feeds": "file", "splitBytes": "100"}
+    return given
+
+
+def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage]:
+    """The operators, one after the other.
+
+    Raises
+    ------
+    RefusedError
+        One may not follow the other.
+    """
+    made: list[Stage] = []
+    schema = rows_schema(config)
+    before: WindowPlan | None = None
+    for number, told in enumerate(config["stages"]):
+        shards = told.get("shards", 2)
+        if told["op"] == "windows":
+            plan = _window_plan(told, schema, before, shards)
+            made.append(window_stage(number, plan, checkpoint))
+            before, schema = plan, result_schema(plan)
+        elif told["op"] == "queue":
+            queue = ShardPlan(("k",), "t", shards, told["policy"], cost_s=1e-6, page_slots=4)
+            made.append(queue_stage(number, queue, checkpoint))
+        else:
+            held = ReorderPlan("ordered", ("k",), ("k",), "t", hold=True, shards=shards, time_format="epoch_us")
+            made.append(reorder_stage(number, held, checkpoint))
+    return made
+
+
+def _window_plan(told: dict[str, Any], schema: pa.Schema, before: WindowPlan | None, shards: int) -> WindowPlan:
+    size, slide = told["size"] * 1000, told["slide"] * 1000
+    time, time_format, aggregates = "t", "epoch_us", AGGREGATES
+    if before is not None:
+        try:
+            windowed.check_complete(windowed.incomplete_after(before))
+        except SchemaError as error:
+            raise RefusedError(str(error)) from None
+        time = "window_time" if "window_time" in schema.names else "window_end"
+        aggregates = {"windows": count(), "total": sum_("rows")}
+        time_format = None
+    elif schema.field("t").type == TIMESTAMP:
+        time_format = None
+    windows = SlidingWindows(size, slide)
+    return WindowPlan(
+        ("k",), time, time_format, "UTC", windows, aggregates, told["emit"], told["method"], 0, shards, schema
+    )
+
+
+def sink_of(config: dict[str, Any], folder: Path) -> Any:
+    """Where the last operator's rows go."""
+    told = config["sink"]
+    if told["kind"] == "none":
+        return NoTable()
+    options = {"key": "k", "time": "t", "buckets": str(told["buckets"]), "engine": told["engine"]}
+    if told["kind"] == "two writes":
+        return TwoWrites(folder, options, ROWS, framed=False)
+    return Table(folder, options, rows_schema(config), framed=told["framed"])

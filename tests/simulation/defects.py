@@ -1,0 +1,132 @@
+"""Defects that the product had, each put back by a patch of the function that mended it: the simulation must find every one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Generator
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Defect:
+    """One of them.
+
+    Attributes
+    ----------
+    words : str
+        What it did.
+    profile : str
+        Scenarios of which profile find it.
+    put_back : callable
+        Patches the product of this process.
+    """
+
+    words: str
+    profile: str
+    put_back: Callable[[], None]
+
+
+def _restored_checkpoint() -> None:
+    from upstream.sink.batch_identity import BatchIdentity
+
+    def repeats(self: BatchIdentity, table: Any, recorded: int | None) -> bool:
+        del table
+        return self.target.repeatable and recorded is not None and recorded >= self.number
+
+    BatchIdentity.repeats = repeats  # type: ignore[method-assign]
+
+
+def _second_write() -> None:
+    from upstream.sink.running_batch import Calls
+
+    @contextlib.contextmanager
+    def call(self: Calls, batch: Any, location: str) -> Generator[int]:
+        del self, batch, location
+        yield 0
+
+    Calls.call = call  # type: ignore[method-assign]
+
+
+def _lazy_windows() -> None:
+    from upstream.operators import windowed
+
+    mended = windowed.incomplete_after
+    windowed.incomplete_after = lambda plan: None if plan.emit == "lazy" else mended(plan)
+
+
+def _nothing(*_: Any) -> None: ...
+
+
+def _no_stamps(*_: Any) -> dict[str, int]:
+    return {}
+
+
+def _feed_without_bound() -> None:
+    from upstream.frames.progress import Progress
+
+    Progress.begin = _nothing  # type: ignore[method-assign]
+
+
+def _clock_beyond_rows() -> None:
+    from upstream.datasource.planner import Planner
+
+    Planner._oldest_us = _nothing  # type: ignore[method-assign]
+    Planner._entered = _no_stamps  # type: ignore[method-assign]
+
+
+def _open_end() -> None:
+    from upstream.frames.progress import Progress
+
+    Progress.close = _nothing  # type: ignore[method-assign]
+
+
+def _tail_read_again() -> None:
+    from upstream.datasource.connectors.kafka.positions import Positions
+
+    mended = Positions._continued
+
+    def continued(self: Positions, position: Any, *given: Any) -> dict[str, Any]:
+        state = mended(self, position, *given)
+        if state.get("cut"):
+            state |= {"at": state["at"] | self._cluster.begins(state["cut"]), "lost": position["lost"], "cut": []}
+        return state
+
+    Positions._continued = continued  # type: ignore[method-assign]
+
+
+DEFECTS: dict[str, Defect] = {
+    "restored-checkpoint": Defect(
+        "A checkpoint restored from a backup: the sink takes new rows for a repeat of batches that the table has.",
+        "restore",
+        _restored_checkpoint,
+    ),
+    "second-write": Defect(
+        "Two writes to one table in one `foreachBatch` have one name: the second one vanishes.",
+        "two_writes",
+        _second_write,
+    ),
+    "lazy-windows": Defect(
+        'Windows over windows with `emit="lazy"` leave out those that close together: the sums depend on the batches.',
+        "over",
+        _lazy_windows,
+    ),
+    "feed-without-bound": Defect(
+        "A feed with rows and no bound yet holds nobody back: windows close without it, and its next rows are late.",
+        "windows",
+        _feed_without_bound,
+    ),
+    "clock-beyond-rows": Defect(
+        "`progress=heartbeat` under a limit promises the clock beyond rows that wait.", "heartbeat", _clock_beyond_rows
+    ),
+    "open-end": Defect(
+        "The end of a feed closes no window: its last bound holds back its own last windows and all other feeds.",
+        "ends",
+        _open_end,
+    ),
+    "tail-read-again": Defect(
+        "A partition whose log lost its tail is read again from its beginning, and nothing is counted as lost.",
+        "cut",
+        _tail_read_again,
+    ),
+}

@@ -1,0 +1,121 @@
+"""What comes in, written where the connector reads it, and recorded where the oracle reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from .broker import BROKERS, Broker, Log
+
+TOPIC = "topic"
+
+
+class Row(NamedTuple):
+    """A row that came.
+
+    Attributes
+    ----------
+    key, time : int
+        The time in microseconds.
+    value : str
+        Its own, whatever the others'.
+    deleted : bool
+        A tombstone (of a broker).
+    place : int
+        Where it is in the broker's log; its number in a file.
+    epoch : int
+        Of the log's leader.
+    """
+
+    key: int
+    time: int
+    value: str
+    deleted: bool
+    place: int
+    epoch: int = 0
+
+
+class Inputs:
+    """The feeds of a scenario.
+
+    Attributes
+    ----------
+    rows : dict of str to list of Row
+        All that ever came, by feed, in the order in which it came; without what was lost before anybody read it.
+    totals : dict of str to int
+        How many will have come of each feed in the end.
+    """
+
+    def __init__(self, folder: Path, kind: str, *, stamped: bool = False) -> None:
+        self.kind = kind
+        self.stamped = stamped
+        self.rows: dict[str, list[Row]] = {}
+        self.totals: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._folder = folder / "in"
+        self.broker = Broker()
+        self.address = str(folder)
+        if kind == "kafka":
+            BROKERS[self.address] = self.broker
+            self.broker.create(TOPIC, "first")
+            self._log(0)
+        else:
+            self._folder.mkdir()
+
+    @property
+    def path(self) -> str:
+        return str(self._folder)
+
+    def close(self) -> None:
+        BROKERS.pop(self.address, None)
+
+    def add(self, feed: int, rows: list[list[int]]) -> None:
+        """Rows arrive."""
+        name = self.name(feed)
+        known = self.rows.setdefault(name, [])
+        lines: list[str] = []
+        for key, time_ms, deleted in rows:
+            time = time_ms * 1000
+            number = self._numbers[name] = self._numbers.get(name, -1) + 1
+            value = f"{feed}-{number}"
+            text = json.dumps({"k": key, "v": value, "n": 1} | ({} if self.stamped else {"t": time}))
+            if self.kind == "kafka":
+                gone = bool(deleted)
+                body = None if gone else text.encode()
+                log = self._log(feed)
+                place = log.append(TOPIC, feed, str(key).encode(), body, time_ms)
+                known.append(Row(key, time, value, gone, place, log.epoch))
+            else:
+                known.append(Row(key, time, value, False, number))
+                lines.append(text)
+        if self.kind != "kafka":
+            with open(self._folder / f"{feed}.jsonl", "a", encoding="utf-8") as file:
+                file.write("".join(line + "\n" for line in lines))
+
+    def partitions(self, count: int) -> None:
+        """Make them, without messages."""
+        for number in range(count):
+            self._log(number)
+
+    def cut(self, feed: int, count: int, read_to: int) -> None:
+        """The tail of a partition's log is lost; what nobody has read of it never came."""
+        log = self.broker.log(TOPIC, feed)
+        if log is None or not log.messages:
+            return
+        gone = {message.offset() for message in log.cut(max(log.end - count, log.begin))}
+        known = self.rows[self.name(feed)]
+        epoch = log.epoch - 1
+        known[:] = [row for row in known if not (row.epoch == epoch and row.place in gone and row.place >= read_to)]
+
+    def name(self, feed: int) -> str:
+        return f"{TOPIC}/{feed}" if self.kind == "kafka" else f"{feed}.jsonl"
+
+    @staticmethod
+    def known_as(source: str) -> str:
+        """The feed that a row's `source` means."""
+        return source if source.startswith(TOPIC + "/") else source.rsplit("/", 1)[-1]
+
+    def _log(self, feed: int) -> Log:
+        _, logs = self.broker.topics[TOPIC]
+        return logs.setdefault(feed, Log())

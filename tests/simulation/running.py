@@ -1,0 +1,148 @@
+"""Runs a scenario: builds its query, does its actions, checks after each batch, and at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from . import machine  # first of all: it replaces the clock  # isort: skip
+from upstream.conf.errors import CheckpointError, TableError
+
+from . import building
+from .checks import Checks
+from .inputs import Inputs
+from .machine import MACHINE
+from .query import Query
+from .scenario import Action, Scenario
+
+_ROOM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def run(scenario: Scenario) -> None:
+    """Run it.
+
+    Raises
+    ------
+    AssertionError
+        What came out is not what must; and whatever the product raises.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="simulated-", dir=_ROOM))
+    MACHINE.begin(scenario.seed)
+    inputs = Inputs(folder, scenario.config["source"], stamped=scenario.config["progress"] == "heartbeat")
+    for word, *given in scenario.actions:
+        if word == "rows":
+            name = inputs.name(given[0])
+            inputs.totals[name] = inputs.totals.get(name, 0) + len(given[1])
+    if "ends" in scenario.config:
+        inputs.partitions(scenario.config["feeds"])  # of one that nobody knows no end is known
+    try:
+        _Run(scenario, folder, inputs).all()
+    except building.RefusedError:
+        pass
+    finally:
+        inputs.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        MACHINE.end()
+
+
+class _Run:
+    def __init__(self, scenario: Scenario, folder: Path, inputs: Inputs) -> None:
+        self.config = scenario.config
+        self.actions = scenario.actions
+        self.inputs = inputs
+        self.sink = building.sink_of(self.config, folder)
+        self.query = Query(
+            folder,
+            building.source_options(self.config, inputs, self.actions),
+            building.source_schema(self.config),
+            lambda checkpoint: building.stages_of(self.config, checkpoint),
+            self.sink,
+            scenario.seed,
+        )
+        self.checks = Checks(self.config, inputs, self.query, self.sink)
+        self.restored = False
+
+    def all(self) -> None:
+        for action in self.actions:
+            self.do(action)
+        self.drain()
+
+    def do(self, action: Action) -> None:
+        word, *given = action
+        if word == "rows":
+            self.inputs.add(given[0], given[1])
+        elif word == "batch":
+            self.batch(**given[0])
+        elif word == "restart":
+            self.query.start()
+        elif word == "clock":
+            MACHINE.pass_time(given[0])
+        elif word == "rewrite":
+            self.sink.rewrite(given[0])
+        elif word == "backup":
+            self.query.backup()
+        elif word == "restore":
+            self.restored = self.query.swap()
+        elif word == "cut":
+            if not self.query.pending:
+                self.inputs.cut(*given, self._read_to(given[0]))
+        else:
+            raise AssertionError(word)
+
+    def batch(
+        self,
+        limit: int | None = None,
+        dies: tuple[str, int] | None = None,
+        twins: float = 0.0,
+        budget: int | None = None,
+    ) -> bool:
+        """One trigger; whether there was anything to do."""
+        MACHINE.pass_time(3_000_000)
+        ticks = [budget, MACHINE.now_us]
+        before = self.query.record.commits
+        done: list[bool] = []
+        again: list[bool] = []
+
+        def trigger() -> None:
+            try:
+                done.append(self.query.trigger(limit, ticks, twins))
+            except (CheckpointError, TableError):
+                if not self.restored:
+                    raise
+                # As it must be: an older checkpoint does not fit the table. Whoever put it there takes it back.
+                self.restored = not self.query.swap()
+                self.sink.forgive()
+                done.append(True)
+                again.append(True)
+
+        if dies is not None:
+            if MACHINE.dies_at(dies[0], dies[1], trigger):
+                self.sink.forgive()
+                self.query.start()
+                if self.query.record.commits > before:
+                    self.checks.after()
+                return True
+        else:
+            trigger()
+        if done[0] and not again:
+            self.checks.after()
+        return done[0]
+
+    def drain(self) -> None:
+        """Until there is nothing more to do; then everything must have come out."""
+        for _ in range(60):
+            if not self.batch():
+                break
+        else:
+            raise AssertionError("there is always something more to do")
+        self.checks.at_end()
+
+    def _read_to(self, feed: int) -> int:
+        """How far a partition was read."""
+        position = self.query.record.offsets[-1].get("position", {}) if self.query.record.offsets else {}
+        return int(position.get("at", {}).get(self.inputs.name(feed), 0))
+
+
+assert machine

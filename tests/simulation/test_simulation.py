@@ -1,0 +1,65 @@
+"""The simulation in CI: it finds nothing, and with a defect put back it finds that."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from . import oracle
+from .campaign import SHARES, Campaign, numbered
+from .defects import DEFECTS
+from .inputs import Row
+from .scenario import Scenario
+from .shrinking import shrunk
+
+SCENARIOS = 2_000
+FOR_A_DEFECT = 100
+
+
+@pytest.mark.timeout(1200)
+def test_many_scenarios_and_no_failure() -> None:
+    with Campaign(max(2, os.cpu_count() or 2)) as campaign:
+        failures = campaign.run(numbered(0, SCENARIOS))
+    assert not failures, failures[0].told
+    assert campaign.ran.total() == SCENARIOS
+    assert set(campaign.ran) == set(SHARES)
+
+
+@pytest.mark.parametrize("name", sorted(DEFECTS))
+def test_a_defect_that_is_put_back_is_found(name: str) -> None:
+    profile = DEFECTS[name].profile
+    with Campaign(1, defect=name, shrink_s=0) as campaign:
+        failures = campaign.run((profile, seed) for seed in range(FOR_A_DEFECT))
+    assert failures, f"{name} is not found by {FOR_A_DEFECT} scenarios"
+    assert "MismatchError" in failures[0].error
+
+
+def test_a_failure_shrinks_to_what_it_needs() -> None:
+    rows = [["rows", 0, [[1, time, 0], [2, time + 1, 0]]] for time in range(10)]
+    scenario = Scenario("latest", 1, {"honest": False}, [*rows, ["restart"], ["batch", {"limit": 3, "twins": 1.0}]])
+
+    def fails(tried: Scenario) -> bool:
+        words = [action[0] for action in tried.actions]
+        times = [row[1] for word, *given in tried.actions if word == "rows" for row in given[1]]
+        return "batch" in words and 7 in times
+
+    small = shrunk(scenario, fails)
+    assert [action[0] for action in small.actions] == ["rows", "batch"]
+    assert small.actions[0][2] == [[small.actions[0][2][0][0], 7, 0]]
+    assert small.actions[1] == ["batch", {}]
+    assert Scenario.from_json(small.to_json()) == small
+
+
+def test_the_oracle_itself() -> None:
+    rows = [Row(1, 10, "a", False, 0), Row(1, 10, "b", False, 1), Row(2, 5, "c", False, 2), Row(2, 6, "d", True, 3)]
+    assert oracle.newest(rows) == {1: (10, "b")}
+    assert oracle.newest([*rows, Row(2, 7, "e", False, 4), Row(2, 6, "f", False, 5)])[2] == (7, "e")
+    config = {"progress": "bounded", "delay": 1, "displacement": 0, "confirmations": 2}
+    late = [row._replace(time=row.time * 1000) for row in rows]
+    assert oracle.bound_of(late[:1], config) is None
+    assert oracle.bound_of(late, config) == 9000
+    assert oracle.bound_of(late, {**config, "progress": "displaced", "displacement": 2}) == 10_000
+    assert oracle.low_watermark({"a": late, "b": late[:1], "c": []}, set(), config) is None
+    assert oracle.low_watermark({"a": late, "b": late[:1]}, {"b"}, config) == 9000
+    assert oracle.windows([(1, 4, 7), (1, 5, 1)], 10, 5) == {(1, 5): (1, 7), (1, 10): (2, 8), (1, 15): (1, 1)}

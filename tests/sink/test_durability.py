@@ -1,0 +1,174 @@
+"""A power cut at any system call: with `durability=power` the table opens and holds exactly the batches that were committed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from crash_images import TRACED, Disk, moments
+from deltalake import DeltaTable
+from durable_job import BATCHES, table_after, write
+from written import Sink
+
+from upstream.conf.errors import OptionError
+from upstream.frames.delta_log import entry_place
+from upstream.frames.durable import sync_paths
+from upstream.frames.table_folder import TableFolder
+from upstream.frames.whole import write_whole
+from upstream.sink.log_entry import put_entry
+from upstream.sink.options import parse_sink_options
+
+HERE = Path(__file__).parent
+OWN = {"key": "k", "time": "t", "buckets": "2", "durability": "power"}
+
+
+def traced(folder: Path, options: dict[str, str]) -> Path:
+    """The system calls of a job that was let run to its end."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed (apt-get install strace)")
+    trace, home = folder / "trace", folder / "home"
+    home.mkdir()
+    command = ["strace", "-f", "-y", "-xx", "-s", "10000000", "-e", f"trace={TRACED}", "-o", str(trace), sys.executable]
+    command += [str(HERE / "durable_job.py"), str(home), json.dumps(options), str(folder / "said")]
+    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    environment = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(folder)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if "Operation not permitted" in done.stderr and not trace.exists():
+        pytest.skip("this machine lets no process be traced")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return trace
+
+
+def opened(table: Path) -> dict[int, tuple[int, str]]:
+    import pyarrow as pa
+
+    if not (table / "_delta_log").exists() or not any((table / "_delta_log").glob("*.json")):
+        return {}
+    rows = pa.RecordBatchReader.from_stream(DeltaTable(str(table)).scan()).read_all().to_pylist()
+    return {row["k"]: (row["t"], row["v"]) for row in rows}
+
+
+@pytest.mark.parametrize("how", ["rewrite", "vectors"])
+def test_a_power_cut_after_each_system_call(tmp_path: Path, how: str) -> None:
+    home, image_of = tmp_path / "home", tmp_path / "image"
+    trace = traced(tmp_path, {**OWN, "engine": how, "indexLocation": str(tmp_path / "index")})
+    seen: set[int] = set()
+    said, images = 0, 0
+    before: dict[str, object] = {"lost": {}, "torn": {}}
+    disk = Disk(str(home))
+    for disk, told in moments(trace, str(home)):
+        said += len(told)
+        for kind in ("lost", "torn"):
+            image = disk.image(kind)
+            name = hash((said, *sorted(image.items())))
+            if name in seen:
+                continue
+            seen.add(name)
+            images += 1
+            disk.put(image, image_of)
+            rows = opened(image_of / "table")
+            assert rows in [table_after(said), table_after(said + 1)], f"{kind}, {said} batches said, image {images}"
+            if rows != before[kind]:
+                before[kind] = rows
+                goes_on(image_of, {**OWN, "engine": how}, said + (rows == table_after(said + 1)))
+            if said:
+                kept = image.get(str(home / "query-1" / "upstream-sink" / "last-commit.json"))
+                assert kept, "what the query knows of its last commit is whole"
+                assert json.loads(kept)["batch_id"] >= said - 1
+    assert said == BATCHES
+    assert images > 10 * BATCHES
+    kinds = {os.path.relpath(path, home / "table").split("/")[0] for path in disk.live}
+    assert "_upstream_tombstones" in kinds, kinds
+    assert ("_upstream_vectors" in kinds) is (how == "vectors")
+
+
+def goes_on(folder: Path, options: dict[str, str], batches: int) -> None:
+    """The query repeats the last batch that the table has, and takes the next one."""
+    sink = Sink(folder, options={**options, "indexLocation": str(folder / "index")})
+    for batch_id in range(max(batches - 1, 0), batches + 1):
+        write(sink, batch_id)
+    assert sink.latest() == table_after(batches + 1)
+
+
+def test_without_it_a_power_cut_may_break_the_table(tmp_path: Path) -> None:
+    """So that the images are no easier than a disk: what is not synced is not there."""
+    home = tmp_path / "home"
+    trace = traced(tmp_path, {**OWN, "durability": "process"})
+    *_, (disk, _) = moments(trace, str(home))
+    disk.put(disk.image("lost"), tmp_path / "image")
+    assert opened(tmp_path / "image" / "table") != table_after(BATCHES)
+
+
+def test_the_disk_is_waited_for_in_order(tmp_path: Path) -> None:
+    """Of each commit: its files and their folders, then the entry's contents, its name, and the folder of names."""
+    home = tmp_path / "home"
+    log = str(home / "table" / "_delta_log")
+    entries: list[str] = []
+    for disk, _ in moments(traced(tmp_path, OWN), str(home)):
+        for path in [path for path in disk.live if path.startswith(log) and path.endswith(".json")]:
+            if path in entries:
+                continue
+            entries.append(path)
+            file = disk.live[path]
+            assert file is not None
+            assert file.synced == bytes(file.live), "the entry was on the disk before it had its name"
+            for action in map(json.loads, file.synced.splitlines()):
+                if "add" in action:
+                    kept = disk.image("lost").get(str(home / "table" / action["add"]["path"]))
+                    assert kept is not None
+                    assert len(kept) == action["add"]["size"]
+    assert len(entries) == BATCHES + 1
+
+
+def test_an_entry_waits_for_the_files_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wrote them: maintenance writes entries, too."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    for path in ("_delta_log", "part=1"):
+        (tmp_path / path).mkdir()
+    file = tmp_path / "part=1" / "a b"
+    file.write_text("rows")
+    assert put_entry(TableFolder(str(tmp_path), durable=True), 0, {}, [{"add": {"path": "part=1/a%20b"}}])
+    assert file.stat().st_ino in synced
+    assert synced.index(file.stat().st_ino) < synced.index((tmp_path / entry_place(0)).stat().st_ino)
+
+
+def test_files_and_each_folder_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    root = tmp_path / "table"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "b" / "file").write_text("")
+    sync_paths(str(root), ["a/b/file"])
+    expected = [root / "a" / "b" / "file", root / "a" / "b", root / "a", root, tmp_path]
+    assert sorted(synced) == sorted(path.stat().st_ino for path in expected)
+    assert synced[0] == expected[0].stat().st_ino, "the file first: its entry is to name what is there"
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_only_who_asks_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    folder = TableFolder(str(tmp_path), durable=durable)
+    assert folder.put_new("entry", b"content")
+    write_whole(folder, "value", lambda stream: stream.write(b"content"))
+    folder.sync(["entry"])
+    assert bool(synced) is durable
+    given = {"path": str(tmp_path), "key": "k", "checkpointLocation": "/c", "durability": "power" if durable else ""}
+    target = parse_sink_options({name: value for name, value in given.items() if value})
+    assert target.folder.durable is target.checkpoint_folder.durable is durable
+
+
+def test_a_file_that_cannot_be_synced_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        sync_paths(str(tmp_path), ["gone"])
+
+
+def test_unknown_promises_are_refused() -> None:
+    with pytest.raises(OptionError, match="durability"):
+        parse_sink_options({"path": "/t", "key": "k", "durability": "disk"}, started=False)

@@ -1,0 +1,104 @@
+"""What Spark's own maintenance makes of times, and what its readers make of our bounds: real files, both ways."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from written import not_utf_8
+
+from upstream import check_table
+from upstream.sink import engine as engine_module
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+UTC = dt.timezone.utc
+INSTANT = pa.timestamp("us", "UTC")
+FORM = "spark.sql.parquet.outputTimestampType"
+FIRST = dt.datetime(2500, 1, 1, tzinfo=UTC)
+D = decimal.Decimal
+
+
+@pytest.mark.parametrize(("form", "physical"), [("TIMESTAMP_MILLIS", "milliseconds"), ("INT96", "int96")])
+def test_files_that_spark_puts_together(
+    spark: SparkSession, make_sink: Any, monkeypatch: pytest.MonkeyPatch, form: str, physical: str
+) -> None:
+    monkeypatch.setattr(engine_module, "_WORTH_KEEPING", 1)
+    sink = make_sink(pa.schema([("k", INSTANT), ("t", INSTANT), ("v", pa.string())]), buckets="1")
+
+    def rows(keys: range, version: int) -> pa.RecordBatch:
+        later = dt.timedelta(seconds=version)
+        values = [(FIRST + dt.timedelta(seconds=key), FIRST + later, str(version)) for key in keys]
+        return sink.rows(values, seq=1000 * version)
+
+    sink.batch(0, [rows(range(100), 0)])
+    sink.batch(1, [rows(range(100, 200), 1)])
+    assert len(sink.live_files()) == 2
+    spark.conf.set(FORM, form)
+    try:
+        spark.sql(f"OPTIMIZE delta.`{sink.path}`").collect()
+    finally:
+        spark.conf.unset(FORM)
+    (path,) = sink.live_files()
+    assert physical in str(pq.ParquetFile(sink.path / path).schema)
+    summary = sink.batch(2, [rows(range(50, 250), 2)])
+    assert (summary.keys, summary.delivered, sink.table().num_rows) == (250, 200, 250)
+    assert [values[-1] for _, values in sorted(sink.latest().items())] == ["0"] * 50 + ["2"] * 200
+    assert check_table(str(sink.path)).healthy
+    assert spark.read.format("delta").load(str(sink.path)).count() == 250
+
+
+def test_no_row_is_passed_over_by_its_bounds(spark: SparkSession, make_sink: Any) -> None:
+    """Values of each column are looked for, in files whose bounds have been written once more because rows of them are dead."""
+    columns = pa.schema(
+        [
+            ("k", pa.int64()),
+            ("t", pa.int64()),
+            ("long", pa.decimal128(38, 10)),
+            ("short", pa.decimal128(18, 4)),
+            ("f", pa.float64()),
+            ("at", INSTANT),
+            ("day", pa.date32()),
+            ("text", pa.string()),
+        ]
+    )
+    sink = make_sink(columns, buckets="1", engine="vectors", maintenance="off")
+
+    def row(key: int, time: int) -> tuple[Any, ...]:
+        long = D("9007199254740993.0000000001") + D(key) * D("0.0000000001") + time * 10**20
+        return (
+            *(key, time, long, D(99999999999999 - key) + D("0.0001"), [-0.0, 0.0, 0.1 + key][min(key, 2)]),
+            *(
+                dt.datetime(2262, 4, 12, 0, 0, 0, key, UTC),
+                dt.date(1600, 2, 28) + dt.timedelta(key),
+                "é" * 40 + str(key),
+            ),
+        )
+
+    sink.batch(0, [sink.rows([row(key, 0) for key in range(40)])])
+    sink.batch(1, [sink.rows([row(key, 1) for key in (0, 7, 39)], seq=100)])
+    assert len(sink.live_files()) == 2, "else no file has a vector"
+    assert DeltaTable(str(sink.path)).protocol().reader_features
+    table = spark.read.format("delta").load(str(sink.path))
+    expected = {key: row(key, 0) for key in (1, 2, 38)} | {key: row(key, 1) for key in (0, 7, 39)}
+    for at, name in enumerate(columns.names):
+        for key, values in expected.items():
+            found = [each.k for each in table.where(table[name] == values[at]).select("k").collect()]
+            assert key in found, (name, values[at])
+
+
+def test_text_that_is_not_utf_8(spark: SparkSession, make_sink: Any) -> None:
+    sink = make_sink(buckets="1")
+    sink.batch(0, [not_utf_8(sink.rows([(1, 0, "a"), (2, 0, "b"), (3, 0, "c")]), "v", at=[1])])
+    sink.batch(1, [not_utf_8(sink.rows([(3, 1, "d")], seq=5), "v")])
+    table = spark.read.format("delta").load(str(sink.path))
+    assert sorted(tuple(row) for row in table.selectExpr("k", "hex(v)").collect()) == [(1, "61"), (2, "FF"), (3, "FF")]
+    assert table.where("v = cast(X'FF' AS STRING)").count() == 2
