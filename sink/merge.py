@@ -402,9 +402,8 @@ def contest(held: pa.Table, new: pa.Table, layout: Layout) -> Contest:
     won, tied = np.ones(new.num_rows, dtype=np.bool_), np.zeros(new.num_rows, dtype=np.bool_)
     if count == 0:
         return Contest(np.full(new.num_rows, -1, dtype=np.int64), won, tied)
-    codes, size = key_codes(
-        [_stacked(*pair) for pair in zip(columns_at(held, layout.key), columns_at(new, layout.key), strict=True)]
-    )
+    pairs = zip(columns_at(held, layout.key), columns_at(new, layout.key), strict=True)
+    codes, size = key_codes([pa.chunked_array([*one.chunks, *other.chunks], one.type) for one, other in pairs])
     position = np.full(size, -1, dtype=np.int64)
     position[codes[:count]] = np.arange(count)
     rival = position[codes[count:]]
@@ -464,10 +463,6 @@ def later_bound(one: Any, other: Any) -> Any:
     if NOTHING_YET in (one, other):
         return other if one == NOTHING_YET else one
     return max(one, other)
-
-
-def _stacked(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pa.chunked_array([*one.chunks, *other.chunks], one.type)
 
 
 def _int64s(column: pa.ChunkedArray, missing: int) -> Int64s:
