@@ -59,6 +59,8 @@ def preset() -> dict[str, str]:
     return {
         **{name: value for name, value, _ in _LOOKED_AT},
         "spark.databricks.delta.snapshotPartitions": "2",
+        # A batch waits for the loopback interface some dozen times otherwise.
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
