@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
-from written import Sink
+from written import Sink, not_utf_8
 
 from upstream import check_table, erase_key
 from upstream.cli.main import app
@@ -57,6 +57,7 @@ def grown(make_sink: Any, tmp_path: Path) -> Sink:
         buckets="2",
         lateOutput=str(tmp_path / "late"),
         conflictOutput=str(tmp_path / "conflicts"),
+        textOutput=str(tmp_path / "texts"),
         maintenance="off",
     )
     others = [f"other{number}@example.org" for number in range(40)]
@@ -64,7 +65,8 @@ def grown(make_sink: Any, tmp_path: Path) -> Sink:
     write(sink, 1, [sink.rows([(key, 5, "b") for key in [*KEYS, others[0]]], seq=100)])
     marks = np.array([True, False, False])
     write(sink, 2, [sink.rows([(key, 7, "c") for key in KEYS], seq=200, deleted=marks)])
-    write(sink, 3, [sink.rows([(key, 8, "d") for key in others], seq=300)])
+    no_text = not_utf_8(sink.rows([(key, 9, "d") for key in KEYS], seq=400), "v")
+    write(sink, 3, [sink.rows([(key, 8, "d") for key in others], seq=300), no_text])
     return sink
 
 
@@ -88,12 +90,12 @@ def retire(folder: Path, days: int) -> None:
 def test_no_file_holds_the_key_when_the_retention_is_over(make_sink: Any, tmp_path: Path, key: str) -> None:
     sink = grown(make_sink, tmp_path)
     before = sink.latest()
-    for place in ("table", "late", "conflicts"):
+    for place in ("table", "late", "conflicts", "texts"):
         assert holders(tmp_path / place, key), f"else there is nothing to erase from {place}"
     done = erase(sink, key)
     assert done.rows == (key in before)
     assert done.tombstones == (key == KEYS[0])
-    assert sum(done.outputs.values()) >= 2
+    assert sum(done.outputs.values()) >= 3
     assert sink.latest() == {other: row for other, row in before.items() if other != key}
     assert check_table(str(sink.path)).healthy
     live = {str(sink.path / path) for path in sink.live_files()}
@@ -103,7 +105,7 @@ def test_no_file_holds_the_key_when_the_retention_is_over(make_sink: Any, tmp_pa
     (until,) = {each.until_us for each in done.remains[:1]}
     assert until is not None
     assert abs(until - time.time_ns() // 1000 - 7 * DAY_US) < DAY_US, "seven days, as the table records it"
-    for place in ("table", "late", "conflicts"):
+    for place in ("table", "late", "conflicts", "texts"):
         assert holders(tmp_path / place, key), "earlier versions have it"
         retire(tmp_path / place, days=3)
         assert holders(tmp_path / place, key) == set()
