@@ -129,6 +129,10 @@ class Broker:
         self.admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(timeout=30)
         self._until(lambda: len(self._partitions(topic)) == partitions)
 
+    def log_of(self, topic: str, partition: int = 0) -> Path:
+        """The folder of a partition's log."""
+        return self._folder / "data" / f"{topic}-{partition}"
+
     def delete(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone."""
         self.admin.delete_topics([topic])[topic].result(timeout=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import FeedChangedError
 from upstream.datasource.connectors.contract import Limit
+from upstream.datasource.connectors.kafka.epochs import End
 from upstream.datasource.connectors.kafka.options import KafkaOptions
 from upstream.datasource.connectors.kafka.positions import Positions, shared
 
@@ -26,12 +27,27 @@ class Made:
         self.first: list[int] = [0]
         self.end: list[int] = [0]
         self.ident = 1
+        self.asked = 0
+        # Of each partition, the epoch and the first offset of each leader.
+        self.leaders: list[list[tuple[int, int]]] | None = None
 
     def topics(self) -> dict[str, tuple[str, list[int]]]:
         return {"t": (str(self.ident), list(range(len(self.end))))}
 
-    def ends(self, feeds: Iterable[str]) -> dict[str, int]:
-        return {feed: self.end[int(feed[2:])] for feed in feeds if int(feed[2:]) < len(self.end)}
+    def ends(self, feeds: Iterable[str]) -> dict[str, End]:
+        parts = {feed: int(feed[2:]) for feed in feeds if int(feed[2:]) < len(self.end)}
+        return {feed: End(self.end[part], self.epoch(part)) for feed, part in parts.items()}
+
+    def epoch(self, part: int) -> int | None:
+        return None if self.leaders is None else self.leaders[part][-1][0]
+
+    def agreed(self, read: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        assert self.leaders is not None, "who counts no epochs is not asked for them"
+        self.asked += 1
+        return {
+            feed: min([at, *(first for each, first in self.leaders[int(feed[2:])] if each > epoch)])
+            for feed, (at, epoch) in read.items()
+        }
 
     def begins(self, feeds: Iterable[str]) -> dict[str, int]:
         return {feed: self.first[int(feed[2:])] for feed in feeds if int(feed[2:]) < len(self.first)}
@@ -177,3 +193,89 @@ def test_a_feed_ends_with_its_last_offset_and_not_before() -> None:
         ended.append(step.ended)
         cluster.end = [len(ended) + 1]
     assert ended == [frozenset(), frozenset(), {"t/0"}]
+
+
+def led(*leaders: tuple[int, int], end: int) -> Made:
+    """A partition with its leaders' epochs and first offsets."""
+    cluster = Made()
+    cluster.leaders, cluster.end = [list(leaders)], [end]
+    return cluster
+
+
+def journaled(position: Any) -> Any:
+    return json.loads(json.dumps(position))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_log_that_was_cut_off_and_has_grown_again_is_read_from_the_cut(restarts: bool) -> None:
+    cluster = led((0, 0), end=100)
+    planner = Positions(cluster, OPTIONS, lambda: 0.0)
+    position = journaled(planner.advance(None, 1, Limit()).position)
+    assert cluster.asked == 0
+    cluster.leaders, cluster.end = [[(0, 0), (1, 90)]], [150]
+    if restarts:
+        planner = Positions(cluster, OPTIONS, lambda: 0.0)
+    step = planner.advance(position, 2, Limit())
+    assert [(part.place["from"], part.place["to"], part.span) for part in step.ranges] == [(90, 90, 0)]
+    assert (step.position["at"], step.position["lost"], step.position["epochs"]) == ({"t/0": 90}, 10, {"t/0": 1})
+    step = planner.advance(journaled(step.position), 3, Limit())
+    assert [(part.place["from"], part.place["to"], part.place["epoch"]) for part in step.ranges] == [(90, 150, 1)]
+    assert step.position["lost"] == 10
+    assert cluster.asked == 1
+
+
+def test_a_log_that_was_cut_off_and_has_grown_again_stops_the_query_unless_it_is_told_otherwise() -> None:
+    cluster = led((0, 0), end=100)
+    planner = Positions(cluster, dataclasses.replace(OPTIONS, fail_on_data_loss=True), lambda: 0.0)
+    position = journaled(planner.advance(None, 1, Limit()).position)
+    cluster.leaders, cluster.end = [[(0, 0), (1, 90)]], [150]
+    with pytest.raises(FeedChangedError, match="was cut off at offset 90, and was read to offset 100"):
+        planner.advance(position, 2, Limit())
+
+
+def test_a_new_leader_of_the_same_log_is_looked_into_once() -> None:
+    cluster = led((0, 0), end=100)
+    planner = Positions(cluster, OPTIONS, lambda: 0.0)
+    position = journaled(planner.advance(None, 1, Limit(rows=60)).position)
+    cluster.leaders = [[(0, 0), (4, 80)]]  # cut off beyond what was read
+    for now in range(2, 5):
+        step = planner.advance(position, now, Limit())
+        assert [(part.place["from"], part.place["to"]) for part in step.ranges] == [(60, 100)]
+    assert (cluster.asked, step.position["lost"]) == (1, 0)
+
+
+def test_a_position_without_epochs_goes_on_and_has_them_from_then_on() -> None:
+    cluster = led((3, 0), end=100)
+    planner = Positions(cluster, OPTIONS, lambda: 0.0)
+    position = journaled(planner.advance(None, 1, Limit(rows=60)).position)
+    del position["epochs"]
+    step = planner.advance(position, 2, Limit())
+    assert (step.position["at"], step.position["epochs"], cluster.asked) == ({"t/0": 100}, {"t/0": 3}, 0)
+
+
+def test_a_leader_that_does_not_know_its_successor_is_not_believed() -> None:
+    cluster, seconds = led((3, 0), end=100), [0.0]
+    planner = Positions(cluster, OPTIONS, lambda: seconds[0])
+    position = journaled(planner.advance(None, 1, Limit()).position)
+    cluster.leaders, cluster.end = [[(2, 0)]], [120]
+    assert not planner.advance(position, 2, Limit()).ranges
+    cluster.leaders, cluster.end = [[(3, 0)]], [110]
+    step = planner.advance(position, 3, Limit())
+    assert [(part.place["from"], part.place["to"]) for part in step.ranges] == [(100, 110)]
+    cluster.leaders, cluster.end = [[(2, 0)]], [120]
+    planner.advance(position, 4, Limit())
+    seconds[0] = 11.0
+    with pytest.raises(FeedChangedError, match="has a leader of epoch 2, and was read from one of epoch 3"):
+        planner.advance(position, 5, Limit())
+
+
+def test_what_was_frozen_ends_where_it_was_cut_off() -> None:
+    cluster = led((0, 0), end=100)
+    planner = Positions(cluster, OPTIONS, lambda: 0.0)
+    position = journaled(planner.advance(None, 1, Limit()).position)
+    cluster.leaders, cluster.end = [[(0, 0), (1, 90)]], [150]
+    again = Positions(cluster, OPTIONS, lambda: 0.0)
+    again.freeze()
+    step = again.advance(position, 2, Limit())
+    assert step.position["at"] == {"t/0": 90}
+    assert not again.advance(journaled(step.position), 3, Limit()).ranges

@@ -26,6 +26,11 @@ class Log:
         self.messages.append(Message(topic, partition, self.end, key, value, at_ms, self.epoch))
         return self.end - 1
 
+    def agreed(self, at: int, epoch: int) -> int:
+        """Where messages of later leaders begin, or what is asked for if that is before them."""
+        later = [message.offset() for message in self.messages if message.leader_epoch() > epoch]
+        return min([at, self.end, *later])
+
     def cut(self, end: int) -> list[Message]:
         """A new leader that lacks the tail: messages from an offset on are gone, and others may come there."""
         self.epoch += 1
@@ -159,23 +164,29 @@ class AdminClient:
 
 
 class Consumer:
-    """Reads one partition."""
+    """Reads partitions."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._broker = BROKERS[settings["bootstrap.servers"]]
-        self._place: TopicPartition | None = None
-        self._at = 0
-        self._told_end = False
+        self._follows = settings["auto.offset.reset"] == "latest"
+        self._at: dict[tuple[str, int], int] = {}
+        self._ended: set[tuple[str, int]] = set()
 
     def assign(self, places: Iterable[TopicPartition]) -> None:
-        (self._place,) = places
-        self._at, self._told_end = self._place.offset, False
+        self._at, self._ended = {}, set()
+        for place in places:
+            log = self._broker.log(place.topic, place.partition)
+            at, epoch = place.offset, place.leader_epoch
+            if log is not None and epoch is not None:
+                assert self._follows, "the client would give an error here, and nothing here makes it"
+                at = log.agreed(at, epoch)
+            self._at[place.topic, place.partition] = at
 
     def unassign(self) -> None:
-        self._place = None
+        self._at = {}
 
     def close(self) -> None:
-        self._place = None
+        self._at = {}
 
     def get_watermark_offsets(self, place: TopicPartition, **_: Any) -> tuple[int, int]:
         log = self._broker.log(place.topic, place.partition)
@@ -184,24 +195,26 @@ class Consumer:
     def consume(self, count: int, timeout: float) -> list[Message]:
         from .machine import MACHINE
 
-        assert self._place is not None
-        topic, partition = self._place.topic, self._place.partition
-        log = self._broker.log(topic, partition)
         MACHINE.monotonic_s += 0.001
+        found = [message for place in self._at for message in self._of(place, count)]
+        if not found or found[0].error() is not None:
+            MACHINE.monotonic_s += 5.0
+        return found
+
+    def _of(self, place: tuple[str, int], count: int) -> list[Message]:
+        log, at = self._broker.log(*place), self._at[place]
         if log is None:
-            return [self._said(KafkaError.UNKNOWN_TOPIC_OR_PART)]
-        if not log.begin <= self._at <= log.end:
-            return [self._said(KafkaError._AUTO_OFFSET_RESET)]
-        got = log.messages[self._at - log.begin : self._at - log.begin + count]
-        self._at += len(got)
+            return [self._said(place, KafkaError.UNKNOWN_TOPIC_OR_PART)]
+        if not log.begin <= at <= log.end:
+            return [self._said(place, KafkaError._AUTO_OFFSET_RESET)]
+        got = log.messages[at - log.begin : at - log.begin + count]
+        self._at[place] += len(got)
         if got:
             return list(got)
-        MACHINE.monotonic_s += 5.0
-        if self._told_end:
+        if place in self._ended:
             return []
-        self._told_end = True
-        return [self._said(KafkaError._PARTITION_EOF)]
+        self._ended.add(place)
+        return [self._said(place, KafkaError._PARTITION_EOF)]
 
-    def _said(self, code: int) -> Message:
-        assert self._place is not None
-        return Message(self._place.topic, self._place.partition, self._at, None, None, 0, 0, KafkaError(code))
+    def _said(self, place: tuple[str, int], code: int) -> Message:
+        return Message(*place, self._at[place], None, None, 0, 0, KafkaError(code))

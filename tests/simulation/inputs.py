@@ -98,15 +98,15 @@ class Inputs:
         for number in range(count):
             self._log(number)
 
-    def cut(self, feed: int, count: int, read_to: int) -> None:
-        """The tail of a partition's log is lost; what nobody has read of it never came."""
+    def cut(self, feed: int, count: int, read: int) -> None:
+        """The tail of a partition's log is lost; what nobody has read of it never came, all but the first `read` rows."""
         log = self.broker.log(TOPIC, feed)
         if log is None or not log.messages:
             return
-        gone = {message.offset() for message in log.cut(max(log.end - count, log.begin))}
+        lost = log.cut(max(log.end - count, log.begin))
+        gone = {(message.offset(), message.leader_epoch()) for message in lost}
         known = self.rows[self.name(feed)]
-        epoch = log.epoch - 1
-        known[:] = [row for row in known if not (row.epoch == epoch and row.place in gone and row.place >= read_to)]
+        known[read:] = [row for row in known[read:] if (row.place, row.epoch) not in gone]
 
     def name(self, feed: int) -> str:
         return f"{TOPIC}/{feed}" if self.kind == "kafka" else f"{feed}.jsonl"

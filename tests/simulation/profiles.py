@@ -224,9 +224,14 @@ def cut(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     config |= {"source": "kafka", "lossy": True, "honest": False}
     actions = mixed(chance, config, 4, 5, [])
     at = chance.randrange(2, len(actions))
-    lost = [["cut", chance.randrange(config["feeds"]), chance.choice((1, 2, 5))]]
-    # Nothing is written until it is noticed: a log that has grown beyond what was read looks as if nothing was lost.
-    return config, [*actions[:at], *lost, ["batch", {}], ["clock", 20_000_000], ["batch", {}], *actions[at:]]
+    lost: list[Action] = [["cut", chance.randrange(config["feeds"]), chance.choice((1, 2, 5))]]
+    if chance.random() < 0.3:  # it is seen before more is written
+        lost += [["batch", {}], ["clock", 20_000_000], ["batch", {}]]
+    actions = [*actions[:at], *lost, *actions[at:]]
+    if chance.random() < 0.3:
+        again = chance.randrange(at + len(lost), len(actions) + 1)
+        actions.insert(again, ["cut", chance.randrange(config["feeds"]), chance.choice((1, 2, 5))])
+    return config, actions
 
 
 def _window(chance: random.Random) -> dict[str, Any]:

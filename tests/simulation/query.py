@@ -164,9 +164,7 @@ class Query:
         read = [batch for batch in reader.read(part) if batch.num_rows]
         if self._chance.random() < twins:
             again = [batch for batch in reader.read(part) if batch.num_rows]
-            if pa.Table.from_batches(
-                read, read[0].schema if read else None or again[0].schema
-            ) != pa.Table.from_batches(again, again[0].schema):
+            if bool(read) != bool(again) or (read and pa.Table.from_batches(read) != pa.Table.from_batches(again)):
                 raise MismatchError("a task that is run again reads other rows")
         return read
 

@@ -87,7 +87,8 @@ class _Run:
             self.restored = self.query.swap()
         elif word == "cut":
             if not self.query.pending:
-                self.inputs.cut(*given, self._read_to(given[0]))
+                read = self.checks.consumed().get(self.inputs.name(given[0]), [])
+                self.inputs.cut(*given, len(read))
         else:
             raise AssertionError(word)
 
@@ -138,11 +139,6 @@ class _Run:
         else:
             raise AssertionError("there is always something more to do")
         self.checks.at_end()
-
-    def _read_to(self, feed: int) -> int:
-        """How far a partition was read."""
-        position = self.query.record.offsets[-1].get("position", {}) if self.query.record.offsets else {}
-        return int(position.get("at", {}).get(self.inputs.name(feed), 0))
 
 
 assert machine

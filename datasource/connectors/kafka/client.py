@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....conf.errors import EnvironmentMissingError, FeedChangedError, OptionError, UpstreamError
+from .epochs import End, agreed_offsets
 from .options import KafkaOptions
 
 if TYPE_CHECKING:
@@ -137,15 +138,26 @@ class Cluster:
             found[name] = (str(described.topic_id), wanted)
         return found
 
-    def ends(self, feeds: Iterable[str]) -> dict[str, int]:
+    def ends(self, feeds: Iterable[str]) -> dict[str, End]:
         """The offset after the last message that may be read; feeds that are gone are missing."""
         return self._offsets(feeds, latest=True)
 
     def begins(self, feeds: Iterable[str]) -> dict[str, int]:
         """The offset of the first message that is there; feeds that are gone are missing."""
-        return self._offsets(feeds, latest=False)
+        return {feed: begin.offset for feed, begin in self._offsets(feeds, latest=False).items()}
 
-    def _offsets(self, feeds: Iterable[str], *, latest: bool) -> dict[str, int]:
+    def agreed(self, read: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """Up to where feeds are still what was read of them, see :func:`~.epochs.agreed_offsets`."""
+        from confluent_kafka import Consumer
+
+        if not read:
+            return {}
+        places = {feed_place(feed): known for feed, known in read.items()}
+        make = functools.partial(_made, Consumer, options=self._options)
+        found = self._patiently(lambda: agreed_offsets(make, settings_of(self._options), places, self._ask_s))
+        return {feed_name(*place): offset for place, offset in found.items()}
+
+    def _offsets(self, feeds: Iterable[str], *, latest: bool) -> dict[str, End]:
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec  # pyright: ignore[reportPrivateImportUsage]
 
@@ -156,9 +168,12 @@ class Cluster:
         # What an open transaction has written is not there yet.
         level = IsolationLevel.READ_COMMITTED if self._committed else IsolationLevel.READ_UNCOMMITTED
 
-        def ask() -> dict[str, int]:
+        def ask() -> dict[str, End]:
             answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=self._ask_s)
-            return {feed_name(place.topic, place.partition): info.offset for place, info in _those_there(answers)}
+            return {
+                feed_name(place.topic, place.partition): End(info.offset, _epoch(info.leader_epoch))
+                for place, info in _those_there(answers)
+            }
 
         return self._patiently(ask)
 
@@ -202,6 +217,11 @@ def is_refusal(error: Any) -> bool:
         KafkaError.UNSUPPORTED_VERSION,
         KafkaError.TOPIC_EXCEPTION,
     )
+
+
+def _epoch(said: int | None) -> int | None:
+    """The epoch of a leader; brokers before 2.1 count none."""
+    return None if said is None or said < 0 else said
 
 
 def _those_there(answers: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:

@@ -172,7 +172,12 @@ class KafkaConnector(Connector):
         found: list[bytes] = []
         for feed, begin in begins.items():
             topic, _, partition = feed.rpartition("/")
-            place = {"topic": topic, "partition": partition, "from": begin, "to": min(ends[feed], begin + _SAMPLE)}
+            place = {
+                "topic": topic,
+                "partition": partition,
+                "from": begin,
+                "to": min(ends[feed].offset, begin + _SAMPLE),
+            }
             for some in messages(self._options, place):
                 found += [value for message in some if (value := message.value()) is not None]
         if not found:

@@ -42,19 +42,20 @@ def messages(options: KafkaOptions, place: Mapping[str, Any]) -> Iterator[list[A
 
     topic, partition = place["topic"], int(place["partition"])
     with borrowed_consumer(options, TopicPartition(topic, partition, int(place["from"]))) as consumer:
-        yield from _Reading(options, consumer, topic, partition, int(place["from"]), int(place["to"])).chunks()
+        yield from _Reading(options, consumer, place).chunks()
 
 
 class _Reading:
     """One range being read."""
 
-    def __init__(self, options: KafkaOptions, consumer: Any, topic: str, partition: int, at: int, to: int) -> None:
+    def __init__(self, options: KafkaOptions, consumer: Any, place: Mapping[str, Any]) -> None:
         self._options = options
         self._consumer = consumer
-        self._topic = topic
-        self._partition = partition
-        self._at = at
-        self._to = to
+        self._topic = place["topic"]
+        self._partition = int(place["partition"])
+        self._at = int(place["from"])
+        self._to = int(place["to"])
+        self._epoch: int | None = place.get("epoch")  # ranges of earlier releases have none
         self._moved_s = time.monotonic()
         self._said: object = "it says nothing"
         self._short: str | None = None  # why the range may never be read to its end
@@ -91,9 +92,24 @@ class _Reading:
                 to = self._to
                 got = [message for message in got if message.offset() < to]
             self._at = reached
+            got = self._of_this_log(got)
         for message in errors:
             self._judge(message)
         return got
+
+    def _of_this_log(self, got: list[Any]) -> list[Any]:
+        """Without messages of a later leader, which were not there yet when the range was recorded: the tail that was there is lost.
+
+        They are read in a range of their own, from the cut on. Epochs never fall along a log.
+        """
+        last = got[-1].leader_epoch() if got and self._epoch is not None else None
+        if self._epoch is None or last is None or last <= self._epoch:
+            return got
+        kept = [message for message in got if message.leader_epoch() <= self._epoch]
+        end = got[len(kept)].offset()
+        self._data_loss(f"was cut off at offset {end} at the latest, and reached {self._to} when it was last looked at")
+        self._at = self._to
+        return kept
 
     def _judge(self, message: Any) -> None:
         """Take in what the client says besides messages."""

@@ -1,7 +1,8 @@
 """How far the partitions reach, and what of them a batch takes: the driver's side, from one position to the next.
 
 A position is JSON: ``at`` is the next offset of each feed, ``ids`` the identity of each topic, ``seen`` what had been seen of a feed beyond
-that and when, ``lost`` how many offsets are gone that were never read (`failOnDataLoss=false`).
+that and when, ``lost`` how many offsets are gone that were never read (`failOnDataLoss=false`), ``epochs`` the epoch of each feed's leader when
+``at`` was found (positions of earlier releases have none): by it a log is noticed that was cut off and has grown again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 from ....conf.errors import FeedChangedError, OptionError
 from ..contract import Advance, Limit, Position, Range
 from .client import feed_name, feed_place, lost
+from .epochs import End
 from .options import EARLIEST, LATEST, KafkaOptions, Offsets
 
 __all__ = ["ClusterView", "Positions", "shared"]
@@ -34,12 +36,16 @@ class ClusterView(Protocol):
         """The topics wanted: id, partitions."""
         ...
 
-    def ends(self, feeds: Iterable[str]) -> dict[str, int]:
-        """The offsets after the last messages."""
+    def ends(self, feeds: Iterable[str]) -> dict[str, End]:
+        """The offsets after the last messages, and the epochs of leaders."""
         ...
 
     def begins(self, feeds: Iterable[str]) -> dict[str, int]:
         """The offsets of the first messages."""
+        ...
+
+    def agreed(self, read: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+        """Up to where feeds still are what was read of them, by offset and epoch; feeds that are gone may be missing."""
         ...
 
 
@@ -60,8 +66,11 @@ class Positions:
         self._clock_s = clock_s
         self._topics: dict[str, tuple[str, list[int]]] = {}
         self._looked_s: float | None = None
-        self._frozen: dict[str, int] | None = None
+        self._frozen: dict[str, End] | None = None
         self._ends: dict[str, int] = {}
+        # Of a feed whose log was found to be the one that was read: the offset, the epoch it was read by, and the present one.
+        self._agreed: dict[str, tuple[int, int, int]] = {}
+        self._deposed_since_s: dict[str, float] = {}
         self._seen: dict[str, list[list[int]]] = {}
         self._short_since_s: dict[str, float] = {}
         self._short_ends: dict[str, int] = {}
@@ -96,8 +105,10 @@ class Positions:
                 expected="topics that are there when the query is first started",
                 hint="make it first, or correct subscribe, subscribePattern or assign",
             )
-        ends = self._cluster.ends(feeds) if self._frozen is None else dict(self._frozen)
-        state = self._continued(position, feeds, ends)
+        found = self._cluster.ends(feeds) if self._frozen is None else dict(self._frozen)
+        ends = {feed: end.offset for feed, end in found.items()}
+        epochs = {feed: end.epoch for feed, end in found.items() if end.epoch is not None}
+        state = self._continued(position, feeds, ends, epochs)
         at, gone = state["at"], state["gone"]
         self._ends = ends
         self._look(position, at, ends, now_us)
@@ -106,7 +117,9 @@ class Positions:
         if self._frozen is None or waiting:
             state["lost"] += self._skip_lost(at, waiting)
         takes = shared(waiting, limit.rows)
-        ranges = [self._range(feed, at[feed], at[feed] + take) for feed, take in takes.items() if take]
+        ranges = [
+            self._range(feed, at[feed], at[feed] + take, epochs.get(feed)) for feed, take in takes.items() if take
+        ]
         # A range without messages, so that where the feed was cut off is journaled before more is written.
         ranges += [self._nothing(feed, at[feed], now_us) for feed in state["cut"] if not takes.get(feed)]
         reached = {**at, **{feed: at[feed] + take for feed, take in takes.items()}}
@@ -119,6 +132,8 @@ class Positions:
             if looks and looks[-1][0] > reached.get(feed, 0)
         }
         after = {"at": reached, "ids": state["ids"], "seen": seen, "lost": state["lost"]}
+        if state["epochs"]:
+            after["epochs"] = state["epochs"]
         left = {feed: self._seen_us(feed, reached[feed]) for feed, count in waiting.items() if takes[feed] < count}
         return Advance(after, ranges, frozenset(ended), left)
 
@@ -128,11 +143,14 @@ class Positions:
             self._topics, self._looked_s = self._cluster.topics(), now
         return [feed_name(topic, part) for topic, (_, parts) in sorted(self._topics.items()) for part in parts]
 
-    def _continued(self, position: Position | None, feeds: list[str], ends: dict[str, int]) -> dict[str, Any]:
-        """Where each feed is to be read from, and which are gone."""
+    def _continued(
+        self, position: Position | None, feeds: list[str], ends: dict[str, int], epochs: dict[str, int]
+    ) -> dict[str, Any]:
+        """Where each feed is to be read from, and which are gone. Of a feed that was cut off, nothing beyond the cut is looked at yet."""
         ids = {topic: ident for topic, (ident, _) in self._topics.items()}
         if position is None:
-            return {"at": self._starts(feeds, ends), "ids": ids, "lost": 0, "gone": set(), "cut": []}
+            starts = self._starts(feeds, ends)
+            return {"at": starts, "ids": ids, "lost": 0, "gone": set(), "cut": [], "epochs": epochs}
         at = dict(position["at"])
         gone = {feed for feed in at if feed not in feeds}
         for feed in sorted(gone):
@@ -143,9 +161,10 @@ class Positions:
             self._loss(feed, f"was deleted and made again, and was read to offset {at[feed]} of what it was before")
             self._seen[feed] = []
         missing, cut = 0, list[str]()
+        cut_off = self._cut_off(position, still - again, ends, epochs)
         for feed in sorted(still - again):
-            if self._short(feed, at[feed], ends):
-                end = self._short_ends[feed]
+            if feed in cut_off or self._short(feed, at[feed], ends):
+                end = cut_off[feed] if feed in cut_off else self._short_ends[feed]
                 self._loss(feed, f"was cut off at offset {end}, and was read to offset {at[feed]}")
                 # It is the same log: what lies before its end has been read.
                 missing += at[feed] - end
@@ -156,7 +175,53 @@ class Positions:
         if fresh:
             at.update(self._cluster.begins(fresh))
         lost_now = int(position["lost"]) + missing
-        return {"at": at, "ids": {**position["ids"], **ids}, "lost": lost_now, "gone": gone, "cut": cut}
+        known = {feed: epoch for feed, epoch in position.get("epochs", {}).items() if feed not in again}
+        return {
+            "at": at,
+            "ids": {**position["ids"], **ids},
+            "lost": lost_now,
+            "gone": gone,
+            "cut": cut,
+            "epochs": {**known, **epochs},
+        }
+
+    def _cut_off(
+        self, position: Position, feeds: Iterable[str], ends: dict[str, int], epochs: dict[str, int]
+    ) -> dict[str, int]:
+        """Feeds whose log was cut off before what was read of it, and where: only a change of leaders does that, and only it is looked into."""
+        known: Mapping[str, int] = position.get("epochs", {})
+        doubted: dict[str, tuple[int, int]] = {}
+        for feed in sorted(epochs.keys() & known.keys() & set(feeds)):
+            at, before, now = position["at"][feed], known[feed], epochs[feed]
+            if now < before:
+                self._await_leader(feed, before, now)
+                ends[feed], epochs[feed] = min(ends[feed], at), before
+                continue
+            self._deposed_since_s.pop(feed, None)
+            if now > before and self._agreed.get(feed) != (at, before, now):
+                doubted[feed] = at, before
+        found: dict[str, int] = {}
+        for feed, agreed in (self._cluster.agreed(doubted) if doubted else {}).items():
+            if agreed < doubted[feed][0]:
+                # The end may have been seen before the cut. What lies beyond it is looked at next time.
+                found[feed] = ends[feed] = agreed
+                if self._frozen is not None:
+                    self._frozen[feed] = End(agreed, epochs[feed])
+            else:
+                self._agreed[feed] = (*doubted[feed], epochs[feed])
+        return found
+
+    def _await_leader(self, feed: str, before: int, now: int) -> None:
+        """A leader that has not heard yet of its successor may answer for a while."""
+        since_s = self._deposed_since_s.setdefault(feed, self._clock_s())
+        if self._frozen is None and self._clock_s() - since_s <= _SHORT_S:
+            return
+        topic, partition = feed_place(feed)
+        raise FeedChangedError(
+            f"partition {partition} of topic {topic!r} has a leader of epoch {now}, and was read from one of epoch {before}",
+            expected="epochs of leaders that rise",
+            hint="restart the query once all brokers are in touch again; if the cluster was restored from a backup, start with a new checkpoint",
+        )
 
     def _short(self, feed: str, at: int, ends: Mapping[str, int]) -> bool:
         """Whether a feed ends before what was read of it, and that for a while: a broker that comes up does not see its own end at once."""
@@ -217,7 +282,7 @@ class Positions:
         """When a message that waits was first seen."""
         return next(arrival for end, arrival in self._seen[feed] if end > offset)
 
-    def _range(self, feed: str, low: int, high: int) -> Range:
+    def _range(self, feed: str, low: int, high: int, epoch: int | None) -> Range:
         topic, partition = feed_place(feed)
         arrivals: list[list[int]] = []
         for end, arrival in self._seen[feed]:
@@ -227,6 +292,8 @@ class Positions:
         place: dict[str, Any] = {"topic": topic, "partition": partition, "from": low, "to": high}
         if len(arrivals) > 1:
             place["arrivals"] = arrivals
+        if epoch is not None:
+            place["epoch"] = epoch
         return Range(feed, place, high - low, arrivals[0][1] if len(arrivals) == 1 else None)
 
     def _skip_lost(self, at: dict[str, int], waiting: dict[str, int]) -> int:
