@@ -203,11 +203,8 @@ def put_back(folder: TableFolder, paths: Iterable[str]) -> int:
 
 def encode_vector(dead: Mask) -> bytes:
     """A vector as it is stored, from which rows of the data file are dead."""
-    parts: list[bytes] = []
-    high = range(0, max(len(dead), 1), 1 << 32)  # one 32-bit bitmap for each 2³² rows; a file has one
-    for start in high:
-        parts += [struct.pack("<I", start >> 32), _encode_bitmap(dead[start : start + (1 << 32)])]
-    return struct.pack("<iq", _MAGIC, len(high)) + b"".join(parts)
+    # One 32-bit bitmap, which is for rows 0 to 2³² - 1: no file that is written here comes near as many.
+    return struct.pack("<iqI", _MAGIC, 1, 0) + _encode_bitmap(dead)
 
 
 def decode_vector(data: bytes, rows: int) -> Mask:
@@ -250,7 +247,7 @@ def _encode_bitmap(dead: Mask) -> bytes:
             containers.append(bits.ljust(_CONTAINER // 8, b"\0"))
     described = np.empty((len(keys), 2), dtype="<u2")
     described[:, 0] = keys
-    described[:, 1] = np.array(sizes, dtype=np.int64) - 1
+    described[:, 1] = np.array(sizes) - 1
     first = 8 + 8 * len(keys)
     offsets = first + np.cumsum([0, *map(len, containers)])[: len(keys)]
     head = struct.pack("<II", _PLAIN_COOKIE, len(keys))
@@ -264,15 +261,15 @@ def _decode_bitmap(data: bytes, at: int, dead: Mask, base: int) -> int:
     if cookie & 0xFFFF == _RUN_COOKIE:
         count = (cookie >> 16) + 1
         flags = np.frombuffer(data, np.uint8, (count + 7) // 8, at)
-        runs = np.unpackbits(flags, bitorder="little")[:count].astype(np.bool_)
+        runs = np.unpackbits(flags, bitorder="little")[:count]
         at += len(flags)
     elif cookie == _PLAIN_COOKIE:
         (count,) = struct.unpack_from("<I", data, at)
-        runs = np.zeros(count, dtype=np.bool_)
+        runs = np.zeros(count, dtype=np.uint8)
         at += 4
     else:
         raise ValueError(f"unknown cookie {cookie}")
-    described = np.frombuffer(data, "<u2", 2 * count, at).reshape(-1, 2).astype(np.int64)
+    described = np.frombuffer(data, "<u2", 2 * count, at).reshape(-1, 2)
     at += 4 * count
     if cookie == _PLAIN_COOKIE or count >= _OFFSETS_FROM:
         at += 4 * count  # where each container begins: they follow each other anyway
@@ -280,7 +277,7 @@ def _decode_bitmap(data: bytes, at: int, dead: Mask, base: int) -> int:
         start = base + key * _CONTAINER
         if run:
             (pieces,) = struct.unpack_from("<H", data, at)
-            spans = np.frombuffer(data, "<u2", 2 * pieces, at + 2).reshape(-1, 2).astype(np.int64)
+            spans = np.frombuffer(data, "<u2", 2 * pieces, at + 2).reshape(-1, 2)
             at += 2 + 4 * pieces
             # +1 where a run begins and -1 behind its end: summed up, 1 within runs.
             edges = np.zeros(_CONTAINER + 1, dtype=np.int8)

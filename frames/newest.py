@@ -26,7 +26,7 @@ def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, in
     Parameters
     ----------
     columns
-        The key's columns, of one length, without nulls. None at all means that every row has the same key.
+        The key's columns, of one length; at least one. A null is equal to a null.
 
     Returns
     -------
@@ -40,12 +40,8 @@ def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, in
     codes, size = _codes(columns[0])
     for column in columns[1:]:
         more, more_size = _codes(column)
-        if size * more_size < 1 << 62:
-            codes, size = _compact(codes * more_size + more, size * more_size)
-        else:
-            codes, size = _compact(codes, size)
-            more, more_size = _compact(more, more_size)
-            codes, size = _compact(codes * more_size + more, size * more_size)
+        # Each size is below four times the rows: the product of two overflows from half a billion rows on, which no batch has.
+        codes, size = _compact(codes * more_size + more, size * more_size)
     return codes, size
 
 
@@ -64,11 +60,11 @@ def newest_per_key(codes: Int64s, size: int, time: Int64s | None) -> Int64s:
     int64 array of length keys
         Increasing positions, one for each key that occurs.
     """
-    place = np.full(size, -1, dtype=np.int64)
+    place = np.full(size, -1)
     if time is None:
         place[codes] = np.arange(len(codes))  # the last of equal indices is the one that stays
     else:
-        best = np.full(size, np.iinfo(np.int64).min, dtype=np.int64)
+        best = np.full(size, np.iinfo(np.int64).min)
         np.maximum.at(best, codes, time)
         candidates = np.flatnonzero(time == best[codes])
         place[codes[candidates]] = candidates
@@ -103,13 +99,13 @@ class NewestPerKey:
         self.rows = newest_per_key(codes, size, time)
         kept = codes[self.rows]
         if isinstance(first_arrival_us, int):
-            self.first_arrival_us = np.full(len(kept), first_arrival_us, dtype=np.int64)
+            self.first_arrival_us = np.full(len(kept), first_arrival_us)
         else:
-            oldest = np.full(size, np.iinfo(np.int64).max, dtype=np.int64)
+            oldest = np.full(size, np.iinfo(np.int64).max)
             np.minimum.at(oldest, codes, first_arrival_us)
             self.first_arrival_us = oldest[kept]
         if isinstance(covered, int):
-            self.covered = np.bincount(codes, minlength=size)[kept] * covered
+            self.covered = np.bincount(codes)[kept] * covered
         else:
             total = np.zeros(size, dtype=np.int64)
             np.add.at(total, codes, covered)
@@ -118,12 +114,15 @@ class NewestPerKey:
 
 def _codes(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, int]:
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # combine_chunks of an empty column may still be chunked
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if array.null_count:
+        codes, size = _codes(array.drop_null())
+        all_codes = np.full(len(array), size)
+        all_codes[array.is_valid().to_numpy(zero_copy_only=False)] = codes
+        return all_codes, size + 1
     if len(array) == 0:
         return np.empty(0, dtype=np.int64), 0
-    if pa.types.is_integer(array.type) and array.type.bit_width <= 64 and array.type != pa.uint64():
-        values = array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    if pa.types.is_integer(array.type):
+        values = array.to_numpy().astype(np.int64)
         low, high = int(values.min()), int(values.max())
         if high - low < max(_DENSE * len(values), 1024):
             return values - low, high - low + 1
@@ -132,13 +131,13 @@ def _codes(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, int]:
     if pa.types.is_struct(array.type):
         return key_codes(array.flatten())
     encoded = array.dictionary_encode()
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(encoded.dictionary)
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
 
 def _canonical_floats(array: pa.Array) -> pa.Array:
     # Spark groups -0.0 with 0.0, and all NaNs together.
-    values = array.to_numpy(zero_copy_only=False) + 0.0
-    return pa.array(np.where(np.isnan(values), np.nan, values), array.type)
+    values = array.to_numpy() + 0.0
+    return pa.array(np.where(np.isnan(values), np.nan, values))
 
 
 def _compact(codes: Int64s, size: int) -> tuple[Int64s, int]:

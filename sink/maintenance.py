@@ -204,8 +204,7 @@ def interval_due(recorded_s: int | None, rules: MaintenanceRules, kept_us: int |
     hour = _HOUR_US // 1_000_000
     if recorded_s is not None and need <= recorded_s <= max(4 * need, hour):
         return None
-    wanted = min(-(-2 * need // hour) * hour, most)
-    return None if wanted == recorded_s else wanted
+    return min(-(-2 * need // hour) * hour, most)
 
 
 def is_ours(configuration: Mapping[str, str]) -> bool:

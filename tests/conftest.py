@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 # judged by what it changed.
 settings.register_profile("other", deadline=None)
 settings.register_profile("same", deadline=None, derandomize=True)
+# For tools/mutants.py a failure is enough: no smaller example of it is looked for.
+settings.register_profile(
+    "mutants", deadline=None, derandomize=True, max_examples=20, phases=(Phase.explicit, Phase.generate)
+)
 settings.load_profile(os.environ.get("UPSTREAM_EXAMPLES", "other"))
 
 

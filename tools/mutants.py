@@ -1,27 +1,44 @@
 """Change the kernels' lines one at a time, and count the changes that no test without Spark notices.
 
-``make mutants`` runs all kernels, for a night; ``make mutants KERNELS="newest panes"`` some of them. The exit code is 1 where fewer than
-95 % of a kernel's mutants are killed. Survivors and why they may live: docs/mutants.md.
+``make mutants`` runs all kernels, for a night; ``make mutants KERNELS="newest panes"`` some of them, ``KERNELS="panes --sample 100 --seed 1"``
+some of their mutants. ``--again`` runs only what lived in the run before, and what is new. The exit code is 1 where fewer than 95 % of a
+kernel's mutants are killed. Survivors and why they may live: docs/mutants.md.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / ".cache" / "mutants-work"
 PACKAGES = ("cli", "conf", "datasource", "frames", "operators", "pyspark_upstream", "sink")
 AIM = 0.95
+# What a raise says is for a person to read, and so is what is logged.
+UNCHANGED = [r"^\s*raise ", r"^\s*(_log|_logger|log|logger|logging)\."]
+STARTING = ("spark", "long", "fault", "broker", "server", "cluster", "benchmark")
+ARGUMENTS = [
+    "-q",
+    "-x",
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "fastest_first",
+    "-m",
+    " and ".join(f"not {mark}" for mark in STARTING),
+]
+# mutmut's exit codes; any other one, a crash or an end by the time limit, is a mutant that was noticed.
+LIVED = (0, 5, 33, None)  # no test failed; none was found; none runs the line; it was not run
 
 # A kernel: the modules that are changed, and the tests that should notice.
 KERNELS: dict[str, tuple[list[str], list[str]]] = {
-    "newest": (["frames/newest.py"], ["tests/frames/test_newest.py", "tests/datasource/test_account.py"]),
+    "newest": (["frames/newest.py"], ["tests/frames/test_newest.py"]),
     "progress": (
         ["frames/progress.py", "frames/lags.py", "frames/skew.py"],
         ["tests/frames/test_progress.py", "tests/frames/test_adaptive_bound.py", "tests/datasource/test_planner.py"],
@@ -50,66 +67,119 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
         ["sink/merge.py"],
         ["tests/sink/test_merge.py", "tests/sink/test_keeping.py", "tests/sink/test_engines.py"],
     ),
-    "tombstones": (["sink/tombstones.py"], ["tests/sink/test_tombstones.py"]),
-    "maintenance": (["sink/maintenance.py"], ["tests/sink/test_maintenance.py", "tests/sink/test_upkeep.py"]),
+    "tombstones": (["sink/tombstones.py"], ["tests/sink/test_tombstone_list.py"]),
+    "maintenance": (["sink/maintenance.py"], ["tests/sink/test_maintenance.py"]),
 }
 
 
-def stage(kernel: str) -> None:
+# Most mutants die in a test that takes a millisecond.
+FASTEST_FIRST = """
+import json
+from pathlib import Path
+
+
+def pytest_collection_modifyitems(items):
+    known = Path("mutmut-stats.json")
+    took = json.loads(known.read_text())["duration_by_test"] if known.exists() else {}
+    items.sort(key=lambda item: took.get(item.nodeid, 0))
+"""
+
+
+def stage(kernel: str, again: bool) -> Path:
     """Lay the project out as mutmut expects it: a folder of sources that holds the package, and tests beside it."""
-    shutil.rmtree(WORK, ignore_errors=True)
-    package = WORK / "src" / "upstream"
+    work = WORK / kernel
+    for old in (work / "src", work / "tests", work / "mutants" / "tests") if again else (work,):
+        shutil.rmtree(old, ignore_errors=True)
+    package = work / "src" / "upstream"
     package.mkdir(parents=True)
     for name in PACKAGES:
-        home = WORK / "src" if name == "pyspark_upstream" else package
+        home = work / "src" if name == "pyspark_upstream" else package
         shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("__init__.py", "py.typed"):
         shutil.copy(ROOT / name, package / name)
-    shutil.copytree(ROOT / "tests", WORK / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    (work / "src" / "fastest_first.py").write_text(FASTEST_FIRST)
+    shutil.copytree(ROOT / "tests", work / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     modules, tests = KERNELS[kernel]
     lines = [
         "[tool.mutmut]",
         'source_paths = ["src"]',
         f"only_mutate = {json.dumps(['src/upstream/' + module for module in modules])}",
+        f"do_not_mutate_patterns = {json.dumps(UNCHANGED)}",
         f"pytest_add_cli_args_test_selection = {json.dumps(tests)}",
-        'pytest_add_cli_args = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not spark and not long and not fault"]',
+        f"pytest_add_cli_args = {json.dumps(ARGUMENTS)}",
         # Polars' and Arrow's threads do not survive a fork.
         'process_isolation = "forkserver"',
+        # A loop without end is stopped after (its tests' time + 1 s) times this.
+        "timeout_multiplier = 8.0",
         "track_dependencies = false",
         "use_git_change_detection = false",
     ]
-    (WORK / "pyproject.toml").write_text("\n".join(lines) + "\n")
+    (work / "pyproject.toml").write_text("\n".join(lines) + "\n")
+    return work
 
 
-def run(kernel: str) -> tuple[Counter[str], list[str]]:
-    """Run a kernel's mutants; how many of them ended how, and the survivors' names."""
-    stage(kernel)
-    environment = {**os.environ, "UPSTREAM_EXAMPLES": "same", "POLARS_MAX_THREADS": "1"}
-    mutmut = [sys.executable, "-m", "mutmut"]
-    subprocess.run([*mutmut, "run", "--max-children", "2"], cwd=WORK, env=environment, check=False)
-    printed = subprocess.run(
-        [*mutmut, "results", "--all", "true"], cwd=WORK, env=environment, check=True, capture_output=True, text=True
-    ).stdout
-    pairs = [line.strip().rsplit(": ", 1) for line in printed.splitlines() if ": " in line]
-    ended = Counter(pair[1] for pair in pairs)
-    return ended, [pair[0] for pair in pairs if pair[1] in ("survived", "no tests", "suspicious")]
+def ended(work: Path) -> dict[str, int | None]:
+    """Each mutant's exit code, by name; None where it was not run."""
+    codes: dict[str, int | None] = {}
+    for meta in sorted((work / "mutants" / "src").rglob("*.py.meta")):
+        codes |= json.loads(meta.read_text())["exit_code_by_key"]
+    return codes
 
 
-def main(names: list[str]) -> int:
+def run(kernel: str, sample: int | None, seed: int, again: bool, children: int) -> tuple[int, int, list[str]]:
+    """Run a kernel's mutants, or some; how many there are, how many were run, and the survivors' names."""
+    work = stage(kernel, again)
+    environment = {**os.environ, "UPSTREAM_EXAMPLES": "mutants", "POLARS_MAX_THREADS": "1"}
+
+    def mutmut(*arguments: str) -> None:
+        subprocess.run([sys.executable, "-m", "mutmut", *arguments], cwd=work, env=environment, check=False)
+
+    names: list[str] = []
+    if again or sample is not None:
+        # The names are there once the mutants are made; mutmut has no command for this step alone.
+        make = "import mutmut.__main__ as m; m.copy_src_dir(); m.copy_also_copy_files(); m.create_mutants(1)"
+        (work / "mutants").mkdir(exist_ok=True)
+        subprocess.run([sys.executable, "-c", make], cwd=work, env=environment, check=True, stdout=subprocess.DEVNULL)
+    made = ended(work)
+    chosen = set(made) if sample is None else set(random.Random(seed).sample(sorted(made), min(sample, len(made))))
+    if again or sample is not None:
+        names = sorted(name for name in chosen if made[name] in LIVED)
+    if names or not (again or sample is not None):
+        mutmut("run", "--max-children", str(children), *names)
+    codes = ended(work)
+    tried = chosen or set(codes)
+    return len(codes), len(tried), sorted(name for name in tried if codes[name] in LIVED)
+
+
+def main(arguments: list[str]) -> int:
     """Run some kernels, or all."""
-    unknown = set(names) - set(KERNELS)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kernels", nargs="*", help=f"some of: {', '.join(KERNELS)}; all of them where none is named")
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="run at most N mutants of each kernel, chosen at random"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="which N; 1 where nothing is said")
+    parser.add_argument("--again", action="store_true", help="run what lived in the run before, and what is new")
+    parser.add_argument(
+        "--children", type=int, default=2, metavar="N", help="processes at a time; 2 where nothing is said"
+    )
+    parser.add_argument("--show", action="store_true", help="show each survivor's change")
+    given = parser.parse_args(arguments)
+    unknown = set(given.kernels) - set(KERNELS)
     if unknown:
         print(f"no such kernel: {', '.join(sorted(unknown))}; there are {', '.join(KERNELS)}", file=sys.stderr)
         return 2
     failed = False
-    for kernel in names or KERNELS:
-        ended, survivors = run(kernel)
-        total = sum(ended.values())
-        killed = total - len(survivors)
-        print(f"{kernel}: {killed} of {total} killed ({killed / max(total, 1):.1%}), {dict(ended)}")
+    for kernel in given.kernels or KERNELS:
+        total, tried, survivors = run(kernel, given.sample, given.seed, given.again, given.children)
+        killed = tried - len(survivors)
+        whole = "all" if tried == total else f"a sample of {total}"
+        print(f"{kernel}: {killed} of {tried} killed ({killed / max(tried, 1):.1%}), {whole}", flush=True)
         for name in survivors:
-            print(f"  survived: {name}")
-        failed = failed or not total or killed < AIM * total
+            print(f"  survived: {name}", flush=True)
+            if given.show:
+                subprocess.run([sys.executable, "-m", "mutmut", "show", name], cwd=WORK / kernel, check=False)
+        failed = failed or not tried or killed < AIM * tried
     return int(failed)
 
 

@@ -79,3 +79,87 @@ def test_many_key_columns_of_large_range_do_not_overflow() -> None:
     codes, _ = key_codes(columns)
     assert len(np.unique(codes)) == 500
     assert (codes[:500] == codes[500:]).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([None, 7, None, 2**62, 8], pa.int64()),
+        ([None, 7, None, 0, 8], pa.int64()),
+        ([None, "x", None, ""], pa.string()),
+        ([None, None], pa.float64()),
+        ([{"a": None, "b": 1.5}, {"a": 0, "b": None}, {"a": None, "b": 1.5}, {"a": None, "b": None}, None, None], None),
+    ],
+)
+def test_a_null_is_equal_to_a_null_and_to_nothing_else(values: list[object], dtype: pa.DataType | None) -> None:
+    codes, size = key_codes([pa.array(values, dtype)])
+    assert codes.dtype == np.int64
+    assert 0 <= codes.min() <= codes.max() < size
+    assert [[left == right for right in codes] for left in codes] == [
+        [left == right for right in values] for left in values
+    ]
+
+
+def test_nulls_take_one_code_more() -> None:
+    codes, size = key_codes([pa.array(["x", None, "y"])])
+    assert (codes.tolist(), size) == ([0, 2, 1], 3)
+
+
+def test_small_ranges_of_integers_are_their_own_codes() -> None:
+    codes, size = key_codes([pa.array([-5, 1018])])
+    assert (codes.tolist(), size) == ([0, 1023], 1024)
+    codes, size = key_codes([pa.array([-5, 1019])])
+    assert (codes.tolist(), size) == ([0, 1], 2)
+    codes, size = key_codes([pa.array(np.arange(257) * 4)])  # its range is 1,025, and at most four times the rows
+    assert (codes.tolist(), size) == (list(range(0, 1028, 4)), 1025)
+    codes, size = key_codes([pa.array([2**64 - 1, 0, 2**63], pa.uint64())])
+    assert (codes.tolist(), size) == ([0, 1, 2], 3)
+
+
+def test_codes_of_several_columns_stay_small() -> None:
+    codes, size = key_codes([pa.array([0, 31]), pa.array([0, 30])])
+    assert (codes.tolist(), size) == ([0, 31 * 31 + 30], 32 * 31)
+    codes, size = key_codes([pa.array([0, 31]), pa.array([0, 31])])
+    assert (codes.tolist(), size, codes.dtype) == ([0, 1], 2, np.dtype(np.int64))
+    codes, size = key_codes([pa.array(range(400)), pa.array([0, 2] * 200)])
+    assert (codes[-1], size) == (399 * 3 + 2, 1200)
+    codes, size = key_codes([pa.array([0, 0, 1, 1]), pa.array([0, 1, 0, 1])])
+    assert (codes.tolist(), size) == ([0, 1, 2, 3], 4)
+
+
+def test_no_rows_have_no_codes() -> None:
+    for column in (pa.array([], pa.int64()), pa.chunked_array([], pa.string())):
+        codes, size = key_codes([column])
+        assert (codes.dtype, len(codes), size) == (np.dtype(np.int64), 0, 0)
+    with pytest.raises(ValueError, match="at least one column"):
+        key_codes([])
+
+
+def test_floats_keep_their_last_bit_and_nans_are_one_key() -> None:
+    codes, size = key_codes([pa.array([1e-300, 2e-300, 1e-300])])
+    assert (codes.tolist(), size) == ([0, 1, 0], 2)
+    nans = np.array([0x7FF8000000000000, 0xFFF8000000000001, 0x3FF0000000000000], dtype=np.uint64).view(np.float64)
+    codes, size = key_codes([pa.array(nans)])
+    assert (codes.tolist(), size) == ([0, 0, 1], 2)
+    codes, size = key_codes([pa.array([1.5, 2.5, 1.5], pa.float32())])
+    assert (codes.tolist(), size) == ([0, 1, 0], 2)
+
+
+def test_what_a_kept_row_stands_for() -> None:
+    codes = np.array([4, 1, 4, 1, 4], dtype=np.int64)
+    time = np.array([7, 3, 9, 3, 8], dtype=np.int64)
+    newest = NewestPerKey(codes, 6, time, 5, 2)
+    assert newest.rows.tolist() == [2, 3]
+    assert newest.first_arrival_us.tolist() == [5, 5]
+    assert newest.covered.tolist() == [6, 4]
+    newest = NewestPerKey(codes, 6, None, np.array([5, 4, 3, 2, 6]), np.array([1, 2, 3, 4, 5]))
+    assert newest.rows.tolist() == [3, 4]
+    assert newest.first_arrival_us.tolist() == [2, 3]
+    assert newest.covered.tolist() == [6, 9]
+    assert {column.dtype for column in (newest.rows, newest.first_arrival_us, newest.covered)} == {np.dtype(np.int64)}
+
+
+def test_times_of_both_ends_of_the_range_count() -> None:
+    ends = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max, np.iinfo(np.int64).min], dtype=np.int64)
+    assert newest_per_key(np.array([0, 1, 0]), 2, ends).tolist() == [1, 2]
+    assert NewestPerKey(np.array([0, 0, 1]), 2, None, ends, 1).first_arrival_us.tolist() == [ends[0], ends[2]]

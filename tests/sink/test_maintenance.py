@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upstream.frames.latest_table import LAYOUT_PROPERTY
 from upstream.sink.maintenance import (
     LogFiles,
     Maintained,
     MaintenanceRules,
     checkpoint_pays,
     interval_due,
+    is_ours,
     oldest_promised,
     parse_interval_s,
     retention_properties,
@@ -29,7 +31,9 @@ def test_due_by_commits_and_by_the_hour() -> None:
     assert not rules.due(98, -1, 0, 0)
     assert rules.due(99, -1, 0, 0)
     assert not rules.due(150, 99, 0, HOUR - 1)
+    assert not rules.due(150, 99, 5, HOUR + 4), "an hour counts from the last checkpoint"
     assert rules.due(199, 99, 0, 0)
+    assert rules.due(199, 198, 0, 0), "the checkpoint before may be that of the version before"
     assert rules.due(100, 99, 0, HOUR), "a table that is seldom written to"
     assert not rules.due(99, 99, 0, 9 * HOUR), "nothing has happened since"
     assert rules.due(199, 190, 0, 0), "checkpoints in between put nothing off"
@@ -38,7 +42,8 @@ def test_due_by_commits_and_by_the_hour() -> None:
 
 
 def test_a_checkpoint_pays_for_a_long_log() -> None:
-    assert not checkpoint_pays(400_000, 0)
+    assert not checkpoint_pays(524_287, 0)
+    assert checkpoint_pays(524_288, 0)
     assert checkpoint_pays(600_000, 30_000)
     assert not checkpoint_pays(600_000, 2_000_000), "to write it costs more than to read the entries"
     assert checkpoint_pays(2_000_000, 2_000_000)
@@ -48,38 +53,43 @@ def test_files_of_a_log_by_name() -> None:
     version = f"{7:020d}"
     log = LogFiles.of(
         [
+            ("_last_checkpoint", 99),
             (entry(9), 90),
             (entry(7), 70),
             (f"{version}.checkpoint.parquet", 71),
             (f".{version}.json.crc", 70),
             (f"{version}.crc", 70),
+            (f".{8:020d}.json", 80),
             (f"{8:020d}.checkpoint.0000000001.0000000002.parquet", 80),
             (f"{9:020d}.checkpoint.0000000001.0000000002.parquet", 90),
             (f"{9:020d}.checkpoint.0000000002.0000000002.parquet", 90),
             (f"{10:020d}.checkpoint.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet", 91),
+            (f"{8:020d}.checkpoint.0000000001.0000000003.parquet", 80),
             (f"{4:020d}.{6:020d}.compacted.json", 60),
-            ("_last_checkpoint", 99),
+            (f".{3:020d}.{5:020d}.compacted.json.crc", 60),
             ("somebody's notes.txt", 1),
         ]
     )
-    assert dict(log.entries) == {7: 70, 9: 90}
+    assert list(log.entries.items()) == [(7, 70), (9, 90)], "ascending"
     assert log.checkpoints == (7, 9, 10), "of 8 a part is missing"
     assert sorted(log.names[7]) == sorted(
         [entry(7), f"{version}.checkpoint.parquet", f".{version}.json.crc", f"{version}.crc"]
     )
-    assert log.before(8) == [6, 7], "a compacted range goes with its last version"
-    assert log.base(8) == 7
+    assert log.names[6] == [f"{4:020d}.{6:020d}.compacted.json"]
+    assert log.before(8) == [5, 6, 7], "a compacted range goes with its last version"
+    assert log.base(8) == log.base(7) == 7
     assert log.base(6) is None
 
 
 def test_a_version_is_promised_for_as_long_after_another_took_its_place() -> None:
     entries = {10: 0, 11: 100, 12: 200, 13: 300}
     rules = MaintenanceRules(150)
-    assert oldest_promised(entries, rules, 150) == 10
+    assert oldest_promised(entries, rules, 100) == oldest_promised(entries, rules, 150) == 10
     assert oldest_promised(entries, rules, 249) == 10, "11 took its place 149 ago"
     assert oldest_promised(entries, rules, 250) == 11
     assert oldest_promised(entries, rules, 10_000) == 13, "the table as it is always stays"
     assert oldest_promised(entries, MaintenanceRules(10_000, versions=2), 300) == 12
+    assert oldest_promised(entries, MaintenanceRules(10_000, versions=0), 300) == 13, "as somebody may have recorded it"
 
 
 @given(
@@ -140,7 +150,46 @@ def test_properties_follow_the_number_of_versions_in_wide_steps() -> None:
     assert parse_interval_s("interval 1 week") is None
 
 
-@pytest.mark.parametrize("retention", [1, 999_999, 1_000_000])
+def test_an_interval_is_kept_from_what_is_needed_to_four_times_that() -> None:
+    rules = MaintenanceRules(7 * DAY)
+    assert interval_due(7200, rules, 7200 * SECOND) is None
+    assert interval_due(7200, rules, 1800 * SECOND) is None
+    assert interval_due(7199, rules, 7200 * SECOND) == 14_400
+    assert interval_due(7201, rules, 1800 * SECOND) == 3600
+    assert interval_due(3600, rules, SECOND) is None, "an hour is little"
+    assert interval_due(3601, rules, SECOND) == 3600
+    assert str(interval_due(None, rules, 3600 * SECOND + 1)) == "10800", "whole hours, and no float"
+    assert interval_due(None, rules, 6 * DAY) == 7 * 86_400, "no more than the rules keep"
+    assert interval_due(7 * 86_400, rules, 9 * DAY) is None
+    assert interval_due(None, MaintenanceRules(1_500_000), None) == 2
+    assert parse_interval_s(None) is None
+
+
+def test_what_is_not_asked_for_is_what_the_table_records() -> None:
+    recorded = {"upstream.retentionSeconds": "90", "upstream.retentionVersions": "5"}
+    assert MaintenanceRules.of_table(recorded, None, None, 1.5) == MaintenanceRules(90 * SECOND, 5, 1.5)
+    assert MaintenanceRules.of_table(recorded, 7, 8, 1.5) == MaintenanceRules(7, 8, 1.5)
+    assert MaintenanceRules.of_table({}, None, None, 2.0) == MaintenanceRules()
+
+
+def test_the_properties_of_a_table() -> None:
+    rules = MaintenanceRules(90 * SECOND, 5)
+    properties = {
+        "delta.deletedFileRetentionDuration": "interval 90 seconds",
+        "delta.logRetentionDuration": "interval 90 seconds",
+        "delta.enableExpiredLogCleanup": "false",
+        "upstream.retentionSeconds": "90",
+        "upstream.retentionVersions": "5",
+    }
+    assert retention_properties(rules) == properties
+    shorter = dict.fromkeys(list(properties)[:2], "interval 7 seconds")
+    assert retention_properties(rules, 7) == properties | shorter
+    assert is_ours(properties)
+    assert is_ours({LAYOUT_PROPERTY: "{}"})
+    assert not is_ours(shorter)
+
+
+@pytest.mark.parametrize("retention", [0, 1, 999_999, 1_000_000])
 def test_the_properties_never_say_less_than_a_second(retention: int) -> None:
     assert interval_due(None, MaintenanceRules(retention), None) == 1
 
