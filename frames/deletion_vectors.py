@@ -281,21 +281,21 @@ def _decode_bitmap(data: bytes, at: int, dead: Mask, base: int) -> int:
             at += 2 + 4 * pieces
             # +1 where a run begins and -1 behind its end: summed up, 1 within runs.
             edges = np.zeros(_CONTAINER + 1, dtype=np.int8)
-            edges[spans[:, 0]] += 1
+            edges[spans[:, 0]] = 1
             edges[spans.sum(axis=1) + 1] -= 1
-            _mark(dead, start, np.cumsum(edges[:-1], dtype=np.int8).astype(np.bool_))
+            _mark(dead, start, np.cumsum(edges[:-1]))
         elif last < _MOST_IN_ARRAY:
             dead[start + np.frombuffer(data, "<u2", last + 1, at).astype(np.int64)] = True
             at += 2 * (last + 1)
         else:
             bits = np.frombuffer(data, np.uint8, _CONTAINER // 8, at)
-            _mark(dead, start, np.unpackbits(bits, bitorder="little").astype(np.bool_))
+            _mark(dead, start, np.unpackbits(bits, bitorder="little"))
             at += _CONTAINER // 8
     return at
 
 
-def _mark(dead: Mask, start: int, container: Mask) -> None:
-    """Put a container in its place; beyond the file's last row it must be empty."""
+def _mark(dead: Mask, start: int, container: npt.NDArray[np.integer[Any]]) -> None:
+    """Put a container, of 1 for each dead row and 0 else, in its place; beyond the file's last row it must be empty."""
     end = min(start + _CONTAINER, len(dead))
     if start >= len(dead) or container[end - start :].any():
         raise ValueError("a row beyond the last one")

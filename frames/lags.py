@@ -63,6 +63,5 @@ class Lags:
         """The least delay in microseconds that at most this share of rows exceeds, up to the width of a bin; 0 before the first row."""
         beyond = np.cumsum(self._counts[::-1])[::-1]  # with a lag in this bin or a later one
         allowed = share * beyond[0]
-        later = np.append(beyond[1:], 0.0)
-        number = int(np.argmax(later <= allowed))
-        return math.ceil(2 ** (number / _PER_OCTAVE)) - 1 if number else 0
+        number = int(np.argmax(beyond[1:] <= allowed))  # the last bins are beyond all int64
+        return math.ceil(2 ** (number / _PER_OCTAVE)) - 1

@@ -126,7 +126,8 @@ def test_a_vector_byte_by_byte() -> None:
     dense = np.ones(4100, dtype=np.bool_)
     bits = b"\xff" * 512 + b"\x0f" + b"\0" * (8192 - 513)
     assert encode_vector(dense) == head + struct.pack("<IIHHI", 12346, 1, 0, 4099, 16) + bits
-    assert decode_vector(encode_vector(dense), 4100).all()
+    found = decode_vector(encode_vector(dense), 4100)
+    assert (found.dtype, found.all()) == (np.dtype(np.bool_), True)
 
 
 @pytest.mark.parametrize("rows", [1, 4096, 4097, CONTAINER - 1, CONTAINER, CONTAINER + 1, 2 * CONTAINER])
@@ -160,6 +161,9 @@ def test_a_run_of_a_whole_container_and_runs_beside_each_other() -> None:
     head = struct.pack("<iqI", 1681511377, 1, 0) + struct.pack("<I", 12347)
     whole = head + b"\x01" + struct.pack("<HHHHH", 0, 65_535, 1, 0, 65_535)
     assert decode_vector(whole, CONTAINER).all()
+    spans = np.stack([np.arange(0, CONTAINER, 2), np.zeros(CONTAINER // 2)], axis=1).astype("<u2").tobytes()
+    most = head + b"\x01" + struct.pack("<HHH", 0, 32_767, 32_768) + spans
+    assert np.flatnonzero(decode_vector(most, CONTAINER)).tolist() == list(range(0, CONTAINER, 2))
     two = head + b"\x01" + struct.pack("<HHHHHHH", 0, 3, 2, 1, 1, 4, 1)
     assert np.flatnonzero(decode_vector(two, 10)).tolist() == [1, 2, 4, 5]
     some = struct.pack("<I", 12347 | 1 << 16) + b"\x02" + struct.pack("<HHHH", 0, 1, 1, 2)
@@ -231,7 +235,8 @@ def test_a_vector_whose_file_is_cut_or_has_another_length_is_refused(tmp_path: P
 
 def test_a_vector_that_somebody_removed_is_put_back_from_its_copy(tmp_path: Path) -> None:
     dead = mask(10, [(3, 2)])
-    path, content, (vector,) = pack_vectors([(encode_vector(dead), 2)], "vectors")
+    path, content, (vector, _) = pack_vectors([(encode_vector(dead), 2)] * 2, "vectors")
+    assert copy_of("a/b/c.bin") == "_upstream_vectors/c.bin"
     assert copy_of(path) == "_upstream_vectors/" + path.removeprefix("vectors/")
     for name in ("vectors", "_upstream_vectors"):
         (tmp_path / name).mkdir()

@@ -101,12 +101,15 @@ def test_a_retention_that_fits_is_taken() -> None:
     check_retention(Retention(number=0), layout_of(pa.int64()))
 
 
+@pytest.mark.filterwarnings("error")
 def test_times_are_forgotten_to_the_microsecond_and_dates_to_the_day() -> None:
     hour = Retention(duration_us=3_600_000_000)
     assert forget_below("1970-01-01T01:00:00.000007Z", hour, UTC_US) == 7
     assert forget_below("1970-01-01T01:00:00.000007", hour, pa.timestamp("us")) == 7
     assert forget_below("1970-01-08T00:00:00Z", None, UTC_US) == 0
     assert forget_below("1970-01-08T00:00:00Z", Retention(), UTC_US) == 0
+    later = int(np.datetime64("2500-01-01T00:00:00.000001", "us").astype(np.int64))
+    assert forget_below("2500-01-01T01:00:00.000001Z", hour, UTC_US) == later, "more than a float holds"
     assert forget_below("1970-01-09", None, pa.date32()) == 1
     assert forget_below("1970-01-01", Retention(duration_us=1), pa.date32()) == -1
     days = forget_below("1970-01-09", None, pa.date32())
@@ -123,5 +126,6 @@ def test_numbers_are_forgotten_in_their_own_unit() -> None:
     assert forget_below(LEAST + 5, Retention(number=10), pa.int64()) == LEAST
     edge = forget_below(1.5, Retention(number=0.25), pa.float32())
     assert edge == int(ordered(pa.chunked_array([pa.array([1.25])]))[0])
+    assert forget_below(5, Retention(number=2), pa.float64()) == int(ordered(pa.chunked_array([pa.array([3.0])]))[0])
     assert isinstance(edge, int)
     assert not isinstance(edge, np.int64)

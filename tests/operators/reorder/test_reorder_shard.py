@@ -299,6 +299,15 @@ def test_distinct_by_other_columns():
     assert [(row["k"], row["t"]) for row in run.given] == [(1, 5), (3, 6)]
 
 
+def test_a_null_repeats_a_null():
+    run = Run(plan("distinct", by=("v",), inputs=(), hold=False, repeats="all"))
+    run.step([("left", 1, 5, 0), ("left", 2, 5, 0)], {})
+    for key in (3, 4):
+        nulls = rows([("left", key, 5, 0)]).set_column(2, "v", pa.nulls(1, pa.int64()))
+        run.run([to_frame(nulls)])
+    assert [(row["k"], row["v"]) for row in run.given] == [(1, 0), (3, None)]
+
+
 def test_streams_without_a_time_are_numbered_anew():
     run = Run(plan("union", time=None, hold=False))
     run.step([("left", 1, 5, 900), ("right", 1, 5, 3)], {})

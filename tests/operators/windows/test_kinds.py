@@ -241,3 +241,23 @@ def test_landmark_windows_have_neither_beginning_nor_last_id():
     first, last = windows.wids(np.array([-1, 0, 25]))
     assert first.tolist() == [-1, 0, 2]
     assert (last == HIGHEST).all()
+
+
+def test_kinds_by_their_numbers():
+    windows = SlidingWindows(range=9, slide=6, origin=2, attribute="rank")
+    assert windows.panes() == SlidingWindows(3, 3, 2, "rank")
+    assert not windows.tumbling
+    assert [end.tolist() for end in windows.start_and_end(np.array([0]))] == [[-1], [8]]
+    assert windows.last_instant(np.array([0, 1])).tolist() == [7, 13]
+    assert int(SlideByTupleWindows(5).last_instant(10)) == 10
+    assert [int(end) for end in SlideByTupleWindows(5).wids(10)] == [10, 14]
+    assert SlideByTupleWindows(5, every=3).windows(np.array([9, 8, 7, 6, 5, 4]), np.arange(6)).tolist() == [4, 7]
+    first, last = SlideByTupleWindows(2).among(np.array([3, 4, 4 + 1]), np.array([2, 3, 9]))
+    assert (first.tolist(), last.tolist()) == ([0, 0, 3], [0, 1, 2])
+    assert SlidingWindows(HIGHEST, HIGHEST, HIGHEST).range == HIGHEST
+    assert LandmarkWindows(1, LOWEST).origin == LOWEST
+    for bad in (True, np.int64(5)):
+        with pytest.raises(OptionError, match="origin is"):
+            LandmarkWindows(1, bad)
+        with pytest.raises(OptionError, match="RANGE is"):
+            SlidingWindows(bad, 1)

@@ -1,0 +1,60 @@
+"""Windows over panes: the numbers that state is kept by."""
+
+import numpy as np
+import pytest
+
+from upstream.conf.errors import OptionError
+from upstream.operators.windows.calendars import Calendar, CalendarWindows
+from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
+from upstream.operators.windows.panes import paned
+
+
+def ends(pair):
+    return [each.tolist() for each in pair]
+
+
+def test_sliding_windows_over_panes():
+    found = paned(SlidingWindows(range=9, slide=6, origin=1))
+    assert (found.over.range, found.over.slide, found.over.origin) == (3, 2, 0)
+    assert found.pane_of(np.array([0, 1, 3, 4])).tolist() == [-1, 0, 0, 1]
+    assert ends(found.first_and_last(np.array([0, 1]))) == [[-1, 1], [1, 3]]
+    assert (found.endless, found.disjoint, found.by_row) == (False, False, False)
+    assert (found.most_panes, found.most_windows) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("range_", "slide", "disjoint", "windows"), [(6, 6, True, 1), (2, 6, True, 1), (12, 6, False, 2)]
+)
+def test_disjoint_windows(range_, slide, disjoint, windows):
+    found = paned(SlidingWindows(range_, slide))
+    assert (found.disjoint, found.most_windows) == (disjoint, windows)
+
+
+def test_landmark_windows_over_panes():
+    found = paned(LandmarkWindows(slide=10, origin=3))
+    assert found.over == LandmarkWindows(1)
+    assert found.pane_of(np.array([2, 3, 12, 13])).tolist() == [-1, 0, 0, 1]
+    assert found.first_and_last(np.array([4]))[1].tolist() == [4]
+    assert (found.endless, found.disjoint, found.by_row) == (True, False, False)
+    assert (found.most_panes, found.most_windows) == (None, None)
+
+
+def test_windows_that_rows_open_over_panes():
+    windows = SlideByTupleWindows(range=5)
+    found = paned(windows)
+    assert found.windows is found.over is windows
+    assert found.pane_of(np.array([7, 9], dtype=np.int32)).tolist() == [7, 9]
+    assert ends(found.first_and_last(np.array([10]))) == [[6], [10]]
+    assert (found.endless, found.disjoint, found.by_row) == (False, False, True)
+    assert (found.most_panes, found.most_windows) == (5, None)
+    with pytest.raises(OptionError, match="slide by 2 rows"):
+        paned(SlideByTupleWindows(5, every=2))
+
+
+def test_windows_of_a_calendar_over_panes():
+    windows = CalendarWindows(Calendar("UTC", "month"), SlidingWindows(range=2, slide=1))
+    found = paned(windows)
+    assert found.windows is windows
+    assert found.over == SlidingWindows(2, 1)
+    since = paned(CalendarWindows(Calendar("UTC", "month"), LandmarkWindows(slide=3)))
+    assert (since.over, since.endless) == (LandmarkWindows(1), True)
