@@ -29,7 +29,7 @@ ARGUMENTS = [
     "-p",
     "no:cacheprovider",
     "-p",
-    "fastest_first",
+    "few_and_fast",
     "-m",
     " and ".join(f"not {mark}" for mark in STARTING),
 ]
@@ -53,11 +53,15 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "windows": (
         ["operators/shards/window_shard.py", "operators/shards/window_kept.py", "operators/windows/recent.py"],
-        ["tests/operators/shards/test_window_shard.py", "tests/operators/shards/test_window_eager.py"],
+        [
+            "tests/operators/windows/test_recent.py",
+            "tests/operators/shards/test_window_shard.py",
+            "tests/operators/shards/test_window_eager.py",
+        ],
     ),
     "reorder": (
         ["operators/reorder/shard.py", "operators/reorder/repeats.py"],
-        ["tests/operators/reorder/test_reorder_shard.py"],
+        [f"tests/operators/reorder/test_{name}.py" for name in ("repeats", "reorder_shard")],
     ),
     "queue": (
         ["operators/queue/queue.py", "operators/queue/cells.py", "operators/queue/monitor.py"],
@@ -65,23 +69,30 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "merge": (
         ["sink/merge.py"],
-        ["tests/sink/test_merge.py", "tests/sink/test_keeping.py", "tests/sink/test_engines.py"],
+        ["tests/sink/test_merge.py", "tests/sink/test_keeping.py", "tests/sink/test_batch.py"],
     ),
     "tombstones": (["sink/tombstones.py"], ["tests/sink/test_tombstone_list.py"]),
     "maintenance": (["sink/maintenance.py"], ["tests/sink/test_maintenance.py"]),
 }
 
 
-# Most mutants die in a test that takes a millisecond.
-FASTEST_FIRST = """
+# Most mutants die in a test that takes a millisecond; and a test's own number of examples is for a run by itself.
+PLUGIN = """
 import json
 from pathlib import Path
+
+from hypothesis import settings
 
 
 def pytest_collection_modifyitems(items):
     known = Path("mutmut-stats.json")
     took = json.loads(known.read_text())["duration_by_test"] if known.exists() else {}
     items.sort(key=lambda item: took.get(item.nodeid, 0))
+    most = settings.default.max_examples
+    for item in items:
+        own = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
+        if own is not None and own.max_examples > most:
+            item.obj._hypothesis_internal_use_settings = settings(own, max_examples=most)
 """
 
 
@@ -97,7 +108,7 @@ def stage(kernel: str, again: bool) -> Path:
         shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("__init__.py", "py.typed"):
         shutil.copy(ROOT / name, package / name)
-    (work / "src" / "fastest_first.py").write_text(FASTEST_FIRST)
+    (work / "src" / "few_and_fast.py").write_text(PLUGIN)
     shutil.copytree(ROOT / "tests", work / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     modules, tests = KERNELS[kernel]
     lines = [

@@ -219,7 +219,7 @@ class SlideByTupleWindows(Windows):
     def among(self, ids: Int64s, x: Whole) -> tuple[Int64s, Int64s]:
         """First and last place in `ids` (increasing) of the windows of each row; last < first if it is in none."""
         first, last = self.wids(x)
-        return np.searchsorted(ids, first, "left"), np.searchsorted(ids, last, "right") - 1
+        return np.searchsorted(ids, first), np.searchsorted(ids, last, "right") - 1
 
     def last_complete(self, bound: Whole) -> Int64s:
         """The greatest id that a complete window can have: its row and all rows in it have arrived."""

@@ -186,6 +186,10 @@ def test_the_state_is_all_there_is() -> None:
     assert Progress(Policy(), full | {"skew": skew}).snapshot() == full | {"skew": skew}
     del full["own"]
     assert Progress(Policy(), full).snapshot()["own"] == 1, "as earlier releases wrote it"
+    displaced = seen(Policy("displaced", displacement=2, confirmations=2), 7, 9, 5).snapshot()
+    assert json.dumps([displaced["run"], displaced["delayed"]]) == "[[7], [9, 5]]", (
+        "whole numbers, beyond what floats hold"
+    )
     adaptive = Policy("adaptive")
     assert Progress(adaptive).snapshot()["lags"] == {"rows": 0, "bins": []}
     lags = {"rows": 3, "bins": [[1, 3.0]]}

@@ -60,5 +60,6 @@ def test_a_span_is_over_after_ten_minutes_and_32_batches() -> None:
         "before": [4, 5],
     }
     assert over.spread == 1, "the span before is enough to judge by"
+    assert Skew(json.loads(json.dumps(over.to_json()))).to_json() == over.to_json()
     over.observe(SPAN - 1, SPAN + 9, SPAN + 10)
     assert (over.smallest, over.largest) == (1, 11)

@@ -249,6 +249,8 @@ def test_kinds_by_their_numbers():
     assert not windows.tumbling
     assert [end.tolist() for end in windows.start_and_end(np.array([0]))] == [[-1], [8]]
     assert windows.last_instant(np.array([0, 1])).tolist() == [7, 13]
+    far = SlidingWindows(range=2, slide=2**60 + 1)
+    assert [int(end) for end in far.panes_of(1)] == [2**61, 2**61 + 1], "more than a float holds"
     assert int(SlideByTupleWindows(5).last_instant(10)) == 10
     assert [int(end) for end in SlideByTupleWindows(5).wids(10)] == [10, 14]
     assert SlideByTupleWindows(5, every=3).windows(np.array([9, 8, 7, 6, 5, 4]), np.arange(6)).tolist() == [4, 7]
