@@ -67,7 +67,7 @@ def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = N
     key = [copied_column(common.select, name) for name in common.key]
     inside = dataclasses.replace(
         common,
-        key=() if None in key else tuple(name for name in key if name is not None),
+        key=() if None in key or common.schema is not None else tuple(name for name in key if name is not None),
         time=None if common.time is None else copied_column(common.select, common.time),
         schema=None,
         where=None,

@@ -20,6 +20,8 @@ def make(options: FilesOptions, common: SourceOptions, schema: pa.Schema | None)
     """The connector for a query; its list of consumed files lies in the query's checkpoint folder, if that is on a disk."""
     checkpoint = common.checkpoint  # in an object store nothing can be appended: there the offsets hold the list
     folder = checkpoint.location + "/upstream-files" if checkpoint is not None and checkpoint.is_local else None
+    # Where the user says what the types are, a key is what its type makes of the text.
+    key = common.key if common.schema is None else ()
     return FilesConnector(
-        options, schema, state_folder=folder, access=FileAccess(common.storage), key=common.key, time=common.time
+        options, schema, state_folder=folder, access=FileAccess(common.storage), key=key, time=common.time
     )

@@ -51,7 +51,7 @@ class FilesConnector(Connector):
     access : FileAccess, optional
         Reads and lists files and objects; those on disks unless given.
     key, time
-        The columns of the update key, and of the event time, for the inference of types.
+        The columns of the update key, and of the event time, for the inference of types. No key where types are given.
     """
 
     name = "files"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from .....conf.errors import SchemaError
 from .cells import refused
-from .exact import without_loss
+from .exact import without_loss, written_otherwise
 from .lines import Head, Int64s, LineFormat, LineParser, rows_between
 
 __all__ = ["DelimitedFormat", "DelimitedParser"]
@@ -35,7 +35,9 @@ class DelimitedFormat(LineFormat):
     multi_line : bool
         Whether quoted fields may hold line ends.
     key, time
-        The columns of the update key, and of the event time: what inference must not lose, and what it may.
+        The columns of the update key, and of the event time: what inference must not lose, and what it may. A field of an inferred whole number
+        in the key is malformed where it is not written as that number is, since the number would be another key's. No key where the user has
+        said what the types are.
     """
 
     name = "csv"
@@ -189,6 +191,12 @@ class DelimitedParser(LineParser):
         self._names = list(names)
         self._wanted = list(columns) if columns is not None else schema.names
         self._types: dict[str, pa.DataType] = {field.name: field.type for field in schema if field.name in self._wanted}
+        # Of the key: read as they are written, and numbers only then.
+        self._exact = {
+            name: dtype
+            for name, dtype in self._types.items()
+            if name.lower() in form.key and name != form.time and pa.types.is_integer(dtype)
+        }
         self._quote = form.quote.encode()
         quote, sep = re.escape(self._quote), re.escape(form.sep.encode())
         field = _closed_field(quote, sep)
@@ -210,14 +218,36 @@ class DelimitedParser(LineParser):
                     ),
                     parse_options=self._form.parse_options(),
                     convert_options=csv.ConvertOptions(
-                        column_types=self._types, include_columns=self._wanted or self._names[:1], **self._form.nulls()
+                        column_types=self._types | dict.fromkeys(self._exact, pa.string()),
+                        include_columns=self._wanted or self._names[:1],
+                        **self._form.nulls(),
                     ),
                 )
-                return table if self._wanted else table.select([])
+                return self._numbered(table) if self._wanted else table.select([])
             except pa.ArrowInvalid as error:
                 if not self._other_zone(error):
                     raise
         raise pa.ArrowInvalid("times with and without a zone")
+
+    def _numbered(self, table: pa.Table) -> pa.Table:
+        """The table with numbers for the key's fields.
+
+        Raises
+        ------
+        pyarrow.ArrowInvalid
+            One is no number, or not written as its number is.
+        """
+        for name, dtype in self._exact.items():
+            fields = table.column(name)
+            otherwise = np.flatnonzero(written_otherwise(fields))
+            if len(otherwise):
+                raise pa.ArrowInvalid(_written_otherwise(fields[int(otherwise[0])].as_py(), name, dtype))
+            try:
+                numbers = fields.cast(dtype)
+            except pa.ArrowInvalid:  # whose words matter where there is one line
+                raise pa.ArrowInvalid(f"'{fields[0]}' in column {name!r} is not of type {dtype}") from None
+            table = table.set_column(table.schema.get_field_index(name), name, numbers)
+        return table
 
     def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
         """Start and end of each row; with `multiLine` a row may hold line ends."""
@@ -257,6 +287,11 @@ class DelimitedParser(LineParser):
                     else f"'{text}' in column {name!r} is not of type {dtype}"
                 )
                 found.setdefault(kept[place], what)
+        for name, dtype in self._exact.items():
+            fields = table.column(name)
+            for place in np.flatnonzero(written_otherwise(fields)).tolist():
+                text = fields[place].as_py().decode("utf-8", "replace")
+                found.setdefault(kept[place], _written_otherwise(text, name, dtype))
         return found
 
     def _fields(self, lines: Sequence[bytes]) -> tuple[pa.Table | None, dict[int, str]]:
@@ -338,6 +373,13 @@ class DelimitedParser(LineParser):
             return False
         self._types[name] = pa.timestamp(dtype.unit, None if dtype.tz else "UTC")
         return True
+
+
+def _written_otherwise(text: str, name: str, dtype: pa.DataType) -> str:
+    return (
+        f"'{text}' in column {name!r} is not written as its {dtype} is, and would be another row's key; with the option `schema` the column is what "
+        "that says"
+    )
 
 
 def _closed_field(quote: bytes, sep: bytes) -> bytes:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["without_loss"]
+__all__ = ["without_loss", "written_otherwise"]
 
 _LEADING_ZERO = r"^[+-]?0[0-9]"
 _WHOLE = r"^[+-]?[0-9]+$"
+_SPACE, _PLUS, _MINUS, _ZERO = b" +-0"
 
 
 def without_loss(
@@ -68,3 +71,30 @@ def _loses(texts: pa.ChunkedArray, dtype: pa.DataType, *, key: bool) -> bool:
 
 def _any(texts: pa.ChunkedArray, pattern: str) -> bool:
     return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+def written_otherwise(fields: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Return which fields are not written as the whole number is that they may stand for: `00123`, `+1`, `-0`, ` 7`.
+
+    Parameters
+    ----------
+    fields : string or binary array
+        Whether they are numbers at all is not looked at. Nulls and empty fields are not otherwise.
+    """
+    chunks = [_otherwise(chunk) for chunk in fields.chunks]
+    return np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.bool_)
+
+
+def _otherwise(fields: pa.Array) -> npt.NDArray[np.bool_]:
+    _, offsets, values = fields.buffers()
+    if not len(fields) or offsets is None or values is None or not values.size:
+        return np.zeros(len(fields), dtype=np.bool_)
+    ends = np.frombuffer(offsets, np.int32)[fields.offset : fields.offset + len(fields) + 1]
+    data = np.frombuffer(values, np.uint8)
+    sizes = np.diff(ends)
+    first = data[np.minimum(ends[:-1], len(data) - 1)]
+    last = data[ends[1:] - 1]
+    found = (first == _ZERO) & (sizes > 1) | (first == _PLUS) | (first <= _SPACE) | (last <= _SPACE)
+    negative = np.flatnonzero((first == _MINUS) & (sizes > 1))
+    found[negative] |= data[ends[negative] + 1] == _ZERO
+    return found & (sizes > 0)

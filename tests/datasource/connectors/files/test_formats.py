@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import decimal
 import gzip
 from pathlib import Path
@@ -112,6 +113,27 @@ class TestDelimited:
         ids = ["00123", "123", "12345678901234567890", "12345678901234567891"]
         (folder / "a.csv").write_text("k,v\n" + "".join(f"{each},1\n" for each in ids))
         assert [row["k"] for row in follow(key=("k",)).step()] == ids
+
+    @pytest.mark.parametrize("many", [False, True])
+    def test_a_later_key_that_is_written_otherwise_is_no_other_key(self, folder: Path, follow: Any, many: bool) -> None:
+        (folder / "a.csv").write_text("v,k\nx,123\n")
+        feed = follow(key=("K",), header="true")
+        assert feed.step() == [{"v": "x", "k": 123}]
+        good = ["0", "-5", "9223372036854775807", "1", "", "10"]
+        bad = ["00123", "+123", "-0", "-07", " 123", "123 ", "00", "0x7B", "12a", "9223372036854775808"]
+        # Long enough for the reader that takes whole blocks, too.
+        rest = [str(number) for number in range(100_000, 130_000)] if many else []
+        texts = [each for pair in itertools.zip_longest(bad, good) for each in pair if each is not None] + rest
+        (folder / "b.csv").write_text("v,k\n" + "".join(f"y,{text}\n" for text in texts))
+        assert [row["k"] for row in feed.step()] == [int(each) if each else None for each in texts if each not in bad]
+        assert [each["text"] for each in feed.malformed] == [f"y,{text}" for text in texts if text in bad]
+        reasons = [each["reason"] for each in feed.malformed]
+        assert reasons[0].startswith("'00123' in column 'k' is not written as its int64 is")
+        assert reasons[-1] == "'9223372036854775808' in column 'k' is not of type int64"
+
+    def test_a_key_whose_type_is_given_is_what_that_makes_of_it(self, folder: Path, follow: Any) -> None:
+        (folder / "a.csv").write_text("k\n00123\n123\n")
+        assert follow("k int64").step() == [{"k": 123}, {"k": 123}]
 
     def test_the_time_counts_and_names_nothing(self, folder: Path, connect: Any) -> None:
         (folder / "a.csv").write_text("k,t\n1,0012\n")
