@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import decimal
 import gzip
+import itertools
 from pathlib import Path
 from typing import Any
 
