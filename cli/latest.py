@@ -17,8 +17,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from ..conf.clock import now_us
+from ..conf.errors import CheckpointError
 from ..conf.units import format_duration_us
 from ..datasource.quarantine import count_quarantined
+from ..frames.kept_feeds import whole_offset
 from ..frames.table_folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
 from .feeds import waits_for
@@ -127,11 +129,11 @@ def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[
         for version, summary in read_summaries(job.table, seen, job.storage):
             seen = version
             line.add(summary, now)
-        batch, batch_s, left, ended = _progress(query)
+        batch, batch_s, left, ended = _progress(query, job)
         # A commit is seen before Spark tells of its batch: what is left and what is done must be of the same one.
         if left is not None and line.last is not None and line.last.batch_id == batch:
             remaining.report(left, line.rows, now)
-        line.waits_for = waits_for(_reached(query), now_us())
+        line.waits_for = waits_for(_reached(query, job), now_us())
         text = line.text(now, batch_s)
         if not console.is_terminal and line.batches and now - shown_s >= _LINE_S:
             console.print(text)
@@ -214,7 +216,7 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
     return writer.start()
 
 
-def _progress(query: StreamingQuery) -> tuple[int, float | None, float | None, bool]:
+def _progress(query: StreamingQuery, job: Job) -> tuple[int, float | None, float | None, bool]:
     """The last batch and its seconds; what the source says is left (bytes if it counts them, else rows); whether all feeds have ended."""
     last = query.lastProgress
     if last is None or not last.sources:
@@ -222,16 +224,20 @@ def _progress(query: StreamingQuery) -> tuple[int, float | None, float | None, b
     batch_s = last.durationMs.get("triggerExecution", 0) / 1e3 if last.numInputRows else None
     backlog = _json(last.sources[0].latestOffset).get("backlog") or {}
     left = backlog.get("bytes", backlog.get("rows"))
-    reached = _reached(query)
+    reached = _reached(query, job)
     feeds = set(reached.get("progress", ()))
     ended = bool(feeds) and feeds <= set(reached.get("ended", ()))
     return last.batchId, batch_s, None if left is None else float(left), ended
 
 
-def _reached(query: StreamingQuery) -> dict[str, Any]:
+def _reached(query: StreamingQuery, job: Job) -> dict[str, Any]:
     """The source's offset after the last batch."""
     last = query.lastProgress
-    return {} if last is None or not last.sources else _json(last.sources[0].endOffset)
+    offset = {} if last is None or not last.sources else _json(last.sources[0].endOffset)
+    try:
+        return whole_offset(offset, TableFolder(job.checkpoint, job.storage))
+    except CheckpointError:
+        return {}  # the query has gone on meanwhile, and its list of feeds was written anew
 
 
 def _json(text: str | None) -> dict[str, Any]:

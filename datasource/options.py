@@ -182,7 +182,7 @@ class SourceOptions:
         "checkpointLocation",
         parsed("a folder, or its address", _checkpoint),
         None,
-        "The query's checkpoint folder. Optional here; with it the inferred schema is kept in it, and so are long file lists. For one in an object store, "
+        "The query's checkpoint folder. Optional here; with it the inferred schema is kept in it, and so are lists of files and of feeds at rest, which every offset names otherwise. For one in an object store, "
         "options that begin with `storage.` go to the store without that prefix.",
     )
     max_rows_per_trigger: int | None = option(

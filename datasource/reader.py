@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from ..conf.clock import now_us
 from ..conf.locations import absolute_location
+from ..frames.kept_feeds import OffsetBook
 from ..frames.source_steps import steps_told
 from ..frames.table_folder import TableFolder
 from .connectors.contract import Limit
@@ -105,6 +106,7 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._steps, given = steps_told(given)
         self._reading = _reading(given, schema if self._steps is None else _struct(self._steps.rows))
         self._planner: Planner | None = None
+        self._book = OffsetBook(self._reading.options.checkpoint)
         self._last: Offset = Planner.initial()
 
     def initialOffset(self) -> dict[str, Any]:
@@ -127,8 +129,9 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         own = Limit() if isinstance(limit, ReadAllAvailable) else self._limit()
         if isinstance(limit, ReadMaxRows):
             own = Limit(min(limit.max_rows, own.rows or limit.max_rows), own.bytes, own.files)
-        self._last = self._plan().plan(start, own)
-        return self._last
+        before = self._book.whole(start)
+        self._last = self._plan().plan(before, own)
+        return start if self._last is before else self._book.kept(start, self._last)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Look no further than what is there now."""
@@ -141,7 +144,9 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of a batch, from its journaled end offset."""
-        return [_TaskPartition(task) for task in self._plan().tasks(start, end)]
+        # Of the start only its number counts.
+        start = {**start, "version": Planner.initial()["version"]}
+        return [_TaskPartition(task) for task in self._plan().tasks(start, self._book.whole(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches, or what the steps that were moved here make of them."""
@@ -151,6 +156,7 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Forget what a committed batch no longer needs."""
         self._plan().commit(end)
+        self._book.forget(end)
 
     def _plan(self) -> Planner:
         # Made on first use: the copies of this reader that go to tasks need none.

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .kept_feeds import whole_offset
 from .reported_times import reported_states, times_folder
 from .table_folder import TableFolder
 
@@ -57,7 +58,8 @@ def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | N
         return None
     if not offsets or not all(isinstance(each, dict) for each in offsets):
         return None
-    return counts_in(_with_reports(offset, times_folder(checkpoint)) for offset in offsets)
+    folder = times_folder(checkpoint)
+    return counts_in(_with_reports(whole_offset(offset, checkpoint), folder) for offset in offsets)
 
 
 def _with_reports(offset: dict[str, Any], folder: TableFolder) -> dict[str, Any]:

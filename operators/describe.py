@@ -14,6 +14,7 @@ from ..conf.locations import checkpoint_location
 from ..conf.units import format_duration_us
 from ..frames.bounds import AFTER_ALL, BEFORE_ALL, is_finite
 from ..frames.feed_reports import read_feed_reports
+from ..frames.kept_feeds import whole_offset
 from ..frames.reorder_reports import read_reorder_reports
 from ..frames.table_folder import folder_at
 from ..frames.window_reports import read_window_reports
@@ -150,7 +151,8 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
 
 def source_feeds(checkpoint: str | os.PathLike[str]) -> list[Place]:
     """The feeds of the ``upstream`` sources of a query, as its last batch was planned."""
-    folder = folder_at(checkpoint_location(os.fspath(checkpoint)) + "/offsets")
+    whole = folder_at(checkpoint_location(os.fspath(checkpoint)))
+    folder = whole.below("offsets")
     batches = [int(name) for name in folder.names("") if _OFFSETS.fullmatch(name)]
     if not batches:
         return []
@@ -161,6 +163,7 @@ def source_feeds(checkpoint: str | os.PathLike[str]) -> list[Place]:
     for number, line in enumerate(lines):
         offset = json.loads(line) if line.startswith("{") else {}
         if "progress" in offset:
+            offset = whole_offset(offset, whole)
             ended = set(offset.get("ended", ()))
             feeds = [
                 FeedState(

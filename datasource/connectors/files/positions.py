@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ....conf.errors import CheckpointError
+from ....frames.appended import append_to, read_appended
 from ..contract import Position
 
 __all__ = ["EMPTY", "Entry", "Ledger"]
@@ -24,9 +25,11 @@ __all__ = ["EMPTY", "Entry", "Ledger"]
 _VERSION = 1
 EMPTY: Position = {"version": _VERSION, "files": []}
 
-# The position itself lists up to this many quiet files, and this many after the rest were moved to the list.
+# Without a folder the position itself lists up to this many files, and this many after the rest were moved to the list.
 _INLINE = 1000
 _KEPT = 500
+# With one it lists the files that have just moved, no more than as many, and so many others.
+_OTHERS = 32
 _MOST_SEGMENTS = 32
 # The list is written anew when it holds this many times more lines than there are files.
 _STALE = 4
@@ -114,6 +117,7 @@ class Ledger:
         self.entries: dict[str, Entry] = {}
         # Paths that the position itself lists, least recently changed first.
         self._inline: dict[str, None] = {}
+        self._touched: set[str] = set()
         lines = self._read_quiet()
         self._listed = len(lines)
         for line in lines:
@@ -127,10 +131,14 @@ class Ledger:
         """Note that an entry has changed."""
         self._inline.pop(path, None)
         self._inline[path] = None
+        self._touched.add(path)
 
     def position(self) -> Position:
         """The position now. What it refers to is safely on disk when this returns."""
-        if len(self._inline) > _INLINE:
+        moved, self._touched = min(len(self._touched), _INLINE), set()
+        if self._folder is not None and len(self._inline) > moved + _OTHERS:
+            self._move(list(self._inline)[: len(self._inline) - moved])
+        elif self._folder is None and len(self._inline) > _INLINE:
             self._move(list(self._inline)[: len(self._inline) - _KEPT])
         position: dict[str, Any] = {
             "version": _VERSION,
@@ -186,35 +194,7 @@ class Ledger:
             packed = base64.b85encode(zlib.compress(data, 6)).decode()
             self._quiet["packed"] = [*self._quiet.get("packed", ()), packed]
             return
-        length, crc = self._quiet.get("bytes", 0), self._quiet.get("crc", 0)
-        name = self._quiet.get("list") or self._new_list()
-        with open(os.path.join(self._folder, name), "r+b") as file:
-            # What lies beyond was written for a position that Spark never journaled.
-            file.truncate(length)
-            file.seek(length)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        self._quiet = {**self._quiet, "list": name, "bytes": length + len(data), "crc": zlib.crc32(data, crc)}
-
-    def _new_list(self) -> str:
-        assert self._folder is not None
-        os.makedirs(self._folder, exist_ok=True)
-        number = 1 + max((int(name[:8]) for name in os.listdir(self._folder) if name[:8].isdigit()), default=0)
-        while True:
-            name = f"{number:08d}.jsonl"
-            try:
-                with open(os.path.join(self._folder, name), "xb"):
-                    pass
-            except FileExistsError:  # another source of the same query
-                number += 1
-                continue
-            handle = os.open(self._folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-            return name
+        self._quiet = {**self._quiet, **append_to(self._folder, self._quiet, data)}
 
     def _read_quiet(self) -> list[bytes]:
         packed: list[str] = self._quiet.get("packed", [])
@@ -227,16 +207,4 @@ class Ledger:
                 f"the checkpoint keeps its list of files in {name}, and no checkpointLocation is given",
                 hint="set the option checkpointLocation as it was when the query began",
             )
-        path = os.path.join(self._folder, name)
-        try:
-            with open(path, "rb") as file:
-                kept = file.read(self._quiet["bytes"])
-        except OSError as error:
-            raise CheckpointError(f"the list of files cannot be read: {error}", hint=f"restore {path}") from error
-        if len(kept) != self._quiet["bytes"] or zlib.crc32(kept) != self._quiet["crc"]:
-            raise CheckpointError(
-                f"the list of files {path} is not the one that the checkpoint refers to",
-                expected=f"{self._quiet['bytes']} bytes with checksum {self._quiet['crc']}",
-                hint="restore it, or start with a new checkpoint",
-            )
-        return (data + kept).splitlines()
+        return (data + read_appended(self._folder, self._quiet)).splitlines()
