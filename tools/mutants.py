@@ -69,7 +69,7 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "merge": (
         ["sink/merge.py"],
-        ["tests/sink/test_merge.py", "tests/sink/test_keeping.py", "tests/sink/test_batch.py"],
+        ["tests/sink/test_merge_rules.py", "tests/sink/test_merge.py"],
     ),
     "tombstones": (["sink/tombstones.py"], ["tests/sink/test_tombstone_list.py"]),
     "maintenance": (["sink/maintenance.py"], ["tests/sink/test_maintenance.py"]),

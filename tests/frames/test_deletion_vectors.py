@@ -162,8 +162,9 @@ def test_a_run_of_a_whole_container_and_runs_beside_each_other() -> None:
     whole = head + b"\x01" + struct.pack("<HHHHH", 0, 65_535, 1, 0, 65_535)
     assert decode_vector(whole, CONTAINER).all()
     spans = np.stack([np.arange(0, CONTAINER, 2), np.zeros(CONTAINER // 2)], axis=1).astype("<u2").tobytes()
-    most = head + b"\x01" + struct.pack("<HHH", 0, 32_767, 32_768) + spans
-    assert np.flatnonzero(decode_vector(most, CONTAINER)).tolist() == list(range(0, CONTAINER, 2))
+    most = struct.pack("<iqII", 1681511377, 1, 0, 12347 | 1 << 16) + b"\x01"
+    most += struct.pack("<HHHHH", 0, 32_767, 1, 0, 32_768) + spans + struct.pack("<H", 7)
+    assert np.flatnonzero(decode_vector(most, CONTAINER + 8)).tolist() == [*range(0, CONTAINER, 2), CONTAINER + 7]
     two = head + b"\x01" + struct.pack("<HHHHHHH", 0, 3, 2, 1, 1, 4, 1)
     assert np.flatnonzero(decode_vector(two, 10)).tolist() == [1, 2, 4, 5]
     some = struct.pack("<I", 12347 | 1 << 16) + b"\x02" + struct.pack("<HHHH", 0, 1, 1, 2)

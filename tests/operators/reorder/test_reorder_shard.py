@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 
 import numpy as np
 import pyarrow as pa
@@ -308,12 +309,34 @@ def test_a_null_repeats_a_null():
     assert [(row["k"], row["v"]) for row in run.given] == [(1, 0), (3, None)]
 
 
+def test_a_promise_goes_on_without_rows_and_the_clock_stays():
+    run = Run(plan())
+    run.step([], {"left": 10, "right": 12})
+    assert run.told == [10]
+    run.step([("left", 1, 11, 0)], {})
+    now = run.report.now_us
+    assert now == 1
+    run.run([])
+    assert run.report.now_us == now
+
+
+def test_state_of_another_version_is_refused():
+    run = Run(plan())
+    run.step([("left", 1, 5, 0)], {"left": 1})
+    head = json.loads(run.store.values["head", 0])
+    run.store.values["head", 0] = json.dumps(head | {"layout": 2}).encode()
+    with pytest.raises(CheckpointError, match=r"the state of 'merge' in this checkpoint was written.*2"):
+        ReorderShard(0, plan(), run.store)
+
+
 def test_streams_without_a_time_are_numbered_anew():
     run = Run(plan("union", time=None, hold=False))
     run.step([("left", 1, 5, 900), ("right", 1, 5, 3)], {})
     run.step([("right", 1, 5, 4)], {})
     assert [row[SYSTEM]["seq"] for row in run.given] == [0, 1, 2]
     assert [row["v"] for row in run.given] == [3, 900, 4]
+    run.step([], {"left": 5, "right": 5})
+    assert run.told == [], "nobody's time is known"
 
 
 def test_a_batch_that_is_run_again_gives_the_same():
