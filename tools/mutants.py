@@ -96,20 +96,8 @@ def pytest_collection_modifyitems(items):
 """
 
 
-def stage(kernel: str, again: bool) -> Path:
-    """Lay the project out as mutmut expects it: a folder of sources that holds the package, and tests beside it."""
-    work = WORK / kernel
-    for old in (work / "src", work / "tests", work / "mutants" / "tests") if again else (work,):
-        shutil.rmtree(old, ignore_errors=True)
-    package = work / "src" / "upstream"
-    package.mkdir(parents=True)
-    for name in PACKAGES:
-        home = work / "src" if name == "pyspark_upstream" else package
-        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("__init__.py", "py.typed"):
-        shutil.copy(ROOT / name, package / name)
-    (work / "src" / "few_and_fast.py").write_text(PLUGIN)
-    shutil.copytree(ROOT / "tests", work / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+def config_of(kernel: str) -> str:
+    """What mutmut reads. It forgets all results once the tests or how they are run change."""
     modules, tests = KERNELS[kernel]
     lines = [
         "[tool.mutmut]",
@@ -125,7 +113,24 @@ def stage(kernel: str, again: bool) -> Path:
         "track_dependencies = false",
         "use_git_change_detection = false",
     ]
-    (work / "pyproject.toml").write_text("\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
+
+
+def stage(kernel: str, again: bool) -> Path:
+    """Lay the project out as mutmut expects it: a folder of sources that holds the package, and tests beside it."""
+    work = WORK / kernel
+    for old in (work / "src", work / "tests", work / "mutants" / "tests") if again else (work,):
+        shutil.rmtree(old, ignore_errors=True)
+    package = work / "src" / "upstream"
+    package.mkdir(parents=True)
+    for name in PACKAGES:
+        home = work / "src" if name == "pyspark_upstream" else package
+        shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("__init__.py", "py.typed"):
+        shutil.copy(ROOT / name, package / name)
+    (work / "src" / "few_and_fast.py").write_text(PLUGIN)
+    shutil.copytree(ROOT / "tests", work / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    (work / "pyproject.toml").write_text(config_of(kernel))
     return work
 
 
@@ -139,6 +144,8 @@ def ended(work: Path) -> dict[str, int | None]:
 
 def run(kernel: str, sample: int | None, seed: int, again: bool, children: int) -> tuple[int, int, list[str]]:
     """Run a kernel's mutants, or some; how many there are, how many were run, and the survivors' names."""
+    config = WORK / kernel / "pyproject.toml"
+    again = again and config.exists() and config.read_text() == config_of(kernel)
     work = stage(kernel, again)
     environment = {**os.environ, "UPSTREAM_EXAMPLES": "mutants", "POLARS_MAX_THREADS": "1"}
 

@@ -209,4 +209,10 @@ def test_pages_that_changed():
     assert again.changed().tolist() == []
     again.enqueue(updates((2,), (4,), (4,)), 4)
     assert again.changed().tolist() == [1], "the row that stays stands for one more"
+    rests = made("in-place", stored=True)
+    rests.enqueue(updates((3,), (1,), (4,), interval_us=(9,)), 4)
+    once = made("in-place", stored=True)
+    once.restore(rests.snapshot())
+    once.dequeue(None, 4)
+    assert once.changed().tolist() == [0], "it rests now"
     assert made("in-place").changed().tolist() == []
