@@ -3,7 +3,8 @@
 Tables of 1, 10 and 50 million keys (``k BIGINT, ts BIGINT, v DOUBLE, name STRING``); batches of updates of different keys, uniform or Zipf. Each engine
 gets the same files of updates, one a micro-batch, by Spark's own file source; what is measured is the whole trigger, from planning to Spark's commit log.
 The first two batches of each are its start, and left out. Afterwards the table is compared with what the updates give, row by row, and read whole and by
-key, beside one of the same rows freshly written. Two works go on for a thousand commits, for what it does to reading, before and after `upstream maintain --compact`.
+key, beside one of the same rows freshly written. Two works go on for a thousand commits, for what it does to reading: after a quarter of them, half and three quarters (each version as it was),
+at the end, and after `upstream maintain --compact`; once more for a table that nobody looks after, which says what maintenance takes of a batch.
 """
 
 from __future__ import annotations
@@ -43,93 +44,18 @@ from .harness import (
     say_whether_met,
     whole_number,
 )
+from .sink_works import ENGINES, FULL, QUICK, US, Engine, Work
 
 __all__ = ["main"]
 
 Int64s = npt.NDArray[np.int64]
 
-US = "upstream"
 _HOME = CACHE / "sink"
 _SKIPPED = 2
 _PER_BUCKET = 1_000_000
 _NEW = 0.01  # of the updates, keys that the table does not have
 _BATCHES, _QUICK_BATCHES = 32, 6
-_LONG = 900  # batches after which the aim for reading counts
 _ASKED = 4711  # the key of which the row is read
-
-
-@dataclasses.dataclass(frozen=True)
-class Engine:
-    """A way to upsert.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        What the engine's process is told.
-    vectors : bool
-        Whether the table has deletion vectors.
-    most_keys : int
-        The largest table that it is run on.
-    most_batches : int
-        How many batches it is given at most.
-    """
-
-    name: str
-    kind: str
-    vectors: bool = False
-    most_keys: int = 10_000_000
-    most_batches: int = 12
-
-    @property
-    def base(self) -> str:
-        """What its table is like before the first batch: shared by those that begin with the same."""
-        return "ours" if self.name.startswith(US) else "delta-vectors" if self.vectors else "delta"
-
-
-ENGINES = (
-    Engine(f"{US} (auto)", "auto", most_keys=50_000_000, most_batches=200),
-    Engine(f"{US} (rewrite)", "rewrite", most_batches=40),
-    Engine("MERGE", "merge"),
-    Engine("MERGE, deletion vectors", "merge", vectors=True),
-    Engine("replaceUsing", "replaceUsing"),
-    Engine("delta-rs merge", "delta-rs"),
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """One table and one stream of updates.
-
-    Attributes
-    ----------
-    keys : int
-        Of the table.
-    updates : int
-        In a batch.
-    zipf : bool
-        Whether some keys are updated much more often than others.
-    commits : int
-        How many batches, if not as many as usual. Too long for others than our default.
-    """
-
-    keys: int
-    updates: int
-    zipf: bool = False
-    commits: int = 0
-
-    def __str__(self) -> str:
-        long = f", {self.commits:,} commits" if self.commits else ""
-        return f"{self.keys:,} keys, {self.updates:,} {'Zipf' if self.zipf else 'uniform'} updates a batch{long}"
-
-
-FULL = [
-    *(Work(keys, 10_000) for keys in (1_000_000, 10_000_000, 50_000_000)),
-    *(Work(keys, updates) for updates in (100, 100_000) for keys in (1_000_000, 10_000_000)),
-    *(Work(keys, 10_000, zipf=True) for keys in (1_000_000, 10_000_000)),
-    *(Work(keys, 10_000, commits=1_000) for keys in (1_000_000, 10_000_000)),
-]
-QUICK = [Work(200_000, 10_000)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,7 +87,7 @@ class Result:
 
     Attributes
     ----------
-    p50, p99, most : float
+    p50, p99, most, mean : float
         Seconds of a whole micro-batch.
     batches : int
         Over how many.
@@ -179,6 +105,8 @@ class Result:
         What `upstream maintain --compact` takes after them; None where it was not asked for.
     compacted : Reading or None
         Of the table after that.
+    meanwhile : list of Reading
+        Of the table as it was after a quarter of the batches, half and three quarters; empty where there are few.
     """
 
     work: str
@@ -186,6 +114,7 @@ class Result:
     p50: float
     p99: float
     most: float
+    mean: float
     batches: int
     bytes_per_update: float
     files: int
@@ -195,6 +124,7 @@ class Result:
     peak_mb: float
     compacting_seconds: float | None = None
     compacted: Reading | None = None
+    meanwhile: list[Reading] = dataclasses.field(default_factory=list)
 
 
 def rows(keys: Int64s, at: int) -> pa.Table:
@@ -286,7 +216,10 @@ def measure(engine: Engine, work: Work, batches: int, fresh_reading: Reading | N
     table = fresh(_HOME, "written")
     shutil.copytree(origin, table, copy_function=_linked)
     before = {path: path.stat().st_size for path in table.rglob("*") if path.is_file()}
-    job = {"do": "batches", "engine": engine.kind, "table": str(table), "updates": str(updates_of(work, batches))}
+    job = {
+        "do": "batches", "engine": engine.kind, "maintenance": engine.maintenance,
+        "table": str(table), "updates": str(updates_of(work, batches)),
+    }  # fmt: skip
     once = _process(job, work.keys, f"sink-{labelled(engine.name)}")
     written = sum(path.stat().st_size for path in table.rglob("*") if path.is_file() and path not in before)
     check(table, expected(work, batches), engine.name)
@@ -295,14 +228,15 @@ def measure(engine: Engine, work: Work, batches: int, fresh_reading: Reading | N
     changed = sum(len(updated(work, batch)) for batch in range(batches))
     files = len(_files(table))
     beside = fresh_reading or read(written_anew(table, work.keys), work.keys)
-    compacting_seconds, compacted = None, None
+    compacting_seconds, compacted, meanwhile = None, None, list[Reading]()
     if work.commits:
+        meanwhile = [read(table, work.keys, version) for version in _quarters(table)]
         compacting_seconds = compact(table)
         check(table, expected(work, batches), f"{engine.name}, compacted")
         compacted = read(table, work.keys)
     return Result(
-        str(work), engine.name, statistics.median(seconds), float(np.quantile(seconds, 0.99)), max(seconds), len(seconds), written / changed,
-        files, reading, beside, load_seconds, once.peak_mb, compacting_seconds, compacted,
+        str(work), engine.name, statistics.median(seconds), float(np.quantile(seconds, 0.99)), max(seconds), statistics.mean(seconds), len(seconds),
+        written / changed, files, reading, beside, load_seconds, once.peak_mb, compacting_seconds, compacted, meanwhile,
     )  # fmt: skip
 
 
@@ -343,18 +277,25 @@ def written_anew(table: Path, keys: int) -> Path:
     return anew
 
 
-def read(table: Path, keys: int) -> Reading:
-    """Seconds that Spark and Polars take, the best of five."""
+def _quarters(table: Path) -> list[int]:
+    from deltalake import DeltaTable
+
+    last = DeltaTable(table).version()
+    return [last * part // 4 for part in (1, 2, 3)]
+
+
+def read(table: Path, keys: int, version: int | None = None) -> Reading:
+    """Seconds that Spark and Polars take, the best of five; of an earlier version, if one is given."""
     import polars as pl
 
-    spark = _process({"do": "read", "table": str(table), "key": _ASKED}, keys, "sink-read").said
+    spark = _process({"do": "read", "table": str(table), "key": _ASKED, "version": version}, keys, "sink-read").said
     one = pl.col("k") == _ASKED
 
     def of_all() -> int:
-        return pl.scan_delta(str(table)).select("k", "v", "name").collect().height
+        return pl.scan_delta(str(table), version=version).select("k", "v", "name").collect().height
 
     def of_one(*more: pl.Expr) -> int:
-        return pl.scan_delta(str(table)).filter(one, *more).collect().height
+        return pl.scan_delta(str(table), version=version).filter(one, *more).collect().height
 
     bucket = math.nan
     with contextlib.suppress(upstream.UpstreamError):  # a table that is not laid out by us
@@ -389,16 +330,22 @@ def aims(results: Sequence[Result]) -> None:
         both = [each for each in (p50(keys, "MERGE"), p50(keys, "MERGE, deletion vectors")) if each is not None]
         return min(both, default=None)
 
+    left_alone = {each.work: each.mean for each in results if each.engine == f"{US} (left alone)"}
     say_whether_met(
         [
+            *(
+                (f"{each.work}: a batch, x left alone", each.mean / left_alone[each.work], 1.1, False)
+                for each in results
+                if each.engine == ours and each.work in left_alone
+            ),
             ("1 M keys, x the better MERGE", ratio(merge(1_000_000), p50(1_000_000, ours)), 5, True),
             ("10 M keys, x the better MERGE", ratio(merge(10_000_000), p50(10_000_000, ours)), 25, True),
             ("50 M keys in terms of 1 M", ratio(p50(50_000_000, ours), p50(1_000_000, ours)), 2, False),
             *(
                 (f"{each.work}{when}: {what.replace('_', ', ')}, x fresh", times, 1.5, False)
                 for each in results
-                if each.batches >= _LONG and each.engine == ours
-                for when, reading in (("", each.reading), (", compacted", each.compacted))
+                if each.meanwhile and each.engine == ours
+                for when, reading in (*_over_time(each), ("", each.reading), (", compacted", each.compacted))
                 if reading is not None
                 for what, times in dataclasses.asdict(reading.times(each.fresh)).items()
                 if what != "bucket_polars"  # another question than the table was made for
@@ -407,25 +354,31 @@ def aims(results: Sequence[Result]) -> None:
     )
 
 
+def _over_time(each: Result) -> list[tuple[str, Reading]]:
+    return [(f", {part}/4 of it", reading) for part, reading in enumerate(each.meanwhile, start=1)]
+
+
 def show(results: Sequence[Result]) -> None:
     """A table per work; of reading, how many times as long as a table takes that holds the same and is freshly written."""
     for work in dict.fromkeys(each.work for each in results):
         print(f"\n{work}")
         print(
-            f"  {'engine':26} {'p50 s':>7} {'p99 s':>7} {'x ours':>7} {'B/update':>9} {'files':>6} {'load':>7} {'MB':>6}"
+            f"  {'engine':26} {'mean s':>7} {'p50 s':>7} {'p99 s':>7} {'x ours':>7} {'B/update':>9} {'files':>6} {'load':>7} {'MB':>6}"
             f" | reading x fresh: {'Spark':>6} {'a key':>6} {'Polars':>6} {'a key':>6} {'with bucket':>11}"
         )
         ours = next((each.p50 for each in results if each.work == work and each.engine.startswith(US)), math.nan)
         of_work = [each for each in results if each.work == work]
         for each in of_work:
             print(
-                f"  {each.engine:26} {each.p50:>7.3f} {each.p99:>7.3f} {each.p50 / ours:>7.2f} {each.bytes_per_update:>9,.0f} {each.files:>6} {each.load_seconds:>7.1f} "
+                f"  {each.engine:26} {each.mean:>7.3f} {each.p50:>7.3f} {each.p99:>7.3f} {each.p50 / ours:>7.2f} {each.bytes_per_update:>9,.0f} {each.files:>6} {each.load_seconds:>7.1f} "
                 f"{each.peak_mb:>6,.0f} | {'':16} {_in_line(each.reading.times(each.fresh))}"
             )
+            for when, reading in _over_time(each):
+                print(f"    {when.lstrip(', '):81} | {'':16} {_in_line(reading.times(each.fresh))}")
             if each.compacted is not None:
                 told = f"compacted, in {each.compacting_seconds:.1f} s"
-                print(f"    {told:73} | {'':16} {_in_line(each.compacted.times(each.fresh))}")
-        print(f"  {'freshly written, seconds':75} | {'':16} {_in_line(of_work[0].fresh)}")
+                print(f"    {told:81} | {'':16} {_in_line(each.compacted.times(each.fresh))}")
+        print(f"  {'freshly written, seconds':83} | {'':16} {_in_line(of_work[0].fresh)}")
 
 
 def _in_line(reading: Reading) -> str:
@@ -441,13 +394,20 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--engine", action="append", metavar="NAME", help="only engines whose names begin so")
     parser.add_argument("--keys", action="append", type=whole_number, help="only tables of so many keys, such as 10M")
     parser.add_argument("--updates", action="append", type=whole_number, help="only batches of so many updates")
-    parser.add_argument("--commits", type=int, help="only works of so many commits; 0 for those of the usual few")
+    parser.add_argument(
+        "--commits",
+        type=int,
+        help="only works of so many commits, with --keys any number; 0 for those of the usual few",
+    )
     parser.add_argument("--batches", type=int, help="how many (default 32, with --quick 6; slow engines get fewer)")
     args = parser.parse_args(given)
     introduce()
     results: list[Result] = []
     try:
-        for work in QUICK if args.quick and not args.keys else FULL:
+        works = QUICK if args.quick and not args.keys else FULL
+        if args.keys and args.commits:
+            works = [Work(keys, 10_000, commits=args.commits) for keys in args.keys]
+        for work in works:
             if (args.keys and work.keys not in args.keys) or (args.updates and work.updates not in args.updates):
                 continue
             if args.commits not in (None, work.commits):
@@ -457,6 +417,8 @@ def main(given: Sequence[str] | None = None) -> None:
                 if args.engine and not engine.name.startswith(tuple(args.engine)):
                     continue
                 if work.keys > engine.most_keys or (work.commits and engine.kind != "auto"):
+                    continue
+                if engine.maintenance == "off" and not work.commits:
                     continue
                 progress(f"{work}: {engine.name}")
                 usual = min(args.batches or (_QUICK_BATCHES if args.quick else _BATCHES), engine.most_batches)

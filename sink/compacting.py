@@ -1,21 +1,28 @@
-"""The files of a bucket written anew: small ones together, and without the rows that are marked as dead. Memory: the rows of one new file.
+"""The files of a bucket written anew: small ones together, without the rows that are marked as dead, sorted by key. Memory: twice the rows of one new file.
 
-Between batches maintenance does it where delta-rs (1.6.6) refuses to: in tables under column mapping. By hand it is done to all buckets of any table, for
-readers' sake.
+Maintenance does it after a commit to the buckets that wear most (:mod:`~upstream.sink.wear`), and where delta-rs (1.6.6) refuses to put small files together:
+in tables under column mapping. By hand it is done to all buckets of any table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ..conf.clock import now_us
 from ..conf.errors import TableError
+from ..frames.columns import columns_at
 from ..frames.latest_table import BUCKET
 from .files import DataFiles, StagedFile
+from .key_index import KeyIndex
 from .layout import Layout
-from .log_entry import add_action, check_features, put_entry, removed_action
+from .log_entry import add_action, check_features, may_put_entries, put_entry, removed_action
 from .table import remove_unnamed, replay_log
+from .wear import wear_of, worst_buckets
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -24,10 +31,12 @@ if TYPE_CHECKING:
     from ..frames.delta_log import LogReplay
     from .options import SinkTarget
 
-__all__ = ["compact_bucket", "compact_table"]
+__all__ = ["compact_bucket", "compact_table", "compact_worst"]
 
 # What is written by hand: a file of so much is read as fast as one by itself.
 _LARGE = 128 << 20
+# After a commit, in the process that commits.
+_IN_PASSING = 64 << 20
 _ATTEMPTS = 5
 
 
@@ -69,6 +78,39 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
     return gone
 
 
+def compact_worst(
+    target: SinkTarget, table: DeltaTable, late: Callable[[], bool], clock_us: Callable[[], int] = now_us
+) -> int:
+    """Write anew the buckets that have become the worst to read, of a table with deletion vectors; returns how many files went.
+
+    Each by a commit of its own, so that it may end anywhere. If somebody else commits at the same moment the rest waits for the next time.
+
+    Parameters
+    ----------
+    target, table
+        The table.
+    late
+        Whether the time is used up; asked before each bucket.
+    clock_us
+        The time.
+
+    Raises
+    ------
+    TableError, OSError
+        As of :func:`compact_bucket`.
+    """
+    if "deletionVectors" not in (table.protocol().writer_features or ()) or not may_put_entries(target, table):
+        return 0
+    table.update_incremental()
+    gone, log = 0, replay_log(target, table)
+    for bucket in worst_buckets(wear_of(log)):
+        went = None if late() else compact_bucket(target, table, log, bucket, _IN_PASSING, clock_us() // 1000)
+        if went is None:
+            break
+        gone += went
+    return gone
+
+
 def compact_bucket(
     target: SinkTarget, table: DeltaTable, log: LogReplay, bucket: int, small: int, written_ms: int
 ) -> int | None:
@@ -101,7 +143,9 @@ def compact_bucket(
     """
     log.follow(table.version())
     check_features(log, target.location)
-    files = DataFiles(target, Layout.recorded(table, target.location).file_schema())
+    layout = Layout.recorded(table, target.location)
+    files = DataFiles(target, layout.file_schema())
+    index = KeyIndex(target.location, layout.key, target.options.index_location, target.options.index_limit)
     vectors = log.vectors()
     held = {path: add["size"] for path, add in log.files.items() if add["partitionValues"][BUCKET] == str(bucket)}
     groups = _groups(held, vectors, small)
@@ -114,7 +158,10 @@ def compact_bucket(
         for paths in groups:
             rows = files.read_rows(paths, [vectors.get(path) for path in paths])
             if rows.num_rows:
-                made.append(files.stage(rows, bucket, 0))
+                rows = _by_key(rows, layout.key)
+                made.append(files.stage(rows, bucket, 0, to_last=True))
+                # Now its columns are at hand. Who still needs one that goes makes it anew.
+                index.replace(paths, made[-1].path, rows.select(layout.deciding))
             actions += [removed_action(log.files[path], written_ms, changed=False) for path in paths]
         actions += [add_action(file, written_ms, changed=False) for file in made]
         info = {"operation": "OPTIMIZE", "engineInfo": "pyspark-upstream", "readVersion": table.version()}
@@ -140,3 +187,19 @@ def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], sma
         room -= sizes[path]
     groups += [[path] for path, size in sorted(sizes.items()) if size >= small]
     return [group for group in groups if len(group) > 1 or any(path in vectors for path in group)]
+
+
+def _by_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows in the order of their key, so that the bounds of a row group say which keys it may hold; as they are if it has no order."""
+    if not key:
+        return rows
+    columns = columns_at(rows, key)
+    try:
+        if len(columns) == 1 and pa.types.is_signed_integer(columns[0].type):
+            order = pa.array(np.argsort(columns[0].to_numpy(), kind="stable"))  # files that are sorted already are runs
+        else:
+            names = [str(at) for at in range(len(columns))]
+            order = pc.sort_indices(pa.table(columns, names=names), sort_keys=[(name, "ascending") for name in names])
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return rows
+    return rows.combine_chunks().take(order)

@@ -7,7 +7,7 @@ import dataclasses
 import os
 import uuid
 from collections.abc import Generator, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,13 @@ from .steps import Step
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
-__all__ = ["BucketReader", "DataFiles", "StagedFile", "conform"]
+__all__ = ["ROW_GROUP", "BucketReader", "DataFiles", "StagedFile", "conform"]
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+ROW_GROUP = 1 << 16
+"""Rows of a row group: so few that the bounds of a sorted key rule nearly all of a file out, so many that it is no larger nor read more slowly."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +88,9 @@ class DataFiles:
         """Files of the same schema that lie elsewhere below the table."""
         return DataFiles(self._target, self.schema, folder)
 
-    def stage(self, rows: pa.Table, bucket: int, fresh: int, arrival_us: bytes | None = None) -> StagedFile:
+    def stage(
+        self, rows: pa.Table, bucket: int, fresh: int, arrival_us: bytes | None = None, *, to_last: bool = False
+    ) -> StagedFile:
         """Write one file of a bucket; no reader sees it before it is committed.
 
         Parameters
@@ -94,14 +99,23 @@ class DataFiles:
             In the schema of the data files, those of this batch last.
         bucket, fresh, arrival_us
             As in :class:`StagedFile`.
+        to_last
+            As of :meth:`write_rows`.
         """
         steps.reached(Step.DECIDED)
-        path, size = self.write_rows(rows, f"{BUCKET}={bucket}/")
+        path, size = self.write_rows(rows, f"{BUCKET}={bucket}/", to_last=to_last)
         steps.reached(Step.STAGED)
         return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
 
-    def write_rows(self, rows: pa.Table, partition: str = "") -> tuple[str, int]:
+    def write_rows(self, rows: pa.Table, partition: str = "", *, to_last: bool = False) -> tuple[str, int]:
         """Write one file of a partition (``name=value/``, if the table has any); its path in the table, and its size.
+
+        Parameters
+        ----------
+        rows, partition
+            What, and where.
+        to_last
+            Whether it is written once and read for long: with dictionaries of text, which take time to make and spare readers some.
 
         Raises
         ------
@@ -115,8 +129,9 @@ class DataFiles:
             with self._table.opened_to_write(path) as sink:
                 # Dictionaries cost more time than all else here, and zstd finds most of what they would save. By this schema and not
                 # the rows': it has the columns' numbers, where there are any.
-                with pq.ParquetWriter(sink, self.schema, compression="zstd", use_dictionary=False) as writer:
-                    writer.write_table(rows)
+                dictionaries: Any = [field.name for field in self.schema if to_last and pa.types.is_string(field.type)]
+                with pq.ParquetWriter(sink, self.schema, compression="zstd", use_dictionary=dictionaries) as writer:
+                    writer.write_table(rows, row_group_size=ROW_GROUP)
                 size = sink.tell()
         except OSError as error:
             self.remove([path])

@@ -150,6 +150,23 @@ class KeyIndex:
         names = [name for name in index.column_names if name not in (_HASH, _POSITION)]
         return Matches(positions, _taken(index.select(names), positions))
 
+    def replace(self, gone: Sequence[str], path: str, deciding: pa.Table) -> None:
+        """Write the index of a data file that takes the place of others, if theirs are kept here; these go.
+
+        Parameters
+        ----------
+        gone
+            The others, in the table.
+        path, deciding
+            As of :meth:`put`.
+        """
+        kept = [place for place in map(self._place, gone) if os.path.exists(place)]
+        if kept:  # else tasks run elsewhere
+            self.put(path, deciding)
+        for place in kept:
+            with contextlib.suppress(OSError):
+                os.remove(place)
+
     def tidy(self, named: Iterable[str]) -> None:
         """Remove indexes that nobody needs, and the least used ones beyond the limit; looks only once in a while.
 

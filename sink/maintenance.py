@@ -240,7 +240,7 @@ class Maintained:
     version : int
         The table's, before.
     oldest : int
-        The oldest version that can still be read.
+        The oldest version that can still be read; 0 where nothing but files was put together.
     seconds : float
         How long it took.
     checkpoint : bool

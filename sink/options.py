@@ -210,7 +210,7 @@ class SinkOptions:
         "maintenanceBudget",
         duration_us(),
         2_000_000,
-        "The most time that maintenance takes after a commit (about every hundredth); what is not done by then waits for the next time.",
+        "The most time that maintenance takes after a commit (about every hundredth, and in tables with deletion vectors whenever a bucket has become bad to read); what is not done by then waits for the next time. A bucket that was begun is ended.",
     )
 
     def maintenance_rules(self, configuration: Mapping[str, str]) -> MaintenanceRules | None:

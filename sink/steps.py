@@ -41,11 +41,13 @@ class Step(enum.IntEnum):
     """What the commit does not name is removed. Leaves a checkpoint that does not know of the commit yet; the repeat tells it."""
     REMEMBERED = 13
     """The checkpoint knows which commit was its last. Leaves nothing but a batch that Spark has not noted, and repeats."""
-    MAINTAINED = 14
+    COMPACTED = 14
+    """The buckets that have become the worst to read are written anew, where rows are marked as dead. Leaves as before; what was not come to waits for the next commit."""
+    MAINTAINED = 15
     """What is due of the table's maintenance is done. Leaves as before; what maintenance had not come to waits for the next time."""
-    PUT_OUT = 15
+    PUT_OUT = 16
     """Late and conflicting rows are in the tables that were declared for them. Leaves as before."""
-    MEASURED = 16
+    MEASURED = 17
     """The table of metrics is caught up. Leaves as before. Next Spark notes the batch in its own log of commits."""
 
 

@@ -49,7 +49,8 @@ def batches(job: dict[str, Any]) -> dict[str, Any]:
         import upstream
 
         writer = upstream.write_latest(
-            updates, job["table"], key="k", time="ts", buckets=job["buckets"], engine=job["engine"], checkpointLocation=checkpoint
+            updates, job["table"], key="k", time="ts", buckets=job["buckets"], engine=job["engine"], checkpointLocation=checkpoint,
+            maintenance=job["maintenance"],
         )  # fmt: skip
     else:
         upsert = {"merge": merge, "replaceUsing": replace_using, "delta-rs": by_delta_rs}[job["engine"]]
@@ -67,7 +68,8 @@ def read(job: dict[str, Any]) -> dict[str, Any]:
     scans: list[float] = []
     points: list[float] = []
     for _ in range(5):
-        table = spark.read.format("delta").load(job["table"])
+        reader = spark.read.format("delta")
+        table = (reader if job["version"] is None else reader.option("versionAsOf", job["version"])).load(job["table"])
         began = time.perf_counter()
         table.selectExpr("count(*)", "sum(v)", "max(name)").collect()
         scans.append(time.perf_counter() - began)

@@ -33,5 +33,5 @@ def test_each_fault_test_of_the_sink_is_named() -> None:
 
 
 def test_the_number_of_steps() -> None:
-    assert [step.value for step in Step] == list(range(1, 17))
-    assert "sixteen steps" in PAGE
+    assert [step.value for step in Step] == list(range(1, 18))
+    assert "seventeen steps" in PAGE

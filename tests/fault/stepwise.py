@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sink"))
 
 from written import COLUMNS, Sink
 
-from upstream.sink import compacting, engine, folding, steps
+from upstream.sink import compacting, engine, folding, steps, wear
 from upstream.sink.compacting import compact_table
 from upstream.sink.maintenance import MaintenanceRules
 from upstream.sink.options import parse_sink_options
@@ -43,7 +43,7 @@ Row = tuple[int, int, "str | None", int]
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What a query writes, in how many tasks the rows of one bucket may be, and whether all files become others while each batch is under way."""
+    """What a query writes, in how many tasks the rows of one bucket may be, and whether all files become others while each batch is under way, or buckets that wear after it."""
 
     options: dict[str, str]
     columns: pa.Schema = COLUMNS
@@ -51,6 +51,7 @@ class Scenario:
     strays: bool = False
     grows: bool = False
     moved: bool = False
+    worn: bool = False
     count: int = 60
 
     @property
@@ -134,6 +135,9 @@ SCENARIOS = {
         {"time": "t", "engine": "vectors"}, deletions=0.3, strays=True, moved=True, count=12
     ),
     "looked after": Scenario({"time": "t", "retention": "1 ms"}, deletions=0.3),
+    "buckets that wear": Scenario(
+        {"time": "t", "engine": "vectors", "retention": "1 ms"}, deletions=0.3, worn=True, count=12
+    ),
     "with tables beside it": Scenario({"time": "t", **BESIDE}, strays=True),
 }
 
@@ -149,6 +153,8 @@ def run(folder: Path, scenario: Scenario, deaths: Sequence[Death]) -> None:
     engine._WORTH_KEEPING = 40  # so that rows come to lie beside a bucket's files
     # Else so few rows would be put together with each batch, and none of them marked as dead.
     folding._FREE_ROWS, folding._FREE_SHARE = 0, 2
+    if scenario.worn:
+        wear.WORTH, wear.FILE = 0, 1
     if scenario.moved:
         compacting._groups = lambda held, _vectors, _small: [[path] for path in sorted(held)]
     if "retention" in scenario.options:

@@ -104,8 +104,8 @@ def test_killed_at_each_step(tmp_path: Path, run: Runner, name: str) -> None:
 def test_the_first_batch_is_killed_at_each_step_in_turn(tmp_path: Path, run: Runner, name: str) -> None:
     """Nothing is there yet, not even the table; and each recovery is killed a step later than the one before."""
     last: Step | None = None
-    # No row can be marked as dead before there is one.
-    for step in (step for step in Step if step != Step.MARKED):
+    # No row can be marked as dead before there is one, and after a repeat there is nothing to look after.
+    for step in (step for step in Step if step not in (Step.MARKED, Step.COMPACTED)):
         # Once the batch is in the table, a repeat is recognised as such, and goes by other steps.
         if last is None or last < Step.COMMITTED or step >= Step.REMEMBERED:
             assert run(tmp_path, name, [(0, step, TIMES.get(step, 1))]) == KILLED, step

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import machine  # first of all: it replaces the clock  # isort: skip
 from upstream.conf.errors import CheckpointError, TableError
+from upstream.sink import wear
 
 from . import building
 from .checks import Checks
@@ -17,6 +18,7 @@ from .machine import MACHINE
 from .query import Query
 from .scenario import Action, Scenario
 
+_WEAR = wear.WORTH, wear.FILE
 _ROOM = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
@@ -30,6 +32,8 @@ def run(scenario: Scenario) -> None:
     """
     folder = Path(tempfile.mkdtemp(prefix="simulated-", dir=_ROOM))
     MACHINE.begin(scenario.seed)
+    # Of every second scenario buckets wear as if they were large; the others keep many files and dead rows.
+    wear.WORTH, wear.FILE = (0, 1) if scenario.seed % 2 else _WEAR
     inputs = Inputs(folder, scenario.config["source"], stamped=scenario.config["progress"] == "heartbeat")
     for word, *given in scenario.actions:
         if word == "rows":

@@ -1,0 +1,252 @@
+"""Buckets that wear are written anew after a commit, by the sink itself: the same rows as without, few dead ones at any time, and it may end anywhere."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from written import Sink
+
+from upstream.frames.delta_log import LogReplay, entry_actions
+from upstream.frames.latest_table import BUCKET
+from upstream.frames.table_folder import TableFolder
+from upstream.sink import compacting, files, steps, wear
+from upstream.sink.checking import check_table
+from upstream.sink.key_index import KeyIndex
+from upstream.sink.maintenance import MaintenanceRules
+from upstream.sink.summary import last_summary
+from upstream.sink.wear import SHARE, wear_of
+
+ENGINES = ("vectors",)
+
+
+@pytest.fixture(autouse=True)
+def small_tables_wear_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wear, "WORTH", 0)
+    monkeypatch.setattr(wear, "FILE", 1)
+
+
+def log_of(sink: Sink) -> LogReplay:
+    log = LogReplay(TableFolder(str(sink.path)))
+    log.follow(sink.version())
+    return log
+
+
+def burden(sink: Sink) -> tuple[int, int]:
+    worn = wear_of(log_of(sink)).values()
+    return sum(each.burden for each in worn), sum(each.live for each in worn)
+
+
+def compactions(sink: Sink) -> int:
+    return sum(each.get("operation") == "OPTIMIZE" for each in DeltaTable(str(sink.path)).history())
+
+
+BATCHES = st.lists(
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 9), st.booleans()), min_size=1, max_size=60),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=BATCHES)
+def test_any_batches_give_the_same_rows_and_few_dead_ones(
+    make_sink: Any, batches: list[list[tuple[int, int, bool]]]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sinks = [make_sink(maintenanceBudget="1 hour"), make_sink(maintenance="off")]
+        for sink, name in zip(sinks, ("looked after", "left alone"), strict=True):
+            sink.folder = Path(folder) / name
+            sink.folder.mkdir()
+            sink.__post_init__()
+        base = [(key, 0, f"v{key}") for key in range(240)]
+        for number, rows in enumerate([[(key, 0, False) for key in range(240)], *batches]):
+            told = []
+            for sink in sinks:
+                given_rows = (
+                    base if number == 0 else [(key, t, f"{number}.{at}") for at, (key, t, _) in enumerate(rows)]
+                )
+                deleted = [gone for _, _, gone in rows]
+                told.append(sink.batch(number, [sink.rows(given_rows, seq=number * 1000, deleted=deleted)]))
+            left, live = burden(sinks[0])
+            assert left <= live / SHARE
+            assert sinks[0].latest() == sinks[1].latest()
+            assert (told[0].delivered, told[0].keys) == (told[1].delivered, told[1].keys)
+        assert check_table(str(sinks[0].path)).healthy
+
+
+class Killed(BaseException):
+    """As by kill -9: nothing is cleared away."""
+
+
+def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before and after each step and each entry, batch after batch; the next commit goes on with it."""
+    monkeypatch.setattr(compacting, "remove_unnamed", lambda *_: None)
+    sink = make_sink(maintenanceBudget="1 hour")
+    sink.batch(0, [sink.rows([(key, 0, "base") for key in range(400)])])
+    model: dict[int, tuple[int, str]] = dict.fromkeys(range(400), (0, "base"))
+    put = compacting.put_entry
+    reached = steps.reached
+    died = 0
+    for number in range(1, 40):
+        moments = itertools.count(1)
+        dies_at = number % 13  # 0: not at all
+
+        def moment(dies_at: int = dies_at, moments: Any = moments) -> None:
+            if next(moments) == dies_at:
+                raise Killed
+
+        def put_or_die(*given: Any, moment: Any = moment) -> bool:
+            moment()
+            done = put(*given)
+            moment()
+            return done
+
+        compact = compacting.compact_bucket
+
+        def watched(*given: Any, moment: Any = moment, compact: Any = compact) -> Any:
+            with monkeypatch.context() as within:
+                within.setattr(steps, "reached", lambda _: moment())
+                within.setattr(compacting, "put_entry", put_or_die)
+                return compact(*given)
+
+        rows = [(key, number, f"v{number}") for key in range(number % 7, 400, 7)]
+        model |= {key: (time, value) for key, time, value in rows}
+        with monkeypatch.context() as patched:
+            patched.setattr(compacting, "compact_bucket", watched)
+            try:
+                sink.batch(number, [sink.rows(rows, seq=number * 1000)])
+            except Killed:
+                died += 1
+        assert steps.reached is reached
+        assert sink.latest() == model
+        assert sink.batch(number, [sink.rows(rows, seq=number * 1000)]) is None, "a repeat: it was committed before"
+    assert died > 12
+    sink.batch(40, [sink.rows([(0, 40, "last")], seq=40_000)])
+    left, live = burden(sink)
+    assert left <= live / SHARE
+    assert check_table(str(sink.path)).healthy
+
+
+def test_the_summary_says_it_and_the_budget_ends_it(make_sink: Any) -> None:
+    for budget, some in (("1 hour", True), ("0 s", False)):
+        sink = make_sink(query_id=f"query {budget}", maintenanceBudget=budget)
+        sink.folder = sink.folder / budget
+        sink.__post_init__()
+        for number in range(4):
+            sink.batch(
+                number, [sink.rows([(key, number, "v") for key in range(0, 400, number + 1)], seq=number * 1000)]
+            )
+        assert (compactions(sink) > 0) == some
+        summary = last_summary(DeltaTable(str(sink.path)), sink.query_id)
+        assert summary is not None
+        assert (summary.maintained is not None and summary.maintained.compacted > 0) == some
+
+
+def test_what_fails_is_told_and_the_rest_of_maintenance_is_done(
+    make_sink: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = make_sink(maintenanceBudget="1 hour")
+    sink.batch(0, [sink.rows([(key, 0, "v") for key in range(400)])])
+
+    def broken(*_: Any) -> None:
+        raise OSError("disk on fire")
+
+    monkeypatch.setattr(compacting, "compact_bucket", broken)
+    monkeypatch.setattr(MaintenanceRules, "due", lambda *_: True)
+    for number in range(1, 4):
+        sink.batch(number, [sink.rows([(key, number, "v") for key in range(60)], seq=number * 1000)])
+    summary = last_summary(DeltaTable(str(sink.path)), sink.query_id)
+    assert summary is not None
+    assert summary.maintained is not None
+    assert (summary.maintained.failed, summary.maintained.checkpoint) == ("disk on fire", True)
+    assert sink.latest()[0][0] == 3
+
+
+def test_a_table_that_is_left_to_itself_or_has_no_vectors_is_not_touched(make_sink: Any) -> None:
+    for name, options in (("left", {"maintenance": "off"}), ("anew", {"engine": "rewrite"})):
+        sink = make_sink(query_id=name, **options)
+        sink.folder = sink.folder / name
+        sink.__post_init__()
+        for number in range(4):
+            sink.batch(
+                number, [sink.rows([(key, number, "v") for key in range(0, 400, number + 1)], seq=number * 1000)]
+            )
+        assert compactions(sink) == 0
+
+
+@pytest.mark.parametrize("kind", ["number", "text", "two columns", "time"])
+def test_rows_lie_by_key_so_that_few_row_groups_can_have_one(
+    make_sink: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(files, "ROW_GROUP", 16)
+    types = {"text": pa.string(), "time": pa.timestamp("us", "UTC")}
+    columns = pa.schema([("k", types.get(kind, pa.int64())), ("w", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
+    sink = make_sink(columns, key="k,w" if kind == "two columns" else "k", buckets="1")
+
+    def row(number: int, time: int) -> tuple[Any, ...]:
+        key = number * 7919 % 400
+        return (f"{key:05d}" if kind == "text" else key, key % 3, time, f"v{time % 2}")
+
+    sink.batch(0, [sink.rows([row(number, 0) for number in range(400)])])
+    before = compactions(sink)
+    for number in range(1, 3):
+        sink.batch(number, [sink.rows([row(at, number) for at in range(60)], seq=number * 1000)])
+    assert compactions(sink) > before
+    (path,) = sink.live_files()
+    with pq.ParquetFile(sink.path / path) as file:
+        keys = file.read(columns=["k"]).column("k").to_pylist()
+        assert keys == sorted(keys)
+        bounds = [file.metadata.row_group(at).column(0).statistics for at in range(file.metadata.num_row_groups)]
+        assert len(bounds) == 25
+        assert all(one.max <= other.min for one, other in itertools.pairwise(bounds))
+        places = {
+            file.metadata.row_group(0).column(at).path_in_schema: at
+            for at in range(6)
+            if at < file.metadata.num_columns
+        }
+        assert file.metadata.row_group(0).column(places["v"]).has_dictionary_page
+        assert not file.metadata.row_group(0).column(places["t"]).has_dictionary_page
+
+
+def test_an_index_follows_where_there_was_one(make_sink: Any) -> None:
+    """The next batch finds it made; on a machine on which no task runs none is."""
+    sink = make_sink(buckets="1")
+    sink.batch(0, [sink.rows([(key, 0, "v") for key in range(400)])])
+    home = Path(KeyIndex(str(sink.path), ["k"], sink.given["indexLocation"], 1 << 30).home)
+    for number, kept_here in ((1, True), (2, False)):
+        before = compactions(sink)
+        results = sink.tasks([sink.rows([(key, number, "v") for key in range(60)], seq=number * 1000)])
+        assert len(list(home.iterdir())) == 2, "of the bucket's file, and of the one that awaits its commit"
+        for found in [] if kept_here else list(home.iterdir()):
+            found.unlink()
+        sink.commit(results, number)
+        assert compactions(sink) == before + 1
+        assert len(list(home.iterdir())) == int(kept_here)
+
+
+def test_each_entry_says_that_no_row_changed(make_sink: Any) -> None:
+    """So who follows the table, and a batch that is under way, pass over it."""
+    sink = make_sink(buckets="1")
+    for number in range(3):
+        sink.batch(
+            number, [sink.rows([(key, number, "v") for key in range(400 if number == 0 else 60)], seq=number * 1000)]
+        )
+    log = log_of(sink)
+    optimized = [each["version"] for each in DeltaTable(str(sink.path)).history() if each["operation"] == "OPTIMIZE"]
+    assert optimized
+    for version in optimized:
+        actions = entry_actions(TableFolder(str(sink.path)), version)
+        assert {action[kind]["dataChange"] for action in actions for kind in ("add", "remove") if kind in action} == {
+            False
+        }
+        assert not any("upstreamDelivered" in action.get("commitInfo", {}) for action in actions)
+    assert all(add["partitionValues"] == {BUCKET: "0"} for add in log.files.values())
