@@ -215,6 +215,7 @@ def test_rows_lie_by_key_so_that_few_row_groups_can_have_one(
         }
         assert file.metadata.row_group(0).column(places["v"]).has_dictionary_page
         assert not file.metadata.row_group(0).column(places["t"]).has_dictionary_page
+        assert not file.metadata.row_group(0).column(places["k"]).has_dictionary_page, "keys of text are many"
 
 
 def test_an_index_follows_where_there_was_one(make_sink: Any) -> None:

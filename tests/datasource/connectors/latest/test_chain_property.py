@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from upstream.frames.system import SYSTEM
-from upstream.sink import engine, folding
+from upstream.sink import engine, folding, wear
 
 # Key, time, whether it is a deletion.
 ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
@@ -81,7 +81,7 @@ class Chain:
     tasks=st.integers(1, 2),
     limit=st.sampled_from(["1", "5", "1000"]),
     timed=st.booleans(),
-    way=st.sampled_from(["rewrite", "beside", "vectors"]),
+    way=st.sampled_from(["rewrite", "beside", "vectors", "worn"]),
 )
 def test_the_chained_table_equals_the_first(
     make_first: Any,
@@ -98,9 +98,12 @@ def test_the_chained_table_equals_the_first(
     # Else the few rows here would be put together with each batch, and none of them marked as dead.
     monkeypatch.setattr(folding, "_FREE_ROWS", 0)
     monkeypatch.setattr(folding, "_FREE_SHARE", 2)
+    # As if buckets were large: then they are written anew after commits.
+    monkeypatch.setattr(wear, "WORTH", 0 if way == "worn" else 10_000)
+    monkeypatch.setattr(wear, "FILE", 1)
     with tempfile.TemporaryDirectory() as folder:
         time = "t" if timed else ""
-        kind = {"engine": "vectors", "indexLocation": f"{folder}/index"} if way == "vectors" else {}
+        kind = {"engine": "vectors", "indexLocation": f"{folder}/index"} if way in ("vectors", "worn") else {}
         first, second = (make_first(Path(folder) / name, time=time, **kind) for name in ("first", "second"))
         chain = Chain(first, second, follower_of)
         for rows in before:
