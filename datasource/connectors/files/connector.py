@@ -21,6 +21,7 @@ from .formats.zeek import ZeekFormat
 from .frontier import Frontier
 from .options import FilesOptions
 from .paths import has_magic, is_tab_separated, kind_by_name
+from .pieces import QUIET_US
 from .positions import EMPTY
 from .reading import RangeReader
 from .sampling import Sampler
@@ -79,6 +80,7 @@ class FilesConnector(Connector):
         self._frontier: Frontier | None = None
         self._taking: Taking | None = None
         self._warned = False
+        self._given_up: dict[str, int] = {}
         if schema is not None:
             self.fix_schema(schema)
 
@@ -218,7 +220,18 @@ class FilesConnector(Connector):
         if self._frozen:
             for path in [path for path, why in frontier.held.items() if why == "unfinished"]:
                 frontier.again(path, now_us)
+        elif self._options.multi_line:
+            self._give_up(frontier, now_us)
         return frontier
+
+    def _give_up(self, frontier: Frontier, now_us: int) -> None:
+        """Let files that have not changed for a while take their turn once more: their last rows may wait for a quote that never comes."""
+        for path, why in list(frontier.held.items()):
+            changed_ns = frontier.entries[path].mtime_ns
+            quiet = now_us - changed_ns // 1000 >= QUIET_US
+            if why == "unfinished" and quiet and self._given_up.get(path) != changed_ns:
+                self._given_up[path] = changed_ns
+                frontier.again(path, now_us)
 
     def _feed_of(self, path: str, root: int) -> str:
         return path if self._options.feeds == "file" else self._given[root]
@@ -296,6 +309,7 @@ class FilesConnector(Connector):
             sep=sep,
             quote=options.quote,
             multi_line=options.multi_line,
+            max_row_bytes=options.max_row_bytes,
             null_value=options.null_value,
             key=self._key,
             time=self._time,

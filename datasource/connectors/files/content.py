@@ -18,7 +18,6 @@ __all__ = [
     "count_lines",
     "fingerprint",
     "head_length",
-    "last_even_line_end",
     "last_line_end",
     "line_end_after",
     "line_ends",
@@ -78,23 +77,6 @@ def last_line_end(file: BinaryIO, low: int, high: int) -> int:
             return start + found + 1
         end, step = start, _STEP
     return low
-
-
-def last_even_line_end(file: BinaryIO, low: int, high: int, quote: bytes) -> int:
-    """Where the last line of the bytes [low, high) ends that does not end within quotes; `low` if none does."""
-    import numpy as np
-
-    file.seek(low)
-    at, odd, found = low, 0, low
-    while at < high and (block := file.read(min(_STEP, high - at))):
-        data = np.frombuffer(block, np.uint8)
-        quotes = np.flatnonzero(data == quote[0])
-        ends = np.flatnonzero(data == 10)
-        ends = ends[(np.searchsorted(quotes, ends) + odd) % 2 == 0]
-        if len(ends):
-            found = at + int(ends[-1]) + 1
-        at, odd = at + len(block), (odd + len(quotes)) % 2
-    return found
 
 
 def line_end_after(file: BinaryIO, offset: int, high: int) -> int:

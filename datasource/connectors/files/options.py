@@ -71,6 +71,13 @@ class FilesOptions:
         False,
         "CSV: whether quoted fields may hold line ends. A file is then read by one task at a time, not split.",
     )
+    max_row_bytes: int = option(
+        "maxRowBytes",
+        bytes_(),
+        1 << 20,
+        "CSV with `multiLine`: how long a row of several lines may be. A line whose quote is not closed within so many bytes is malformed, and the next "
+        "line is read on; so is one whose quote is open when the file has not changed for a minute.",
+    )
     null_value: str = option(
         "nullValue", parsed("text", str), "", "CSV: unquoted text that means null, besides nothing at all."
     )

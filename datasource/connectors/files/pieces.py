@@ -6,13 +6,17 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from ..contract import Limit
-from .content import fingerprint, head_length, last_even_line_end, last_line_end, line_end_after, nth_line_end
+from .content import fingerprint, head_length, last_line_end, line_end_after, nth_line_end
 from .frontier import Frontier, changed
+from .quoting import last_row_end
 
 if TYPE_CHECKING:
     from .taking import Taking
 
-__all__ = ["Budget", "Moment", "Piece", "TakingFile"]
+__all__ = ["QUIET_US", "Budget", "Moment", "Piece", "TakingFile"]
+
+QUIET_US = 60_000_000
+"""A quote that is open at the end of a file counts as never closed after this time without a change."""
 
 # An unfinished last line counts as finished after this time without a change.
 _SETTLED_US = 10_000_000
@@ -158,6 +162,11 @@ class TakingFile:
             return []
         ends, all_of_it = self._finished(following)
         last_seen, last_arrival = entry.segments[-1]
+        if all_of_it and self._options.multi_line and self._moment.now_us - entry.mtime_ns // 1000 >= QUIET_US:
+            low = ends[-1][0] if ends else entry.to
+            end = last_line_end(self._file, low, last_seen)
+            if end > low:
+                ends.append((end, last_arrival))
         if all_of_it and (not ends or ends[-1][0] < last_seen) and self._last_counts():
             ends.append((last_seen, last_arrival))
         low = high = entry.to
@@ -191,7 +200,7 @@ class TakingFile:
     def _last_row_end(self, low: int, high: int) -> int:
         if not self._options.multi_line:
             return last_line_end(self._file, low, high)
-        return last_even_line_end(self._file, low, high, self._options.quote.encode())
+        return last_row_end(self._file, low, high, self._options.quote.encode(), self._options.max_row_bytes)
 
     def _last_counts(self) -> bool:
         """Whether a last line without a line end is a row."""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from .....conf.errors import SchemaError
+from ..quoting import row_ends
 from .cells import refused
 from .exact import without_loss, written_otherwise
 from .lines import Head, Int64s, LineFormat, LineParser, rows_between
@@ -34,6 +35,8 @@ class DelimitedFormat(LineFormat):
         As the options say.
     multi_line : bool
         Whether quoted fields may hold line ends.
+    max_row_bytes : int
+        How long a row with line ends may be.
     key, time
         The columns of the update key, and of the event time: what inference must not lose, and what it may. A field of an inferred whole number
         in the key is malformed where it is not written as that number is, since the number would be another key's. No key where the user has
@@ -50,6 +53,7 @@ class DelimitedFormat(LineFormat):
         quote: str,
         multi_line: bool,
         null_value: str,
+        max_row_bytes: int = 1 << 20,
         key: Sequence[str] = (),
         time: str | None = None,
     ) -> None:
@@ -59,6 +63,7 @@ class DelimitedFormat(LineFormat):
         self.sep = sep
         self.quote = quote
         self.multi_line = multi_line
+        self.max_row_bytes = max_row_bytes
         self.null_values = tuple(dict.fromkeys(("", null_value)))
         # Files of one feed mostly begin alike.
         self._last_header: tuple[bytes, list[str]] = (b"", [])
@@ -76,6 +81,12 @@ class DelimitedFormat(LineFormat):
         end = start.find(b"\n", begin)
         while end >= 0 and self.multi_line and start.count(self.quote.encode(), begin, end) % 2:
             end = start.find(b"\n", end + 1)
+        if self.multi_line and (len(start) if end < 0 else end) - begin > self.max_row_bytes:
+            raise SchemaError(
+                f"the column names that begin with {start[begin : begin + 100]!r} do not end within {self.max_row_bytes} bytes",
+                expected="quotes that are closed",
+                hint="correct the file, or raise the option maxRowBytes",
+            )
         if end < 0:
             if not complete or begin >= len(start):
                 return None
@@ -113,16 +124,10 @@ class DelimitedFormat(LineFormat):
 
     def last_end(self, block: bytes) -> int:
         """Where the last whole row ends; with `multiLine`, line ends within quotes are none."""
-        end = block.rfind(b"\n") + 1
         if not self.multi_line:
-            return end
-        mark = self.quote.encode()
-        odd = block.count(mark, 0, end) % 2
-        while end and odd:
-            before = block.rfind(b"\n", 0, end - 1) + 1
-            odd ^= block.count(mark, before, end) % 2
-            end = before
-        return end
+            return block.rfind(b"\n") + 1
+        ends = row_ends(block, self.quote.encode(), self.max_row_bytes, final=False)
+        return int(ends[-1]) if len(ends) else 0
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse types that text fields cannot hold."""
@@ -251,11 +256,10 @@ class DelimitedParser(LineParser):
 
     def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
         """Start and end of each row; with `multiLine` a row may hold line ends."""
-        data = np.frombuffer(block, np.uint8)
-        ends = np.flatnonzero(data == 10) + 1
         if self._form.multi_line:
-            quotes = np.flatnonzero(data == self._quote[0])
-            ends = ends[np.searchsorted(quotes, ends) % 2 == 0]
+            ends = row_ends(block, self._quote, self._form.max_row_bytes, final=True)
+        else:
+            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1
         return rows_between(block, ends)
 
     def quick_count(self, block: bytes) -> int:
@@ -266,7 +270,9 @@ class DelimitedParser(LineParser):
 
     def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
         """Lines with a wrong number of fields, an open quote, or fields that are of another type."""
-        if self._form.multi_line or block.count(b"\r") != block.count(b"\r\n"):
+        if self._form.multi_line:
+            return {at: self.wrong_count(block[starts[at] : ends[at]], 1) for at in self._open(block, starts, ends)}
+        if block.count(b"\r") != block.count(b"\r\n"):
             return {}
         lines = [block[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
         found: dict[int, str] = {}
@@ -327,7 +333,7 @@ class DelimitedParser(LineParser):
         if self._quote not in block:
             return False
         if self._form.multi_line:
-            return block.count(self._quote) % 2 == 1
+            return bool(self._open(block, *self.spans(block)))
         if b"\r" in block and block.count(b"\r") != block.count(b"\r\n") and block.count(b"\n") > 1:
             return True
         line = block[block.rfind(b"\n", 0, max(0, len(block) - 1)) + 1 :]
@@ -356,11 +362,19 @@ class DelimitedParser(LineParser):
 
     def wrong_count(self, line: bytes, rows: int) -> str:
         """An open quote, or a carriage return amid the line."""
+        if line.count(self._quote) % 2 and self._form.multi_line:
+            return f"a quote is opened and not closed within {self._form.max_row_bytes} bytes (maxRowBytes)"
         if line.count(self._quote) % 2:
             return "a quote is opened and not closed in this line (multiLine=true allows line ends within quotes)"
         return super().wrong_count(line, rows) + (
             ", divided by a bare carriage return" if b"\r" in line.rstrip(b"\r\n") else ""
         )
+
+    def _open(self, block: bytes, starts: Int64s, ends: Int64s) -> list[int]:
+        """Rows with a quote that is not closed in them."""
+        quotes = np.flatnonzero(np.frombuffer(block, np.uint8) == self._quote[0])
+        within = np.searchsorted(quotes, ends) - np.searchsorted(quotes, starts)
+        return np.flatnonzero(within % 2).tolist()
 
     def _other_zone(self, error: Exception) -> bool:
         """Whether a time column is to be tried with a zone instead of without, or the reverse."""

@@ -1,0 +1,69 @@
+"""Where rows end whose quoted fields may hold line ends (`multiLine`), and what a quote that is never closed may swallow: no more than a bound.
+
+A row ends at the first line end up to which its quotes are even. If there is none within the bound, its first line is a row by itself, which
+cannot be read, and the next line begins another one. That depends on nothing but the bytes from the row's start to the bound, so the driver and the
+tasks find the same rows in whatever blocks they read.
+"""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["last_row_end", "row_ends"]
+
+Int64s = npt.NDArray[np.int64]
+
+_STEP = 1 << 20
+
+
+def row_ends(block: bytes, quote: bytes, most: int, *, final: bool) -> Int64s:
+    """Where rows end in a block that begins with one.
+
+    Parameters
+    ----------
+    block : bytes
+        What is looked at.
+    quote : bytes
+        One byte.
+    most : int
+        How long a row of several lines may be, in bytes.
+    final : bool
+        Whether nothing follows: then a quote that is still open is never closed.
+    """
+    data = np.frombuffer(block, np.uint8)
+    lines = np.flatnonzero(data == 10) + 1
+    quotes = np.searchsorted(np.flatnonzero(data == quote[0]), lines)
+    found: list[Int64s] = []
+    start = at = before = 0  # of a row: its byte, its first line, the quotes before it
+    while at < len(lines):
+        even = at + np.flatnonzero((quotes[at:] - before) % 2 == 0)
+        ends = lines[even]
+        firsts = np.concatenate(([at], even[:-1] + 1)) if len(even) else even
+        long = np.flatnonzero((even > firsts) & (ends - np.concatenate(([start], ends[:-1])) > most))
+        good = int(long[0]) if len(long) else len(even)
+        found.append(ends[:good])
+        if good:
+            at, start = int(even[good - 1]) + 1, int(ends[good - 1])
+        if at == len(lines) or not (len(long) or final or len(data) - start > most):
+            break
+        # Nothing closes this line's quote in time.
+        found.append(lines[at : at + 1])
+        before, start, at = int(quotes[at]), int(lines[at]), at + 1
+    return np.concatenate(found) if found else lines[:0]
+
+
+def last_row_end(file: BinaryIO, low: int, high: int, quote: bytes, most: int) -> int:
+    """Where the last whole row of the bytes [low, high) ends, of which the first begins at `low`; `low` if none does."""
+    file.seek(low)
+    at, rest = low, b""
+    while at < high and (more := file.read(min(max(_STEP, len(rest)), high - at))):
+        at += len(more)
+        rest += more
+        ends = row_ends(rest, quote, most, final=False)
+        if len(ends):
+            low += int(ends[-1])
+            rest = rest[int(ends[-1]) :]
+    return low
