@@ -22,7 +22,7 @@ __all__ = ["FILE", "SHARE", "WORTH", "Wear", "wear_of", "worst_buckets"]
 SHARE = 10
 """Of so many live rows at most one is dead."""
 FILE = 4096
-"""A file beyond a bucket's first counts as so many dead rows."""
+"""A file beyond a bucket's first two counts as so many dead rows. The second is that of the fresh rows: the next batch would make it again."""
 WORTH = 10_000
 """A bucket with fewer rows is read in no time, whatever it is like."""
 
@@ -44,7 +44,7 @@ class Wear(NamedTuple):
     @property
     def burden(self) -> int:
         """What a reader has to bear beyond the live rows, in rows."""
-        return self.dead + FILE * max(self.files - 1, 0)
+        return self.dead + FILE * max(self.files - 2, 0)
 
 
 def worst_buckets(worn: Mapping[int, Wear]) -> list[int]:

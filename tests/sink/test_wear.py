@@ -54,5 +54,5 @@ def test_a_thousand_batches_of_a_large_table() -> None:
 def test_a_batch_that_changes_much_has_much_written_anew() -> None:
     worn = {bucket: Wear(100_000, 50_000, 1) for bucket in range(8)}
     assert len(worst_buckets(worn)) == 7
-    assert worst_buckets({bucket: Wear(10 * FILE * SHARE, 0, 11) for bucket in range(3)}) == []
-    assert len(worst_buckets({bucket: Wear(10 * FILE * SHARE, 0, 12) for bucket in range(3)})) == 1
+    assert worst_buckets({bucket: Wear(10 * FILE * SHARE, 0, 12) for bucket in range(3)}) == []
+    assert len(worst_buckets({bucket: Wear(10 * FILE * SHARE, 0, 13) for bucket in range(3)})) == 1
