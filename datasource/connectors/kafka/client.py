@@ -238,8 +238,16 @@ def _those_there(answers: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 
 @contextmanager
-def borrowed_consumer(options: KafkaOptions, start: TopicPartition) -> Generator[Consumer]:
-    """A consumer that reads a partition from an offset. It is kept afterwards: connections and threads are dear to make."""
+def borrowed_consumer(options: KafkaOptions, start: TopicPartition, *, fresh: bool = False) -> Generator[Consumer]:
+    """A consumer that reads a partition from an offset. It is kept afterwards: connections and threads are dear to make.
+
+    Parameters
+    ----------
+    options, start
+        What to reach, and from where to read.
+    fresh
+        Make one, even if others wait for work; those are closed.
+    """
     from confluent_kafka import Consumer
 
     settings = {
@@ -253,8 +261,11 @@ def borrowed_consumer(options: KafkaOptions, start: TopicPartition) -> Generator
     settings.setdefault("group.id", "upstream")
     kind = (os.getpid(), frozenset(settings.items()))
     with _lock:
-        waiting = _idle.get(kind)
+        waiting = _idle.get(kind, [])
+        stale = [waiting.pop() for _ in list(waiting)] if fresh else []
         consumer = waiting.pop() if waiting else None
+    for each in stale:
+        each.close()
     if consumer is None:
         consumer = _made(Consumer, settings, options)
     try:

@@ -8,10 +8,13 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from operator import methodcaller
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .client import PATIENCE_S, borrowed_consumer, feed_name, is_refusal, lost, unreachable
 from .options import KafkaOptions
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
 
 __all__ = ["messages"]
 
@@ -23,6 +26,8 @@ _CHUNK_BYTES = 32 << 20
 _AT_ONCE = 20_000
 # A log that ends before what was recorded: after a restart the broker may need a moment to see its own end.
 _SHORT_PATIENCE_S = 10.0
+# A consumer that was at rest while brokers restarted may wait for a leader that is none any more. Another one asks anew who leads.
+_SILENT_S = 15.0
 _ERROR = methodcaller("error")
 
 
@@ -38,33 +43,65 @@ def messages(options: KafkaOptions, place: Mapping[str, Any]) -> Iterator[list[A
     UpstreamError
         The broker does not answer, or refuses.
     """
-    from confluent_kafka import TopicPartition
+    reading = _Reading(options, place)
+    fresh = False
+    while not reading.done:
+        try:
+            with borrowed_consumer(options, reading.next(), fresh=fresh) as consumer:
+                yield from reading.chunks(consumer)
+        except _SilentConsumerError:
+            fresh = True  # those that wait for work have known the same brokers
 
-    topic, partition = place["topic"], int(place["partition"])
-    with borrowed_consumer(options, TopicPartition(topic, partition, int(place["from"]))) as consumer:
-        yield from _Reading(options, consumer, place).chunks()
+
+class _SilentConsumerError(Exception):
+    """A consumer has had neither messages nor the end of the log for long."""
 
 
 class _Reading:
     """One range being read."""
 
-    def __init__(self, options: KafkaOptions, consumer: Any, place: Mapping[str, Any]) -> None:
+    def __init__(self, options: KafkaOptions, place: Mapping[str, Any]) -> None:
         self._options = options
-        self._consumer = consumer
+        self._consumer: Any = None
         self._topic = place["topic"]
         self._partition = int(place["partition"])
         self._at = int(place["from"])
         self._to = int(place["to"])
         self._epoch: int | None = place.get("epoch")  # ranges of earlier releases have none
-        self._moved_s = time.monotonic()
+        self._moved_s = self._assigned_s = time.monotonic()
         self._said: object = "it says nothing"
         self._short: str | None = None  # why the range may never be read to its end
 
-    def chunks(self) -> Iterator[list[Any]]:
+    @property
+    def done(self) -> bool:
+        """Whether nothing of the range is left."""
+        return self._at >= self._to
+
+    def next(self) -> TopicPartition:
+        """The place of the next message."""
+        from confluent_kafka import TopicPartition
+
+        return TopicPartition(self._topic, self._partition, self._at)
+
+    def chunks(self, consumer: Any) -> Iterator[list[Any]]:
+        """The rest of the range, by a consumer that begins there.
+
+        Raises
+        ------
+        _SilentConsumerError
+            It says nothing. What it had given until then has been handed on.
+        """
+        self._consumer = consumer
+        self._assigned_s = time.monotonic()
         gathered: list[Any] = []
         size = 0
         while self._at < self._to:
-            got = self._consume()
+            try:
+                got = self._consume()
+            except _SilentConsumerError:
+                if gathered:
+                    yield gathered
+                raise
             gathered += got
             size += sum(map(len, got))
             if len(gathered) >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
@@ -132,14 +169,12 @@ class _Reading:
         self._wait()
 
     def _out_of_range(self) -> None:
-        from confluent_kafka import TopicPartition
-
-        first, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, self._partition), timeout=30)
+        first, end = self._consumer.get_watermark_offsets(self.next(), timeout=30)
         self._data_loss(
             f"holds offsets {first} to {end} and no longer offset {self._at}, from which on it is to be read"
         )
         self._at = max(min(first, self._to), self._at if end >= self._at else self._to)
-        self._consumer.assign([TopicPartition(self._topic, self._partition, self._at)])
+        self._consumer.assign([self.next()])
 
     def _data_loss(self, what: str) -> None:
         error = lost(self._topic, self._partition, what)
@@ -158,6 +193,8 @@ class _Reading:
         elif waited_s > PATIENCE_S:
             feed = feed_name(self._topic, self._partition)
             raise unreachable(self._options, f"nothing of {feed} for {PATIENCE_S:.0f} s ({self._said})")
+        elif time.monotonic() - max(self._assigned_s, self._moved_s) > _SILENT_S:
+            raise _SilentConsumerError
 
 
 @contextmanager
