@@ -6,7 +6,7 @@ goes, and whether rows are dropped on arrival. Places are arrival times, so that
 
 from __future__ import annotations
 
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -249,10 +249,11 @@ class UpdateQueue:
 
     def _codes(self, batch: Updates, now_us: int) -> Int64s:
         # Appended rows need no look-up; auto counts rates so that it knows the slow updaters when load rises.
-        number = batch.keys[1] if isinstance(batch.keys, tuple) else batch.keys
+        keys: Any = batch.keys
+        number: Int64s = keys[1] if isinstance(keys, tuple) else keys
         if self.policy == "auto":
-            self.monitor.arrived(cast("Int64s", number), now_us, batch.covered)
-        return cast("Int64s", number)
+            self.monitor.arrived(number, now_us, batch.covered)
+        return number
 
     def _append(self, batch: Updates, number: Int64s) -> Enqueued:
         locations = self._store(self._cells_of(batch, np.arange(len(batch.arrival)), number))
@@ -408,7 +409,7 @@ class UpdateQueue:
             order = np.lexsort((self._cells.turn[ready], -age, place >= 0))[:n]
             return ready[order]
         if n < len(ready):
-            last = np.partition(place, n - 1)[n - 1] if n > 0 else _FRONT * 2
+            last = np.partition(place, n - 1)[n - 1]
             near = np.flatnonzero(place <= last)
             ready, place = ready[near], place[near]
         order = np.lexsort((self._cells.turn[ready], place))[:n]
@@ -478,7 +479,7 @@ class UpdateQueue:
     def _release(self, locations: Int64s, numbers: Int64s | None = None) -> None:
         if len(locations) == 0:
             return
-        if self._one_per_key or numbers is not None or self.policy == "auto":
+        if self._one_per_key or numbers is not None:
             self._index.drop(self._cells.number[locations] if numbers is None else numbers, locations)
         self.pages.free(locations)
 

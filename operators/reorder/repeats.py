@@ -68,12 +68,12 @@ def admitted(new: pa.Table, memory: pa.Table, by: Sequence[str], repeats: Repeat
     codes, size = key_codes([*(both.column(name) for name in by), both.column(PANE)])
     inputs = both.column(INPUT).to_numpy()
     old, mine = codes[:known], codes[known:]
-    first = np.full(size, -1, dtype=np.int64)
+    first = np.full(size, -1)
     first[codes[::-1]] = np.arange(len(codes))[::-1]
     if repeats == "all":
         keep = first[mine] == np.arange(known, known + n)
         return Admitted(keep, keep)
-    owner = np.full(size, -1, dtype=np.int64)
+    owner = np.full(size, -1)
     owner[codes] = inputs[first[codes]]
     if prefer is not None:
         owner[codes[inputs == prefer]] = prefer

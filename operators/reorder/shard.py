@@ -134,7 +134,7 @@ class ReorderShard:
             seq = np.where(late & (inputs != plan.inputs.index(plan.prefer)), seq - _LOSES, seq)
         rows = with_system_fields(rows, seq=pa.array(seq))
         self._counts["late"] += int(np.count_nonzero(late))
-        refused = late if plan.hold or plan.late == "refuse" else np.zeros(n, dtype=np.bool_)
+        refused = late & (plan.hold or plan.late == "refuse")
         if refused.any():
             put_aside = self.refused = rows.filter(pa.array(refused))
             self._counts["refused"] += put_aside.num_rows
@@ -144,7 +144,7 @@ class ReorderShard:
         if plan.hold:
             self._held.add(rows)
             self._counts["held"] += rows.num_rows
-            return self._own(rows.slice(0, 0))
+            return self._own(rows.schema.empty_table())
         keep = late | self._once(rows, ~late)
         self._counts["repeats"] += int(np.count_nonzero(~keep))
         return self._own(rows.filter(pa.array(keep)))

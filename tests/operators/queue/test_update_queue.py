@@ -81,6 +81,7 @@ def test_shedding_keeps_since_when_a_key_is_stale():
     assert (len(appended), appended.pages.used) == (0, 0)
     goes_on = made("shed")
     goes_on.restore(state)
+    assert goes_on.pages.used == 1
     goes_on.enqueue(updates((1,), (9,), (9,)), 9)
     assert served(goes_on, 1, 9) == [(1, 9, 9, 2, 2)]
 
@@ -158,6 +159,12 @@ def test_a_key_rests_for_its_interval_to_the_microsecond():
         assert each.pages.used == 1
         assert served(each, None, 210) == []
         assert each.pages.used == 0, "it has rested"
+    rests = made("in-place")
+    rests.enqueue(updates((0, 1), (5, 5), (1, 2), interval_us=(100, 0)), 2)
+    rests.dequeue(1, 10)
+    shed = made("shed")
+    shed.restore(rests.snapshot())
+    assert (len(shed), shed.pages.used) == (1, 1), "who rests is forgotten by policies that keep several rows of a key"
     appended = made("append")
     appended.enqueue(updates((0,), (5,), (1,), interval_us=(100,)), 2)
     appended.dequeue(None, 2)
