@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -97,7 +98,7 @@ def test_rows_of_several_tasks_as_one() -> None:
     assert shown(both) == [*shown(THREE), ("d", 4, "w", 1)]
     assert (both.arrival_us, both.first_arrival_us) == (None, None), "not all of them know it"
     assert both.deleted is not None
-    assert both.deleted.tolist() == [False, True, False, False]
+    assert (both.deleted.dtype, both.deleted.tolist()) == (np.dtype(np.bool_), [False, True, False, False])
     assert concat_pending([plain, plain]).deleted is None
     twice = concat_pending([THREE, THREE])
     assert twice.arrival_us is not None
@@ -228,6 +229,11 @@ def test_punctuation_is_taken_out_and_speaks_for_its_feed() -> None:
     both = pa.Table.from_batches([batch(("a", 1, "x")), batch((None, 6, None), source="two", punctuation=True)])
     gathered.add(both.combine_chunks().to_batches()[0])
     assert (gathered.rows, gathered.bounds["two"]) == (1, 6)
+    row = gathered.drain()
+    assert (row.rows.column(SEQ).to_pylist(), row.arrival_us is None) == ([0], False), "its numbers stay"
+    two_keys = Incoming(dataclasses.replace(layout(), key=("k", "v")), DATA)
+    two_keys.add(batch(("a", 5, None), (None, 6, "x"), source="one", punctuation=True))
+    assert two_keys.bounds == {}, "each for one key"
     untimed = Incoming(Layout(("k",), None, 4, (), progress_time=None), DATA)
     untimed.add(batch((None, 5, None), punctuation=True))
     assert untimed.bounds == {}
@@ -240,11 +246,53 @@ def test_deletions_by_either_column() -> None:
     assert deleted is not None
     assert deleted.tolist() == [False, True]
     named = incoming(layout=layout(delete_when="gone"))
-    for marks in ([None, False, False], [None, False, True]):
-        rows = batch(("a", 1, "x"), ("b", 1, "y"), ("c", 1, "z"), deleted=np.array([marks[2] is True, False, False]))
-        named.add(rows.append_column("gone", pa.array(marks)))
-        found = named.drain().deleted
-        assert (None if found is None else found.tolist()) == (None if not marks[2] else [True, False, True])
+    plain = batch(("a", 1, "x"), ("b", 1, "y"), ("c", 1, "z"))
+    named.add(plain.append_column("gone", pa.array([None, False, False])))
+    assert named.drain().deleted is None
+    one_more = batch(("a", 1, "x"), ("b", 1, "y"), ("c", 1, "z"), deleted=np.array([False, True, False]))
+    named.add(one_more.append_column("gone", pa.array([None, False, True])))
+    found = named.drain().deleted
+    assert found is not None
+    assert (found.dtype, found.tolist()) == (np.dtype(np.bool_), [False, True, True])
+
+
+class Noted:
+    """Takes note of what is put aside."""
+
+    looks_at_text = True
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, list[str], int | None, list[bool] | None]] = []
+
+    def _note(self, what: str, rows: pa.Table, system: pa.ChunkedArray | None, deleted: Any) -> None:
+        keys = rows.column("k").cast(pa.binary()).to_pylist()
+        seen = (what, [key.decode(errors="replace") for key in keys], None if system is None else len(system))
+        self.seen.append((*seen, None if deleted is None else deleted.tolist()))
+
+    def look(self, *given: Any) -> None:
+        self._note("look", *given)
+
+    def no_text(self, *given: Any) -> None:
+        self._note("no text", *given)
+
+    def lost(self, rows: Pending) -> None:
+        self._note("lost", rows.rows, None, rows.deleted)
+
+
+def test_what_is_put_aside_is_told_with_its_marks() -> None:
+    aside: Any = Noted()
+    gathered = incoming(aside=aside)
+    rows = batch(("a", 1, "x"), ("b", 1, "y"), deleted=np.array([False, True]))
+    gathered.add(rows)
+    assert aside.seen == [("look", ["a", "b"], 2, [False, True])]
+    aside.seen.clear()
+    wrong = pa.array([b"a", b"\xff"]).view(pa.string())
+    gathered.add(rows.set_column(0, "k", wrong))
+    assert aside.seen == [("no text", ["\ufffd"], 1, [True]), ("look", ["a"], 1, None)]
+    aside.seen.clear()
+    gathered.add(rows.select([0, 1, 2]).set_column(0, "k", wrong))
+    assert aside.seen == [("no text", ["\ufffd"], None, None)]
+    assert (gathered.rows, shown(gathered.drain())) == (6, [("b", 1, "y", 1), ("a", 1, "x", 3)])
 
 
 def test_rows_are_coalesced_once_enough_more_are_held(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -383,6 +383,15 @@ def test_with_slack_rows_say_what_is_complete_and_punctuation_does_not() -> None
     assert [table.column("v").to_pylist() for table in run.late] == [[16]]
 
 
+def test_small_runs_are_combined() -> None:
+    """More than sixteen become one, and what they bring for one key and pane one entry."""
+    run = Run(plan_of(SlidingWindows(1000, 1000), shards=1))
+    run.batches([([(1, second, 1), (2, second, 2)], 0) for second in range(17)])
+    assert [report.entries for report in run.reports] == [*range(2, 34, 2), 2]
+    run.batches([([], 1000)])
+    assert [(each["key"], each["n"], each["total"]) for each in run.results] == [(1, 17, 17), (2, 17, 34)]
+
+
 def test_batches_shorter_than_a_pane_leave_few_entries() -> None:
     """What several batches bring for one key and pane is combined now and then, so that state follows keys and panes, not batches."""
     run = Run(plan_of(SlidingWindows(1000, 1000), shards=1))
