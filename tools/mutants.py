@@ -57,6 +57,7 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
             "tests/operators/windows/test_recent.py",
             "tests/operators/shards/test_window_shard.py",
             "tests/operators/shards/test_window_eager.py",
+            "tests/operators/shards/test_window_groupwise.py",
             "tests/operators/shards/test_held.py",
             # Hundreds of batches each.
             *(

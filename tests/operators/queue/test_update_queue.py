@@ -71,7 +71,9 @@ def test_shedding_keeps_since_when_a_key_is_stale():
     queue = made("shed")
     assert told(queue.enqueue(updates((0, 1), (1, 1), (1, 2)), 2, drop=1.0)) == ([0, 1], 0, 0, 2)
     assert (len(queue), queue.pages.used) == (0, 2)
-    assert told(queue.enqueue(updates((0, 0, 2), (2, 3, 4), (5, 6, 7)), 7, drop=0.0)) == ([0, 1, 2], 0, 0, 0)
+    took = queue.enqueue(updates((0, 0, 2), (2, 3, 4), (5, 6, 7)), 7, drop=0.0)
+    assert told(took) == ([0, 1, 2], 0, 0, 0)
+    assert queue.column("arrival", took.locations).tolist() == [5, 6, 7]
     assert (len(queue), queue.pages.used) == (3, 4)
     assert served(queue, None, 7) == [(0, 2, 5, 1, 2), (0, 3, 6, 6, 1), (2, 4, 7, 7, 1)]
     assert queue.pages.used == 1, "of the key that is still stale"
@@ -140,6 +142,14 @@ def test_slow_updaters_cut_the_line_one_behind_the_other():
     queue.enqueue(updates((0, 2), (1, 2), (4, 5)), 5)
     queue.enqueue(updates((1,), (2,), (6,)), 6)
     assert served(queue, None, 6) == [(1, 2, 6, 3, 2), (0, 1, 4, 4, 1), (2, 2, 5, 1, 2), (3, 1, 2, 2, 1)]
+
+
+def test_of_slow_updaters_that_came_at_one_time_the_first_goes_first():
+    rate = np.array([0.01, 0.01, 5.0, 5.0])
+    queue = made("linecutting", monitor=StatisticsMonitor(cost_s=1.0, rate_per_s=rate))
+    queue.enqueue(updates((2, 3, 2, 3, 0), (1, 1, 1, 1, 1), (5, 5, 5, 5, 5)), 5)
+    queue.enqueue(updates((1,), (1,), (5,)), 5)
+    assert [row[0] for row in served(queue, None, 5)] == [0, 1, 2, 3]
 
 
 def test_a_key_rests_for_its_interval_to_the_microsecond():
@@ -216,6 +226,8 @@ def test_pages_that_changed():
     assert again.changed().tolist() == []
     again.enqueue(updates((2,), (4,), (4,)), 4)
     assert again.changed().tolist() == [1], "the row that stays stands for one more"
+    beside = again.enqueue(updates((2, 3), (6, 1), (5, 6)), 6)
+    assert beside.locations.tolist() == [3, 4], "what is newer lies beside what comes, not where it lay"
     rests = made("in-place", stored=True)
     rests.enqueue(updates((3,), (1,), (4,), interval_us=(9,)), 4)
     once = made("in-place", stored=True)

@@ -365,6 +365,7 @@ def test_punctuation_waits_for_corrections() -> None:
     given = [(each["batch"], each["window_end"], each["n"]) for each in run.results]
     told = [(each["batch"], each["window_end"]) for each in run.punctuation]
     assert [(batch, n) for batch, _, n in given] == [(1, 1), (2, 2)]
+    assert [(report.results, report.corrected) for report in run.reports] == [(1, 0), (0, 1), (0, 0)]
     assert all(end >= bound for batch, end, _ in given for other, bound in told if other < batch)
     assert told
     assert told[-1][0] == 3
