@@ -175,6 +175,10 @@ def test_a_key_rests_for_its_interval_to_the_microsecond():
     shed = made("shed")
     shed.restore(rests.snapshot())
     assert (len(shed), shed.pages.used) == (1, 1), "who rests is forgotten by policies that keep several rows of a key"
+    shortly = made("in-place")
+    shortly.enqueue(updates((0,), (5,), (1,), interval_us=(1,)), 2)
+    shortly.dequeue(None, 2)
+    assert shortly.pages.used == 1
     appended = made("append")
     appended.enqueue(updates((0,), (5,), (1,), interval_us=(100,)), 2)
     appended.dequeue(None, 2)

@@ -264,6 +264,8 @@ def test_late_rows_are_refused_counted_or_pass():
     assert [row["v"] for row in own] == [1]
     assert shard.refused.column("v").to_pylist() == [0]
     assert (held.report.late, held.report.refused) == (1, 1)
+    held.step([("left", 1, 8, 2), ("right", 1, 9, 3)], {})
+    assert (held.report.late, held.report.refused) == (3, 3)
 
     passing = Run(plan("union", hold=False, prefer="left"))
     passing.step([("left", 1, 5, 0)], {"left": 10, "right": 10})
@@ -318,6 +320,30 @@ def test_a_promise_goes_on_without_rows_and_the_clock_stays():
     assert now == 1
     run.run([])
     assert run.report.now_us == now
+
+
+def test_the_clock_is_that_of_punctuation_too():
+    run = Run(plan())
+    later = punctuation_rows(SCHEMA, ["left/feed"], 70, t=pa.array([3])).cast(SCHEMA)
+    run.run([to_frame(pa.concat_tables([rows([("left", 1, 5, 0)], 9), later]))])
+    assert run.report.now_us == 70
+    run.step([("left", 1, 6, 0)], {})
+    assert run.report.now_us == 70
+
+
+def test_the_least_time_there_is_has_its_place():
+    run = Run(plan("ordered", inputs=(), repeats="keep"))
+    run.step([("left", 1, -(2**63), 0), ("left", 2, -(2**63), 1)], {"left": 5})
+    assert [row["v"] for row in run.given] == [0, 1]
+
+
+def test_where_rows_and_what_is_remembered_of_them_lie():
+    run = Run(plan("union", hold=False))
+    run.step([("left", 1, 5, 0)], {})
+    assert {kind for kind, _ in run.store.values} == {"head", "passed"}
+    run = Run(plan())
+    run.step([("left", 1, 5, 0)], {})
+    assert {kind for kind, _ in run.store.values} == {"head", "held"}
 
 
 def test_state_of_another_version_is_refused():
