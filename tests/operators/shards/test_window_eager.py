@@ -47,6 +47,12 @@ def test_a_committed_key_takes_no_other_window_until_its_own_closes() -> None:
     assert [each["n"] for each in run.results] == [3, 3, 3]
 
 
+def test_what_is_needed_is_the_end_of_the_window_that_a_key_is_committed_to() -> None:
+    run = Run(plan_of(SlidingWindows(10, 5), "eager", shards=1))
+    run.batches([([(1, 7, 1)], 0)])
+    assert (run.reports[-1].held, run.reports[-1].needs) == (1, 15), "and not 10, where the row's first window ends"
+
+
 def test_only_what_a_commitment_may_need_is_kept() -> None:
     """A row between the committed window and the one that started last is superseded, counted, and takes no room."""
     windows = SlidingWindows(10, 10)

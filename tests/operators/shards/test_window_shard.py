@@ -168,6 +168,14 @@ def test_lazy_gives_the_most_recent_window_of_each_key(
     assert seen == latest_of(expected)
 
 
+@pytest.mark.parametrize("windows", [SlidingWindows(4, 1), SlidingWindows(4, 2), SlidingWindows(12, 3)])
+@pytest.mark.parametrize("emit", ["all", "lazy"])
+def test_a_row_counts_to_its_last_window_though_nothing_comes_any_more(windows: SlidingWindows, emit: str) -> None:
+    run = Run(plan_of(windows, emit, shards=1)).batches([([(1, 5, 7)], 5), *(([], bound) for bound in range(6, 30))])
+    first, last = (int(end) for end in windows.wids(5))
+    assert [(each["window_id"], each["total"]) for each in run.results] == [(wid, 7) for wid in range(first, last + 1)]
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     windows=any_windows().filter(lambda each: isinstance(each, SlidingWindows)),
