@@ -122,7 +122,7 @@ def _codes(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, int]:
     if len(array) == 0:
         return np.empty(0, dtype=np.int64), 0
     if pa.types.is_integer(array.type):
-        values = array.to_numpy().astype(np.int64)
+        values = np.asarray(array.to_numpy(), dtype=np.int64)
         low, high = int(values.min()), int(values.max())
         if high - low < max(_DENSE * len(values), 1024):
             return values - low, high - low + 1

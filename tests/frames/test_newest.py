@@ -116,6 +116,12 @@ def test_small_ranges_of_integers_are_their_own_codes() -> None:
     assert (codes.tolist(), size) == ([0, 1, 2], 3)
 
 
+def test_integers_of_any_width_have_codes_of_64_bits() -> None:
+    for kind in (pa.int8(), pa.int16(), pa.int64()):
+        codes, size = key_codes([pa.array([-128, 127, 0], kind)])
+        assert (codes.dtype, codes.tolist(), size) == (np.dtype(np.int64), [0, 255, 128], 256)
+
+
 def test_codes_of_several_columns_stay_small() -> None:
     codes, size = key_codes([pa.array([0, 31]), pa.array([0, 30])])
     assert (codes.tolist(), size) == ([0, 31 * 31 + 30], 32 * 31)
