@@ -27,7 +27,15 @@ ROW = st.tuples(
     st.sampled_from("xyz"), st.one_of(st.integers(0, 60), st.integers(5000, 5060), st.none()), st.integers(0, 9)
 )
 ROWS = st.lists(ROW, max_size=30)
-BATCHES = st.lists(st.fixed_dictionaries({"a": ROWS, "b": ROWS}), min_size=1, max_size=6)
+
+
+def begins_with_a_time(batches: list[dict[str, list[Any]]]) -> bool:
+    """Whether the first batch with rows has one with a time: else the driver refuses the time column."""
+    first = next((batch for batch in batches if any(batch.values())), {})
+    return not any(first.values()) or any(row[1] is not None for rows in first.values() for row in rows)
+
+
+BATCHES = st.lists(st.fixed_dictionaries({"a": ROWS, "b": ROWS}), min_size=1, max_size=6).filter(begins_with_a_time)
 POLICIES = st.sampled_from(["ordered", "bounded", "displaced"])
 
 
@@ -145,11 +153,14 @@ def test_what_was_promised_holds_and_a_replay_promises_the_same(
         connector = DearConnector({"a": table_of([]), "b": table_of([])}, 100)
         stream = Stream(connector, policy, folder)
         told: dict[str, int] = {}
+        shown: dict[str, list[int]] = {"a": [], "b": []}
         late = 0
         for rows in [*batches, {"a": [], "b": []}]:
             connector.tables = {
                 feed: pa.concat_tables([table, table_of(rows[feed])]) for feed, table in connector.tables.items()
             }
+            for feed in rows:
+                shown[feed] += [row[1] for row in rows[feed] if row[1] is not None]
             if not stream.plan():
                 continue
             given_rows = stream.run()
@@ -159,8 +170,9 @@ def test_what_was_promised_holds_and_a_replay_promises_the_same(
             assert stream.run() == given_rows
             for feed, bound in promises(given_rows).items():
                 assert bound >= told.get(feed, bound), "a promise was taken back"
-                seen = [row[1] for batch in batches for row in batch[feed] if row[1] is not None]
-                assert bound <= max(seen), "more was promised than any row has shown"
+                # A feed has not begun until it has a row with a time, and follows the others until then.
+                seen = shown[feed] or shown["a"] + shown["b"]
+                assert bound <= max([*seen, told.get(feed, 0)]), "more was promised than any row has shown"
                 told[feed] = bound
         counted = sum(state["late"] for state in stream.journal[-1].get("progress", {}).values())
         assert counted == late, "late is what came after a promise that it breaks"

@@ -58,14 +58,14 @@ class Sending(threading.Thread):
 
 @pytest.mark.fault
 @pytest.mark.timeout(900)
-def test_three_kills(broker: Any, tmp_path: Path) -> None:
+def test_two_kills(broker: Any, tmp_path: Path) -> None:
     topic = broker.create("killed", 3)
     table, checkpoint, log = (tmp_path / name for name in ("table", "checkpoint", "job.log"))
     arguments = (broker.address, topic, str(table), str(checkpoint))
     chance = random.Random(3)
     sending = Sending(broker.address, topic)
     sending.start()
-    for kill in range(3):
+    for kill in range(2):
         process = start(JOB, *arguments, "follow", log=log)
         try:
             assert process.stdout is not None
