@@ -95,14 +95,14 @@ def promises(rows: list[dict[str, Any]]) -> dict[str, int]:
 def reached(end: Offset) -> dict[str, Any]:
     """Each feed's progress, but for what is late, which is judged by what had been promised, and skew, by the clock: a batch earlier or later.
 
-    Of a feed whose rows have no time the driver knows before anybody waits for it.
+    A feed that has no bound of its own yet has what the others had when it was last taken to follow them: a batch earlier or later, too.
     """
     ours = ("late", "late_idle", "skew")
     return {
         feed: {
             name: value
             for name, value in state.items()
-            if name not in (*ours, *(() if state["received"] else ("bound",)))
+            if name not in (*ours, *(() if state["own"] is not None else ("bound",)))
         }
         for feed, state in end.get("progress", {}).items()
     }

@@ -13,7 +13,8 @@ from .inputs import Row
 from .scenario import Scenario
 from .shrinking import shrunk
 
-SCENARIOS = 2_000
+# Fewer where somebody waits for them.
+SCENARIOS = int(os.environ.get("UPSTREAM_SCENARIOS", "2000"))
 FOR_A_DEFECT = 100
 
 
