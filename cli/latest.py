@@ -20,7 +20,7 @@ from ..conf.clock import now_us
 from ..conf.errors import CheckpointError
 from ..conf.units import format_duration_us
 from ..datasource.quarantine import count_quarantined
-from ..frames.kept_feeds import whole_offset
+from ..frames.kept_feeds import OffsetBook
 from ..frames.table_folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
 from .feeds import waits_for
@@ -122,6 +122,7 @@ def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[
     with console.status("looking at the feed and the table"):
         query = _start(job, spark)
     line, remaining, shown_s, ended = LiveLine(time.monotonic()), Remaining(), 0.0, False
+    book = OffsetBook(TableFolder(job.checkpoint, job.storage))
 
     def look() -> str:
         nonlocal seen, shown_s, ended
@@ -129,11 +130,13 @@ def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[
         for version, summary in read_summaries(job.table, seen, job.storage):
             seen = version
             line.add(summary, now)
-        batch, batch_s, left, ended = _progress(query, job)
+        batch, batch_s, left, reached = _progress(query, book)
+        feeds = set(reached.get("progress", ()))
+        ended = bool(feeds) and feeds <= set(reached.get("ended", ()))
         # A commit is seen before Spark tells of its batch: what is left and what is done must be of the same one.
         if left is not None and line.last is not None and line.last.batch_id == batch:
             remaining.report(left, line.rows, now)
-        line.waits_for = waits_for(_reached(query, job), now_us())
+        line.waits_for = waits_for(reached, now_us())
         text = line.text(now, batch_s)
         if not console.is_terminal and line.batches and now - shown_s >= _LINE_S:
             console.print(text)
@@ -172,24 +175,23 @@ def _version(job: Job) -> int:
 
 def _source_options(job: Job) -> dict[str, str]:
     """What the source is asked for, as Spark hands it over."""
-    from ..conf.names import listed
+    from ..datasource.latest import latest_options
 
-    options: dict[str, str] = {
+    options = {
         "checkpointLocation": job.checkpoint,
         "quarantineLocation": job.quarantine,
         "maxRowsPerTrigger": str(_BATCH_ROWS),
-        "coalesce": "true",
-        "key": listed(job.key),
+        **latest_options(job.key, job.time),
+        **({} if job.source is None else {"path": job.source}),
     }
     given = {name.lower() for name in job.options}
-    options = {name: value for name, value in options.items() if name.lower() not in given}
     if given & {"maxbytespertrigger", "maxfilespertrigger"}:
-        options.pop("maxRowsPerTrigger", None)
-    if job.time is not None:
-        options["time"] = job.time
-    if job.source is not None:
-        options["path"] = job.source
-    return {**options, **job.options, **{f"storage.{name}": value for name, value in job.storage.items()}}
+        given.add("maxrowspertrigger")
+    return {
+        **{name: value for name, value in options.items() if name.lower() not in given},
+        **job.options,
+        **{f"storage.{name}": value for name, value in job.storage.items()},
+    }
 
 
 def _start(job: Job, spark: SparkSession) -> StreamingQuery:
@@ -216,28 +218,19 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
     return writer.start()
 
 
-def _progress(query: StreamingQuery, job: Job) -> tuple[int, float | None, float | None, bool]:
-    """The last batch and its seconds; what the source says is left (bytes if it counts them, else rows); whether all feeds have ended."""
+def _progress(query: StreamingQuery, book: OffsetBook) -> tuple[int, float | None, float | None, dict[str, Any]]:
+    """The last batch and its seconds; what the source says is left (bytes if it counts them, else rows); its offset after that batch."""
     last = query.lastProgress
     if last is None or not last.sources:
-        return -1, None, None, False
+        return -1, None, None, {}
     batch_s = last.durationMs.get("triggerExecution", 0) / 1e3 if last.numInputRows else None
     backlog = _json(last.sources[0].latestOffset).get("backlog") or {}
     left = backlog.get("bytes", backlog.get("rows"))
-    reached = _reached(query, job)
-    feeds = set(reached.get("progress", ()))
-    ended = bool(feeds) and feeds <= set(reached.get("ended", ()))
-    return last.batchId, batch_s, None if left is None else float(left), ended
-
-
-def _reached(query: StreamingQuery, job: Job) -> dict[str, Any]:
-    """The source's offset after the last batch."""
-    last = query.lastProgress
-    offset = {} if last is None or not last.sources else _json(last.sources[0].endOffset)
     try:
-        return whole_offset(offset, TableFolder(job.checkpoint, job.storage))
+        reached = book.whole(_json(last.sources[0].endOffset))
     except CheckpointError:
-        return {}  # the query has gone on meanwhile, and its list of feeds was written anew
+        reached = {}  # the query has gone on meanwhile, and its list of feeds was written anew
+    return last.batchId, batch_s, None if left is None else float(left), reached
 
 
 def _json(text: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ..conf.session import make_known
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["latest"]
+__all__ = ["latest", "latest_options"]
 
 
 def latest(
@@ -52,13 +52,22 @@ def latest(
         As a Spark exception whose message ends in theirs, since Spark asks a process of its own.
     """
     make_known(spark)
+    asked = latest_options(key, time)
+    for name, value in options.items():
+        asked[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    reader = spark.readStream.format("upstream").options(**asked)
+    return reader.load(path) if path is not None else reader.load()
+
+
+def latest_options(key: str | Sequence[str], time: str | None) -> dict[str, str]:
+    """Return the options by which a source gives the newest row of each key.
+
+    Raises
+    ------
+    OptionError
+        An argument is not of its kind.
+    """
     given = names_argument("key", key)
     names = [given] if isinstance(given, str) else list(given or ())
     time = text_argument("time", time)
-    reader = spark.readStream.format("upstream").option("coalesce", "true")
-    reader = reader.option("key", listed(names))
-    if time is not None:
-        reader = reader.option("time", time)
-    for name, value in options.items():
-        reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
-    return reader.load(path) if path is not None else reader.load()
+    return {"coalesce": "true", "key": listed(names), **({} if time is None else {"time": time})}

@@ -181,11 +181,9 @@ def _parted(offset: Offset, listed: _List, before: Mapping[str, Any] | None) -> 
     }
     told = _told(listed, apart, before, to)
     said: Mapping[str, int] = offset["punctuation"]
-    if not told.keys() <= said.keys():
-        told, before = {}, None  # what was promised before is not what the list makes of it
-        derived = False
-    else:
-        derived = True
+    derived = told.keys() <= said.keys()
+    if not derived:
+        told = {}  # what was promised before is not what the list makes of it
     return {
         **offset,
         "version": _PARTED,

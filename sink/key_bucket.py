@@ -10,7 +10,6 @@ import pyarrow as pa
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..frames.buckets import bucket_of
-from ..frames.columns import columns_at
 from ..frames.table_folder import TableFolder
 from .contents import recorded_layout
 
@@ -71,8 +70,7 @@ def typed_key(layout: Layout, location: str, key: Sequence[Any]) -> list[pa.Arra
     OptionError
         As :func:`key_bucket`.
     """
-    names = layout.key
-    types = [column.type for column in columns_at(layout.file_schema().empty_table(), names)]
+    names, types = layout.key, layout.key_types
     expected = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True)) or "a table with a key"
     if len(key) != len(names) or not names:
         raise OptionError(

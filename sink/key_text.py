@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.names import spark_name
-from ..frames.columns import columns_at
 from .key_names import key_named
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ def text_key(layout: Layout, location: str, given: Sequence[str]) -> list[pa.Arr
     OptionError
         A column is missing, unknown or named twice, or a value is not of its type.
     """
-    names = layout.key
-    kinds = [column.type for column in columns_at(layout.file_schema().empty_table(), names)]
+    names, kinds = layout.key, layout.key_types
     fields = {name: json.loads(kind) for name, kind in layout.fields}
     shown = [spark_name(name, fields) for name in names]
     expected = " ".join(f"--key '{name}=<{kind}>'" for name, kind in zip(shown, kinds, strict=True))

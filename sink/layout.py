@@ -187,6 +187,13 @@ class Layout:
         return list(dict.fromkeys([*self.key_columns, *time, SEQ]))
 
     @property
+    def key_types(self) -> list[pa.DataType]:
+        """The types of the key's parts, in their order."""
+        from ..frames.columns import columns_at
+
+        return [column.type for column in columns_at(self.file_schema().empty_table(), self.key)]
+
+    @property
     def key_columns(self) -> list[str]:
         """The columns that the key is in: its own, and the structs of those parts of it that are fields."""
         return columns_of(self.key, dict(self.fields))
