@@ -7,13 +7,17 @@ files by the names in them reads them right, whether he knows of mapping or not;
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ..conf.errors import TableError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 __all__ = [
     "FEATURE",
@@ -21,6 +25,7 @@ __all__ = [
     "Ids",
     "check_mapping",
     "field_ids",
+    "ids_in",
     "ids_of",
     "is_mapped",
     "last_id",
@@ -117,6 +122,21 @@ def field_ids(schema: Json, known: Ids | None = None, last: int = 0) -> dict[Pat
 def mapped(schema: Json, ids: Ids) -> Json:
     """A schema in which each column is mapped to itself."""
     return _rebuilt(schema, (), ids)
+
+
+def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int] | None:
+    """The numbers that the columns of a schema have, or would have, in a table; None where none is needed.
+
+    Parameters
+    ----------
+    table
+        None if there is none yet.
+    schema
+        The table's columns, and those that it is to get, in the JSON that Spark and Delta share.
+    """
+    if table is not None and is_mapped(configuration := table.metadata().configuration):
+        return field_ids(schema, ids_of(json.loads(table.schema().to_json())), last_id(configuration))
+    return field_ids(schema) if needs_mapping(schema) else None
 
 
 def mapping_properties(ids: Ids, last: int = 0) -> dict[str, str]:

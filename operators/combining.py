@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self
 
-    from .windowed import Incomplete
+    from .completeness import Incomplete
 
 __all__ = ["Combining"]
 

@@ -15,7 +15,7 @@ from ..frames.system import SYSTEM
 from .in_shards import InShards
 from .shards.pack import PACKED_DDL
 from .steps import chained, map_in_arrow
-from .windowed import Incomplete, incomplete_source
+from .completeness import Incomplete, incomplete_source
 
 if TYPE_CHECKING:
     import pyarrow as pa

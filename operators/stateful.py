@@ -17,7 +17,8 @@ from .keyed import KeyedRows
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
 from .shards.window_plan import Tombstones, check_method, check_tombstones
 from .steps import map_in_arrow
-from .windowed import WindowedStream, check_complete, check_punctuated, lateness_us
+from .completeness import check_complete
+from .windowed import WindowedStream, check_punctuated, lateness_us
 from .windows.emission import Emit, check_emit
 from .windows.parse import windows_asked
 

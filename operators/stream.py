@@ -14,7 +14,7 @@ from .describe import Description, live_places, source_feeds
 from .intake.dataframe import OnMalformed, plan_intake, policy_of
 from .stateful import Stateful
 from .stateless import Stateless
-from .windowed import incomplete_source
+from .completeness import incomplete_source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -18,6 +18,7 @@ from ..frames.times import check_time_type
 from ..frames.window_reports import read_window_reports, windows_folder
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
+from .completeness import incomplete_after
 from .in_shards import InShards
 from .shards.window_plan import WindowPlan
 from .windows.limits import check_size
@@ -29,19 +30,7 @@ if TYPE_CHECKING:
 
     from .keyed import KeyedRows
 
-__all__ = [
-    "Incomplete",
-    "WindowedStream",
-    "check_complete",
-    "check_punctuated",
-    "incomplete_after",
-    "incomplete_source",
-    "lateness_us",
-]
-
-Incomplete = tuple[str, str]
-"""Why a stream does not have every row once, so that a window over it would be wrong, and what to do instead."""
-
+__all__ = ["WindowedStream", "check_punctuated", "lateness_us"]
 
 StreamT = TypeVar("StreamT", bound="KeyedRows")
 
@@ -163,40 +152,6 @@ class WindowedStream(Generic[StreamT]):
         return stream.after_window(results_in_shards, spark_schema, plan.shards, incomplete_after(plan), folder)
 
 
-def incomplete_after(plan: WindowPlan) -> Incomplete | None:
-    """Return why another window cannot count these windows' results, or None if it can."""
-    if plan.early:
-        return (
-            f"emit={plan.emit!r} gives a window several times, and another window would count each of them",
-            'give the window before emit="all": it leaves out the early results and gives each window once',
-        )
-    if not plan.every:
-        passes = {
-            "lazy": "gives only the latest of a key's windows that close in one batch",
-            "eager": "passes over the windows that start while a key is committed to another one",
-        }
-        return (
-            f"emit={plan.emit!r} {passes[plan.emit]}, so another window's results would depend on the batches",
-            'give the window before emit="all", which gives every window once',
-        )
-    if plan.lateness_us:
-        return (
-            "with allowed_lateness a window that is corrected is given again, and another window would count both",
-            "leave out allowed_lateness of the window before: windows close as much later if the source's progressDelay is longer",
-        )
-    return None
-
-
-def incomplete_source(df: DataFrame) -> Incomplete | None:
-    """Return why no window can count the rows of a DataFrame as it is read, or None if one can."""
-    if not reads_coalesced(df):
-        return None
-    return (
-        "the source coalesces (coalesce=true): in each batch it leaves out all rows of a key but the newest",
-        'read with spark.readStream.format("upstream") without coalesce; upstream.latest always coalesces',
-    )
-
-
 def lateness_us(value: str) -> int:
     """Microseconds of an allowed lateness."""
     try:
@@ -224,13 +179,6 @@ def check_punctuated(df: DataFrame) -> None:
             hint="give the source `time` and a `progress`; rows without a time of their own are stamped with their arrival by progress=heartbeat, "
             "which adds the column that `time` names; windows of rows (window('100 rows')) need none",
         )
-
-
-def check_complete(incomplete: Incomplete | None) -> None:
-    """Refuse a window on a stream that does not have every row once."""
-    if incomplete is not None:
-        problem, hint = incomplete
-        raise SchemaError(f"a window would count wrongly here: {problem}", expected="every row, once", hint=hint)
 
 
 def _check(plan: WindowPlan) -> None:

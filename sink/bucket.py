@@ -17,15 +17,14 @@ from .engine import Engine
 from .files import DataFiles, StagedFile, conform
 from .held_rows import HeldRows, Replacement, Rivals
 from .layout import Layout
-from .merge import Contest, Pending, as_pending, concat_pending, contest
+from .contest import Contest, contest
+from .pending import Pending, as_pending, concat_pending
 from .table import Held, Snapshot
+from .tombstones import DELETIONS
 
-__all__ = ["DELETIONS", "BucketMerge", "BucketMerger", "Outcome", "Tally", "Verdict"]
+__all__ = ["BucketMerge", "BucketMerger", "Outcome", "Tally", "Verdict"]
 
 Mask = npt.NDArray[np.bool_]
-
-DELETIONS = "deleted/"
-"""Where deletions lie for those who follow the table. No hidden folder: VACUUM is to remove them when they are old."""
 
 
 class Tally(NamedTuple):

@@ -15,7 +15,7 @@ from ..frames.latest_table import SEQ
 from ..frames.newest import key_codes
 from .contents import Contents, Unreadable
 from .layout import Layout
-from .merge import contest
+from .contest import contest
 
 __all__ = ["BucketState", "look_at", "newer"]
 

@@ -14,13 +14,14 @@ from .bucket_state import BucketState, look_at, newer
 from .contents import Contents
 from .keeping import Keep
 from .log_state import LogState, look_at_log
-from .merge import as_pending
+from .newest_rows import newest_rows
+from .pending import as_pending
 from .placing import buckets_outgrown
 from .repairs import rows_recorded
 from .source_rows import SourceRows
 
 if TYPE_CHECKING:
-    from .merge import Pending
+    from .pending import Pending
 
 __all__ = ["Finding", "Report", "check_table"]
 
@@ -168,7 +169,7 @@ def _lost(contents: Contents, bucket: int, given: pa.Table, held: pa.Table, buri
     layout = contents.layout
     given = given.select(layout.deciding)
     if layout.keep.count is not None and held.num_rows:  # the newest answers for its key
-        held = as_pending(held).newest(dataclasses.replace(layout, keep=Keep())).rows
+        held = newest_rows(as_pending(held), dataclasses.replace(layout, keep=Keep())).rows
     missing = newer(held, given, layout) & newer(buried, given, layout)
     if not missing.any():
         return []

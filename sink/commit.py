@@ -30,7 +30,9 @@ from .files import DataFiles, StagedFile
 from .freshness import HISTORY_KEY, history_note
 from .judging import judged
 from .layout import Layout
-from .merge import concat_pending, later_bound
+from .feed_bounds import later_bound
+from .newest_rows import newest_rows
+from .pending import concat_pending
 from .numbering import Numbering
 from .options import SinkTarget
 from .outputs import OUTPUTS_KEY, Aside, Outputs, PutAside, files_named
@@ -43,51 +45,16 @@ from .summary import CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
 from .task import TaskResult
 from .tombstones import APP_ID
+from .writer_id import writer_id
 from .upkeep import commit_hooks, last_maintained, maintain
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["BatchCommit", "read_query_id", "writer_id"]
+__all__ = ["BatchCommit"]
 
 # Others may commit at the same moment without touching what this commit replaces; each time it looks again.
 _TRIES = 8
-_ON_DISK = (
-    "give checkpointLocation as a path that the driver's machine can read; Spark takes one without file: before it for a place in its "
-    "default file system (spark.hadoop.fs.defaultFS)"
-)
-_IN_STORE = "give the store's options to the sink, as for a table there (storage.…; docs/readers.md): Spark's own spark.hadoop.fs.… do not reach it"
-
-
-def read_query_id(checkpoint: TableFolder) -> str:
-    """The id that Spark gave the query's checkpoint before its first batch.
-
-    Raises
-    ------
-    CheckpointError
-        It cannot be read from here.
-    """
-    try:
-        return str(json.loads(checkpoint.read("metadata"))["id"])
-    except (OSError, ValueError, KeyError, pa.ArrowException) as error:
-        raise CheckpointError(
-            f"the query's id cannot be read from {checkpoint.location}/metadata: {checkpoint.masked(error)}",
-            expected="the metadata file that Spark writes when a query starts, readable beside the driver",
-            hint=_ON_DISK if checkpoint.is_local else _IN_STORE,
-        ) from (error if checkpoint.is_local else None)
-
-
-def writer_id(target: SinkTarget) -> str:
-    """Who writes, as summaries and transactions name it: the query by its checkpoint, a batch by its application.
-
-    Raises
-    ------
-    CheckpointError
-        As :func:`read_query_id`.
-    """
-    return read_query_id(target.checkpoint_folder) if target.application is None else target.application
-
-
 class BatchCommit:
     """Commits the results of a batch's tasks.
 
@@ -265,7 +232,7 @@ class BatchCommit:
             several = len(merges) > 1
             strays += several
             counts = (aside.lost,) if several else ()  # conflicts within one merge, and with what is held, are counted
-            came = concat_pending([self._merger.came_with(merge) for merge in merges]).newest(self._layout, *counts)
+            came = newest_rows(concat_pending([self._merger.came_with(merge) for merge in merges]), self._layout, *counts)
             _, merge = self._merger.merge(bucket, held, came)
             assert merge.won, "rows that won alone win together, and against the same rows in other files"
             made += [file.path for file in merge.staged()]

@@ -17,7 +17,8 @@ from ..frames.latest_table import SEQ
 
 if TYPE_CHECKING:
     from .layout import Layout
-    from .merge import Contest, Pending
+    from .contest import Contest
+    from .pending import Pending
 
 __all__ = ["lost_against", "lost_pairs", "lost_within"]
 

@@ -8,14 +8,10 @@ allows marks, `false` forbids them, also to `engine=vectors`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from ..conf.errors import TableError
 from .log_entry import VECTORS_ENABLED
-
-if TYPE_CHECKING:
-    from .table import Snapshot
 
 __all__ = ["WORTH_MARKING", "advise", "check_allowed", "marks_allowed", "marks_from_the_start", "say_chosen"]
 
@@ -75,19 +71,21 @@ def say_chosen(location: str) -> None:
     )
 
 
-def advise(table: str, location: str, configuration: Mapping[str, str], snapshot: Snapshot) -> bool:
+def advise(table: str, location: str, configuration: Mapping[str, str], largest: Callable[[], int]) -> bool:
     """Say once in a process that marks would pay off in a table without them; whether it was said now.
 
     Parameters
     ----------
     table
         Delta's id of it.
-    location, configuration, snapshot
+    location, configuration
         The table as it is.
+    largest
+        How many rows its largest bucket has.
     """
     if table in _advised or VECTORS_ENABLED in configuration:
         return False
-    most = max((snapshot.of_bucket(bucket).live for bucket in snapshot.files), default=0)
+    most = largest()
     if most < WORTH_MARKING:
         return False
     _advised.add(table)

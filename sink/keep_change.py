@@ -18,7 +18,8 @@ from ..frames.latest_table import DELIVERED_KEY, KEEP_PROPERTY
 from .contents import Contents
 from .keeping import Keep
 from .layout_change import LayoutChange, nothing_since
-from .merge import as_pending
+from .newest_rows import newest_rows
+from .pending import as_pending
 
 __all__ = ["change_keep"]
 
@@ -83,7 +84,7 @@ def _leave_out(contents: Contents, keep: Keep, change: LayoutChange) -> int:
     for bucket in contents.buckets:
         paths = contents.snapshot.of_bucket(bucket).rows
         rows = pa.concat_tables([contents.files.schema.empty_table(), *map(change.read, paths)])
-        newest = as_pending(rows).newest(layout).rows
+        newest = newest_rows(as_pending(rows), layout).rows
         count += newest.num_rows
         if newest.num_rows < rows.num_rows:
             change.replace(paths, [contents.files.stage(newest, bucket, 0)], changed=True)

@@ -16,7 +16,7 @@ from .files import DataFiles
 from .held_rows import Replacement
 from .keeping import Kept, newest_of_each
 from .layout import Layout
-from .merge import Int64s, Pending, as_pending, concat_pending, seq_in_order
+from .pending import Int64s, Pending, as_pending, concat_pending, seq_in_order
 from .table import Held
 
 __all__ = ["AllRows", "NewestFew", "merger_of"]

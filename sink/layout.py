@@ -29,9 +29,9 @@ from ..frames.system import SYSTEM
 from .constraints import check_constraints
 from .keeping import Keep
 from .key_names import KEYS, TIMES, check_key, column_named, columns_of, is_decimal, key_named, shown_type
-from .mapped_table import ids_in
+from ..frames.column_mapping import ids_in
 from .options import SinkOptions
-from .schema_changes import widens
+from .type_widening import widens
 
 if TYPE_CHECKING:
     import pyarrow as pa

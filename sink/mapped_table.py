@@ -30,24 +30,9 @@ if TYPE_CHECKING:
 
     from .options import SinkTarget
 
-__all__ = ["change_columns", "check_place", "ids_in", "make_table"]
+__all__ = ["change_columns", "check_place", "make_table"]
 
 Json = Any
-
-
-def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int] | None:
-    """The numbers that the columns of a schema have, or would have, in a table; None where none is needed.
-
-    Parameters
-    ----------
-    table
-        None if there is none yet.
-    schema
-        The table's columns, and those that it is to get, in the JSON that Spark and Delta share.
-    """
-    if table is not None and is_mapped(configuration := table.metadata().configuration):
-        return field_ids(schema, ids_of(json.loads(table.schema().to_json())), last_id(configuration))
-    return field_ids(schema) if needs_mapping(schema) else None
 
 
 def check_place(target: SinkTarget) -> None:

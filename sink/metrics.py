@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..conf.errors import TableError
 from ..frames.ages import Staleness
 from ..frames.system import TIMESTAMP
-from .commit import writer_id
+from .writer_id import writer_id
 from .files import DataFiles
 from .freshness import complete_up_to_us
 from .maintenance import Maintained

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from .layout import Layout
-    from .merge import Pending
+    from .pending import Pending
 
 __all__ = ["OUTPUTS_KEY", "Aside", "Output", "Outputs", "PutAside", "files_named", "write_outputs"]
 

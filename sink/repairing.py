@@ -21,7 +21,8 @@ from .contents import Contents, Unreadable
 from .entry_commit import EntryCommit
 from .held_rows import Replacement
 from .log_state import look_at_log
-from .merge import as_pending
+from .newest_rows import newest_rows
+from .pending import as_pending
 from .orphans import orphans_of
 from .repairs import REPAIR_KEY, rows_recorded
 from .table import remove_unnamed
@@ -267,7 +268,7 @@ def _newest(contents: Contents, bucket: int, states: Sequence[BucketState]) -> p
     layout = contents.layout
     parts = [_belonging(contents, other, bucket) for other in states if _has_rows_of(other, bucket)]
     rows = pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
-    newest = as_pending(rows).newest(layout).rows
+    newest = newest_rows(as_pending(rows), layout).rows
     if any(state.bucket == bucket and state.unburied is not None for state in states):
         buried = newest.slice(0, 0).select(layout.deciding)
     else:

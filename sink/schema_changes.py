@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import TableError
 from ..frames.latest_table import BUCKET, SEQ
+from .type_widening import widens
 from .mapped_table import change_columns
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["change_schema", "with_table_columns"]
 
 Json = Any
-
-_WHOLE = ("byte", "short", "integer", "long")
-_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
-
 
 def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
     """The layout with the columns that the table will have: its own in their order, then the query's new ones; of two types the wider one.
@@ -41,19 +37,6 @@ def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
         if widens(wanted[name], held[name]):
             merged[name] = held[name]
     return dataclasses.replace(layout, fields=tuple((name, json.dumps(kind)) for name, kind in merged.items()))
-
-
-def widens(narrow: Json, wide: Json) -> bool:
-    """Whether every value of one type is one of the other, in a way that readers of Parquet know of."""
-    if narrow in _WHOLE and wide in _WHOLE:
-        return _WHOLE.index(narrow) < _WHOLE.index(wide)
-    if (narrow, wide) == ("float", "double"):
-        return True
-    one, other = (_DECIMAL.fullmatch(kind) if isinstance(kind, str) else None for kind in (narrow, wide))
-    if one is None or other is None:
-        return False
-    (digits, scale), (more, more_scale) = (tuple(map(int, found.groups())) for found in (one, other))
-    return scale == more_scale and more > digits  # with another scale Polars refuses the files from before
 
 
 def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from ..conf.errors import TableError
 from .maintenance import is_ours, retention_properties
-from .mapped_table import change_columns, ids_in, make_table
+from ..frames.column_mapping import ids_in
+from .mapped_table import change_columns, make_table
 from .options import SinkTarget
 from .table import load_table
 from .upkeep import commit_hooks, maintain

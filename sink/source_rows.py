@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from .contents import Contents
-    from .merge import Pending
+    from .pending import Pending
 
 __all__ = ["SourceRows"]
 

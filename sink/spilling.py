@@ -19,7 +19,9 @@ import pyarrow as pa
 from ..conf.errors import EnvironmentMissingError
 from ..frames.buckets import bucket_of
 from ..frames.columns import columns_at
-from .merge import Incoming, Pending, concat_pending
+from .incoming import Incoming
+from .newest_rows import newest_rows
+from .pending import Pending, concat_pending
 
 if TYPE_CHECKING:
     from .layout import Layout
@@ -43,7 +45,7 @@ class Gathering:
     Parameters
     ----------
     layout, schema, aside, base
-        As of :class:`~upstream.sink.merge.Incoming`.
+        As of :class:`~upstream.sink.incoming.Incoming`.
 
     Attributes
     ----------
@@ -92,7 +94,7 @@ class Gathering:
         self._spill()
         for bucket in sorted({bucket for run in self._runs for bucket in run.batches}):
             parts = [run.read(bucket) for run in self._runs if bucket in run.batches]
-            yield bucket, concat_pending(parts).newest(self._layout, self.incoming.lost)
+            yield bucket, newest_rows(concat_pending(parts), self._layout, self.incoming.lost)
 
     def _spill(self) -> None:
         rows = self.incoming.drain()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..frames.ages import Ages, Staleness
-from .merge import UNKNOWN
+from .pending import UNKNOWN
 
 __all__ = ["Arrivals"]
 

@@ -114,6 +114,11 @@ class Snapshot:
         vectors = tuple(self.vectors.get(path) for path in paths)
         return Held(paths, self.tombstones.paths.get(bucket), counts, vectors)
 
+    @property
+    def largest_bucket(self) -> int:
+        """How many rows the largest bucket has."""
+        return max((self.of_bucket(bucket).live for bucket in self.files), default=0)
+
     def has_turn(self, bucket: int, buckets: int) -> bool:
         """Whether the batch upon this version may write the bucket's large files anew: each bucket has its turn, so that no batch has to do many."""
         turns = min(buckets, _TURNS)

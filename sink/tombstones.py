@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from .layout import Layout
     from .options import Retention, SinkTarget
 
-__all__ = ["APP_ID", "FOLDER", "TombstoneList", "check_retention", "forget_below", "tombstone_files"]
+__all__ = ["APP_ID", "DELETIONS", "FOLDER", "TombstoneList", "check_retention", "forget_below", "tombstone_files"]
 
 APP_ID = "upstream-tombstones"
 """Names the transaction whose version is the number of the list that counts; 0 while there is none."""
 
 FOLDER = "_upstream_tombstones/"
+
+DELETIONS = "deleted/"
+"""Where deletions lie for those who follow the table. No hidden folder: VACUUM is to remove them when they are old."""
 
 _DAY_US = 86_400_000_000
 _RETENTION_US = 7 * _DAY_US

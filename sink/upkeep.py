@@ -25,7 +25,6 @@ from ..frames.delta_log import LogReplay, entry_place
 from ..frames.latest_table import BUCKET, Delivered
 from ..frames.table_folder import Listed, TableFolder
 from . import steps
-from .bucket import DELETIONS
 from .compacting import compact_bucket, compact_worst
 from .log_entry import put_entry
 from .maintenance import (
@@ -43,7 +42,7 @@ from .maintenance import (
 from .options import SinkOptions, SinkTarget
 from .steps import Step
 from .tombstones import FOLDER as TOMBSTONES
-from .tombstones import TombstoneList
+from .tombstones import DELETIONS, TombstoneList
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties

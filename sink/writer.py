@@ -18,7 +18,8 @@ from ..conf.processes import driver_process
 from ..frames.system import SYSTEM, SYSTEM_TYPE
 from . import steps
 from .bucket import BucketMerger
-from .commit import BatchCommit, writer_id
+from .commit import BatchCommit
+from .writer_id import writer_id
 from .engine import Engine
 from .engine_choice import advise, check_allowed, marks_allowed, marks_from_the_start
 from .files import DataFiles
@@ -169,7 +170,7 @@ def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapsho
     if target.options.engine == "vectors":
         check_allowed(meta.configuration, target.location)
     elif target.options.engine == "auto":
-        advise(str(meta.id), target.location, meta.configuration, snapshot)
+        advise(str(meta.id), target.location, meta.configuration, lambda: snapshot.largest_bucket)
     return marks_allowed(meta.configuration)
 
 

@@ -126,6 +126,7 @@ def attack(tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
 
 
 @pytest.mark.fault
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_three_random_kills(tmp_path: Path) -> None:
     attack(tmp_path, kills=3, seed=7)

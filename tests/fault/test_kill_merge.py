@@ -80,9 +80,10 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
 
 
 @pytest.mark.fault
+@pytest.mark.long
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize(
-    ("files", "chosen"), [(5, [3]), pytest.param(10, range(5), marks=pytest.mark.long)], ids=["one", "all"]
+    ("files", "chosen"), [(5, [3]), (10, range(5))], ids=["one", "all"]
 )
 def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
     feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))

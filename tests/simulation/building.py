@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from upstream.conf.errors import SchemaError
 from upstream.frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP
-from upstream.operators import windowed
+from upstream.operators import completeness
 from upstream.operators.aggregates.functions import count, sum_
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.shards.messages import ShardPlan
@@ -111,7 +111,7 @@ def _window_plan(told: dict[str, Any], schema: pa.Schema, before: WindowPlan | N
     time, time_format, aggregates = "t", "epoch_us", AGGREGATES
     if before is not None:
         try:
-            windowed.check_complete(windowed.incomplete_after(before))
+            completeness.check_complete(completeness.incomplete_after(before))
         except SchemaError as error:
             raise RefusedError(str(error)) from None
         time = "window_time" if "window_time" in schema.names else "window_end"

@@ -49,10 +49,10 @@ def _second_write() -> None:
 
 
 def _lazy_windows() -> None:
-    from upstream.operators import windowed
+    from upstream.operators import completeness
 
-    mended = windowed.incomplete_after
-    windowed.incomplete_after = lambda plan: None if plan.emit == "lazy" else mended(plan)
+    mended = completeness.incomplete_after
+    completeness.incomplete_after = lambda plan: None if plan.emit == "lazy" else mended(plan)
 
 
 def _nothing(*_: Any) -> None: ...

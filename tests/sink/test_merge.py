@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from upstream.frames.bounds import beginning
 from upstream.frames.latest_table import NOTHING_YET
 from upstream.frames.order import ordered
-from upstream.sink import merge
-from upstream.sink.merge import bound_values, later_bound
+from upstream.sink import incoming
+from upstream.sink.feed_bounds import bound_values, later_bound
 
 ENGINES = ("rewrite", "vectors")
 
@@ -71,7 +71,7 @@ def test_many_rows_are_coalesced_on_the_way(make_sink: Any, monkeypatch: pytest.
     rows = [(key, time, str(seq)) for seq, (key, time) in enumerate(zip(keys, times, strict=True))]
     results = []
     for limit in (2_000_000, 100):
-        monkeypatch.setattr(merge, "_COALESCE_AT", limit)
+        monkeypatch.setattr(incoming, "_COALESCE_AT", limit)
         sink = make_sink(query_id=f"limit-{limit}")
         sink.folder /= str(limit)
         sink.__post_init__()

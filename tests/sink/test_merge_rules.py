@@ -13,19 +13,14 @@ import pytest
 from upstream.conf.errors import MalformedRowError
 from upstream.frames.latest_table import NOTHING_YET, SEQ
 from upstream.frames.system import SYSTEM, system_array
-from upstream.sink import merge
+from upstream.sink import incoming
 from upstream.sink.keeping import Keep
 from upstream.sink.layout import Layout
-from upstream.sink.merge import (
-    UNKNOWN,
-    Incoming,
-    Pending,
-    as_pending,
-    bound_values,
-    concat_pending,
-    contest,
-    seq_in_order,
-)
+from upstream.sink.contest import contest
+from upstream.sink.feed_bounds import bound_values
+from upstream.sink.incoming import Incoming
+from upstream.sink.newest_rows import newest_rows
+from upstream.sink.pending import UNKNOWN, Pending, as_pending, concat_pending, seq_in_order
 
 LEAST, MOST = -(2**63), 2**63 - 1
 DATA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string()), (SEQ, pa.int64())])
@@ -113,19 +108,19 @@ def test_the_newest_row_of_a_key_stands_for_all() -> None:
         ("a", 5, "sooner", 4, 12, 5, 4, False),
         ("a", 4, "older", 8, 13, 6, 1, True),
     )
-    newest = rows.newest(layout())
+    newest = newest_rows(rows, layout())
     assert shown(newest) == [("a", 5, "later", 7), ("b", 1, "only", 3)]
     assert newest.first_arrival_us is not None
     assert newest.deleted is not None
     assert (newest.first_arrival_us.tolist(), newest.deleted.tolist()) == ([5, 8], [False, True])
-    assert rows.newest(layout(keep=None)) is rows
-    assert rows.slice(0, 0).newest(layout()).rows.num_rows == 0
-    by_arrival = rows.newest(layout(time=None))
+    assert newest_rows(rows, layout(keep=None)) is rows
+    assert newest_rows(rows.slice(0, 0), layout()).rows.num_rows == 0
+    by_arrival = newest_rows(rows, layout(time=None))
     assert shown(by_arrival) == [("b", 1, "only", 3), ("a", 4, "older", 7)]
-    plain = as_pending(rows.rows).newest(layout(time=None))
+    plain = newest_rows(as_pending(rows.rows), layout(time=None))
     assert shown(plain) == [("a", 5, "later", 3), ("b", 1, "only", 1)], "without arrivals by their numbers"
     assert plain.first_arrival_us is None
-    in_order = as_pending(data(("a", 1, "x", 1), ("a", 1, "y", 1), ("b", 1, "z", 2))).newest(layout())
+    in_order = newest_rows(as_pending(data(("a", 1, "x", 1), ("a", 1, "y", 1), ("b", 1, "z", 2))), layout())
     assert shown(in_order) == [("a", 1, "y", 2), ("b", 1, "z", 1)]
 
 
@@ -135,9 +130,9 @@ def test_several_rows_of_a_key_stand_for_themselves() -> None:
         ("a", 6, "2nd", 4, 12, 5, 4, False),
         ("a", 4, "3rd", 8, 13, 6, 1, False),
     )
-    assert shown(rows.newest(layout(keep=2))) == [("a", 5, "1st", 2), ("a", 6, "2nd", 4)]
+    assert shown(newest_rows(rows, layout(keep=2))) == [("a", 5, "1st", 2), ("a", 6, "2nd", 4)]
     plain = as_pending(data(("a", 1, "x", 0), ("a", 3, "y", 1), ("a", 2, "z", 2)))
-    assert shown(plain.newest(layout(keep=2))) == [("a", 3, "y", 1), ("a", 2, "z", 1)]
+    assert shown(newest_rows(plain, layout(keep=2))) == [("a", 3, "y", 1), ("a", 2, "z", 1)]
 
 
 def test_who_wins_against_what_is_held() -> None:
@@ -296,7 +291,7 @@ def test_what_is_put_aside_is_told_with_its_marks() -> None:
 
 
 def test_rows_are_coalesced_once_enough_more_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "_COALESCE_AT", 3)
+    monkeypatch.setattr(incoming, "_COALESCE_AT", 3)
     gathered = incoming()
     gathered.add(batch(("a", 1, "x"), ("a", 2, "y")))
     assert gathered.kept == (0, 0)
@@ -310,8 +305,8 @@ def test_rows_are_coalesced_once_enough_more_are_held(monkeypatch: pytest.Monkey
     assert gathered.kept[0] == 3
     assert gathered.drain().covered.tolist() == [2, 3, 1]
     assert gathered.kept == (0, 0)
-    monkeypatch.setattr(merge, "_COALESCE_AT", 100)
-    monkeypatch.setattr(merge, "_COALESCE_BYTES", 1)
+    monkeypatch.setattr(incoming, "_COALESCE_AT", 100)
+    monkeypatch.setattr(incoming, "_COALESCE_BYTES", 1)
     gathered.add(batch(("c", 2, "z")))
     assert gathered.kept[0] == 1
 

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import EnvironmentMissingError
 from upstream.frames.system import SYSTEM, system_array
-from upstream.sink import merge, spilling
+from upstream.sink import incoming, spilling
 from upstream.sink.layout import Layout
-from upstream.sink.merge import Pending
+from upstream.sink.newest_rows import newest_rows
+from upstream.sink.pending import Pending
 from upstream.sink.spilling import Gathering
 
 COLUMNS = [("k", '"string"'), ("t", '"long"'), ("v", '"string"')]
@@ -30,7 +31,7 @@ ROWS = st.lists(st.tuples(st.sampled_from("abcdefg"), st.integers(0, 4), st.bool
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Bounds so low that everything is put aside; gives the folder where."""
-    monkeypatch.setattr(merge, "_COALESCE_AT", 5)
+    monkeypatch.setattr(incoming, "_COALESCE_AT", 5)
     monkeypatch.setattr(spilling, "_MOST_ROWS", 3)
     monkeypatch.setattr(spilling, "_BATCH_ROWS", 2)
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/there/is/none,{tmp_path}")
@@ -47,7 +48,7 @@ def test_as_if_all_had_stayed_in_memory(
     parts = [_part(rows, order[start : start + width], system) for start in range(0, len(rows), width)]
     whole = _gathered(layout, parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "_COALESCE_AT", 5)
+        patch.setattr(incoming, "_COALESCE_AT", 5)
         patch.setattr(spilling, "_MOST_ROWS", 3)
         patch.setattr(spilling, "_BATCH_ROWS", 2)
         assert _gathered(layout, parts) == whole
@@ -105,9 +106,9 @@ def test_a_table_from_runs_is_the_table_from_memory(make_sink: Any, small: Path)
 def test_rows_are_chosen_where_one_column_is_too_large_to_be_one_array() -> None:
     # What matters is that no step joins the chunks of a column: 2 GB of text would not fit one array of strings.
     rows = pa.table(
-        {"k": ["a", "b", "a"], "t": [1, 1, 2], "v": pa.chunked_array([["x"], ["y"], ["z"]]), merge.SEQ: [0, 1, 2]}
+        {"k": ["a", "b", "a"], "t": [1, 1, 2], "v": pa.chunked_array([["x"], ["y"], ["z"]]), incoming.SEQ: [0, 1, 2]}
     )
-    newest = Pending(rows, None, None, np.ones(3, dtype=np.int64)).newest(TIMED)
+    newest = newest_rows(Pending(rows, None, None, np.ones(3, dtype=np.int64)), TIMED)
     assert newest.rows.column("v").num_chunks > 1
     assert newest.rows.column("v").to_pylist() == ["y", "z"]
 

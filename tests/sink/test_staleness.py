@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from upstream.frames.ages import Staleness
 from upstream.operators.staleness import StalenessAccount
-from upstream.sink.merge import UNKNOWN
+from upstream.sink.pending import UNKNOWN
 from upstream.sink.staleness import Arrivals
 
 

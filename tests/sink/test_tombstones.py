@@ -24,7 +24,7 @@ from upstream.frames.order import ordered
 from upstream.sink.bucket import DELETIONS
 from upstream.sink.checking import check_table
 from upstream.sink.commit import BatchCommit
-from upstream.sink.merge import bound_values
+from upstream.sink.feed_bounds import bound_values
 from upstream.sink.options import Retention
 from upstream.sink.tombstones import APP_ID, FOLDER, forget_below
 

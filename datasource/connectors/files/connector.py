@@ -21,12 +21,13 @@ from .formats.zeek import ZeekFormat
 from .frontier import Frontier
 from .options import FilesOptions
 from .paths import has_magic, is_tab_separated, kind_by_name
-from .pieces import QUIET_US
+from .splits import QUIET_US
 from .positions import EMPTY
 from .reading import RangeReader
 from .sampling import Sampler
 from .store import FileAccess, feed_root
-from .taking import Moment, Taking
+from .split_planner import SplitPlanner
+from .splits import Moment
 
 __all__ = ["FilesConnector"]
 
@@ -78,7 +79,7 @@ class FilesConnector(Connector):
         self._frozen = False
         self._discovery: Discovery | None = None
         self._frontier: Frontier | None = None
-        self._taking: Taking | None = None
+        self._planner: SplitPlanner | None = None
         self._warned = False
         self._given_up: dict[str, int] = {}
         if schema is not None:
@@ -142,7 +143,7 @@ class FilesConnector(Connector):
         if self._frozen and not frontier.entries:
             self._check_paths()
         moment = Moment(now_us, self._frozen, self._frozen and limit == Limit())
-        ranges = self._taken_by().take(frontier, limit, moment)
+        ranges = self._split_planner().take(frontier, limit, moment)
         if ranges:
             frontier.position = frontier.ledger.position()
         self._frontier = frontier
@@ -184,7 +185,7 @@ class FilesConnector(Connector):
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks only read.
-        return {**self.__dict__, "_discovery": None, "_frontier": None, "_taking": None}
+        return {**self.__dict__, "_discovery": None, "_frontier": None, "_planner": None}
 
     # The driver
 
@@ -198,10 +199,10 @@ class FilesConnector(Connector):
             )
         return self._discovery
 
-    def _taken_by(self) -> Taking:
-        if self._taking is None:
-            self._taking = Taking(self._options, self._line_format, self._fits, self._access)
-        return self._taking
+    def _split_planner(self) -> SplitPlanner:
+        if self._planner is None:
+            self._planner = SplitPlanner(self._options, self._line_format, self._fits, self._access)
+        return self._planner
 
     def _at(self, position: Position, now_us: int) -> Frontier:
         """What is known beyond a position now."""

@@ -32,7 +32,7 @@ class RangeReader:
     wanted : sequence of str
         The columns to read.
     format_of, fits, access
-        As for :class:`~.taking.Taking`.
+        As for :class:`~.split_planner.SplitPlanner`.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .recording import Piece
+    from .piece import Piece
     from .schedule import Schedule
 
 __all__ = ["CURSORS", "ROWS", "SCHEDULES", "Cursors", "HeldRows", "HeldSchedules"]

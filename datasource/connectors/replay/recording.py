@@ -6,7 +6,6 @@ place in them and does not depend on which columns are read; its *rank* counts t
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,33 +19,12 @@ from ....conf.errors import FeedChangedError
 from ....frames.times import event_time_us
 from ..contract import Connector, Limit, MalformedRows, Range
 from .held import CURSORS, ROWS, SCHEDULES
+from .piece import Piece
 from .schedule import Pace, Schedule, elapsed_by_rate, elapsed_by_time
 
-__all__ = ["Piece", "Recording"]
+__all__ = ["Recording"]
 
 Int64s = npt.NDArray[np.int64]
-
-
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """Neighbouring rows as they were read.
-
-    Attributes
-    ----------
-    begin : int
-        No row or malformed row of the piece has a smaller number, and none before it has this or a larger one.
-    rows : pyarrow.Table
-        In file order.
-    numbers : int64 array of length rows
-        Increasing.
-    malformed : sequence of mapping
-        What was reported in between.
-    """
-
-    begin: int
-    rows: pa.Table
-    numbers: Int64s
-    malformed: Sequence[Mapping[str, Any]]
 
 
 class Recording:

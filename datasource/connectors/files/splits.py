@@ -1,19 +1,18 @@
-"""Pieces of one file: cut at line ends by the driver, so that tasks never guess, and no larger than a budget allows."""
+"""Splits of one file: cut at line ends by the driver, so that tasks never guess, and no larger than a budget allows."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ..contract import Limit
 from .content import fingerprint, head_length, last_line_end, line_end_after, nth_line_end
 from .frontier import Frontier, changed
+from .inspector import FileInspector
+from .options import FilesOptions
 from .quoting import last_row_end
 
-if TYPE_CHECKING:
-    from .taking import Taking
-
-__all__ = ["QUIET_US", "Budget", "Moment", "Piece", "TakingFile"]
+__all__ = ["QUIET_US", "Budget", "Moment", "Split", "FileSplitter"]
 
 QUIET_US = 60_000_000
 """A quote that is open at the end of a file counts as never closed after this time without a change."""
@@ -33,7 +32,7 @@ class Moment:
     everything: bool
 
 
-class Piece(NamedTuple):
+class Split(NamedTuple):
     """A range of one file: where it lies, an upper bound of its rows, its arrival, and what it counts against limits."""
 
     place: dict[str, Any]
@@ -83,12 +82,20 @@ class Budget:
             self.bytes = max(0, self.bytes - size)
 
 
-class TakingFile:
-    """Takes pieces of one open file."""
+class FileSplitter:
+    """Cuts splits from one open file."""
 
-    def __init__(self, taking: Taking, frontier: Frontier, path: str, file: BinaryIO, moment: Moment) -> None:
-        self._taking = taking
-        self._options = taking.options
+    def __init__(
+        self,
+        options: FilesOptions,
+        inspector: FileInspector,
+        frontier: Frontier,
+        path: str,
+        file: BinaryIO,
+        moment: Moment,
+    ) -> None:
+        self._options = options
+        self._inspector = inspector
         self._frontier = frontier
         self._path = path
         self._file = file
@@ -96,14 +103,14 @@ class TakingFile:
         self._entry = frontier.entries[path]
         self._marked = (-1, -1, "")
 
-    def take(self, budget: Budget, following: int | None) -> list[Piece] | None:
-        """Pieces, none if there is nothing to read yet; ``None`` if the next piece does not fit into the budget."""
+    def take(self, budget: Budget, following: int | None) -> list[Split] | None:
+        """Splits, none if there is nothing to read yet; ``None`` if the next split does not fit into the budget."""
         entry = self._entry
         size = self._file.seek(0, 2)
         if size < (entry.end if entry.kind in ("", "text") else entry.size):
             raise changed(self._path, f"has shrunk to {size} bytes")
         if not entry.kind:
-            entry.kind = self._taking.kind_of(self._path, self._file)
+            entry.kind = self._inspector.kind_of(self._path, self._file)
         if entry.kind == "parquet":
             return self._groups(budget)
         if entry.kind != "text":
@@ -119,7 +126,7 @@ class TakingFile:
         entry = self._entry
         if entry.mark:
             return True
-        head = self._taking.head_of(self._path, self._file, entry.end)
+        head = self._inspector.head_of(self._path, self._file, entry.end)
         if head is None:
             entry.kind = ""
             self._hold("its header is not complete")
@@ -156,7 +163,7 @@ class TakingFile:
         entry.mark = self._mark(entry.to)
         entry.segments[:] = [segment for segment in entry.segments if segment[0] > entry.to]
 
-    def _lines(self, budget: Budget, following: int | None) -> list[Piece]:
+    def _lines(self, budget: Budget, following: int | None) -> list[Split]:
         entry = self._entry
         if not entry.segments:
             return []
@@ -173,11 +180,11 @@ class TakingFile:
         rows: int | None = None
         if ends:
             high, rows = self._within(low, ends[-1][0], budget)
-        pieces = self._cut(low, high, ends, rows)
+        splits = self._cut(low, high, ends, rows)
         self._step_to(high)
         if entry.segments and self._last_row_end(high, entry.end) == high:
             self._hold("unfinished")
-        return pieces
+        return splits
 
     def _finished(self, following: int | None) -> tuple[list[tuple[int, int]], bool]:
         """Where each segment's last whole row ends, with its arrival, as far as no other file's rows came before.
@@ -232,8 +239,8 @@ class TakingFile:
         self._file.seek(high - 1)
         return self._file.read(1) != b"\n"
 
-    def _cut(self, low: int, high: int, ends: list[tuple[int, int]], rows: int | None) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _cut(self, low: int, high: int, ends: list[tuple[int, int]], rows: int | None) -> list[Split]:
+        splits: list[Split] = []
         while low < high:
             end = high
             if high - low > self._options.split_bytes * _SLACK and not self._options.multi_line:
@@ -259,40 +266,40 @@ class TakingFile:
                 here = rows if end == high else nth_line_end(self._file, low, end, 1 << 62)[1]
                 rows -= here
             size = end - low
-            pieces.append(Piece(place, min(size, here) or size, inside[0][1] if same else None, here, size))
+            splits.append(Split(place, min(size, here) or size, inside[0][1] if same else None, here, size))
             low = end
-        return pieces
+        return splits
 
     # Compressed text: whole files
 
-    def _compressed(self, budget: Budget) -> list[Piece] | None:
+    def _compressed(self, budget: Budget) -> list[Split] | None:
         entry = self._entry
-        lines = self._taking.lines_of(self._path, entry, self._moment)
+        lines = self._inspector.lines_of(self._path, entry, self._moment.now_us)
         if isinstance(lines, str):
             self._hold(lines)
             return []
         if budget.moved and budget.exceeded_by(lines, entry.size):
             return None
-        self._taking.forget_lines(self._path)
+        self._inspector.forget_lines(self._path)
         place = self._whole()
         arrival = entry.segments[0][1]
         entry.to = entry.size
         entry.segments.clear()
         place["codec"] = entry.kind
-        return [Piece(place, lines, arrival, lines, entry.size)] if lines else []
+        return [Split(place, lines, arrival, lines, entry.size)] if lines else []
 
     # Parquet: row groups
 
-    def _groups(self, budget: Budget) -> list[Piece] | None:
+    def _groups(self, budget: Budget) -> list[Split] | None:
         entry = self._entry
-        foot = self._taking.footer_of(self._path, self._moment)
+        foot = self._inspector.footer_of(self._path, self._moment.now_us)
         if foot is None:
             self._hold("its footer is not written")
             return []
-        self._taking.forget_lines(self._path)
-        self._taking.fit(self._path, foot)
+        self._inspector.forget_lines(self._path)
+        self._inspector.fit(self._path, foot)
         arrival = entry.segments[0][1]
-        pieces: list[Piece] = []
+        splits: list[Split] = []
         left = budget.share(1)
         low, last = entry.to, len(foot.rows)
         while low < last and not left.spent():
@@ -304,18 +311,18 @@ class TakingFile:
                 high, rows, size = high + 1, more, bigger
             if high == low:
                 break
-            pieces.append(Piece({**self._whole(), "groups": [low, high]}, rows, arrival, rows, size))
+            splits.append(Split({**self._whole(), "groups": [low, high]}, rows, arrival, rows, size))
             left.moved = True
             left.rows = None if left.rows is None else max(0, left.rows - rows)
             left.bytes = None if left.bytes is None else max(0, left.bytes - size)
             low = high
-        if not pieces and low < last:
+        if not splits and low < last:
             return None
         entry.to = low
         if low == last:
             self._whole()
             entry.segments.clear()
-        return [piece for piece in pieces if piece.rows]
+        return [split for split in splits if split.rows]
 
     def _whole(self) -> dict[str, Any]:
         """The place of a file that must stay as it is."""

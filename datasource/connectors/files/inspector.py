@@ -1,0 +1,107 @@
+"""What has to be known of a file before it is split: its kind, its header or footer, its lines if it is compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import BinaryIO
+
+from ....conf.errors import SchemaError
+from .content import codec_of, count_lines
+from .formats.columnar import Footer, footer
+from .formats.lines import Head, LineFormat
+from .paths import kind_by_name
+from .positions import Entry
+from .store import FileAccess
+
+__all__ = ["FileInspector", "FormatOf"]
+
+FormatOf = Callable[[str, bytes], "LineFormat | None"]
+
+
+class FileInspector:
+    """Looks into files, and remembers what took long to find.
+
+    Parameters
+    ----------
+    format_of : callable
+        The line format of a path and its first bytes, by option or name; ``None`` for Parquet.
+    fits : callable
+        Raises FeedChangedError if a file's columns are not those of the schema.
+    access
+        Reads the files.
+
+    Attributes
+    ----------
+    damaged : dict of str to int
+        Files that cannot be read to their end, and since when that is known.
+    """
+
+    def __init__(self, format_of: FormatOf, fits: Callable[[str, Head | Footer], None], access: FileAccess) -> None:
+        self._format_of = format_of
+        self._fits = fits
+        self._access = access
+        # Lines of compressed files that did not fit into a batch, by path, with the size and time they hold for.
+        self._counted: dict[str, tuple[int, int, int]] = {}
+        self.damaged: dict[str, int] = {}
+
+    def lines_of(self, path: str, entry: Entry, now_us: int) -> int | str:
+        """How many lines a compressed file holds at most, or why it cannot be read yet."""
+        known = self._counted.get(path)
+        if known is None or known[:2] != (entry.size, entry.mtime_ns):
+            try:
+                with self._access.open(path) as file:
+                    lines = count_lines(file, entry.kind)
+            except OSError as error:
+                self.damaged[path] = now_us
+                return str(error)
+            known = self._counted[path] = (entry.size, entry.mtime_ns, lines)
+        return known[2]
+
+    def forget_lines(self, path: str) -> None:
+        """The file was taken."""
+        self._counted.pop(path, None)
+        self.damaged.pop(path, None)
+
+    def footer_of(self, path: str, now_us: int) -> Footer | None:
+        """A Parquet file's footer, ``None`` if it is not there yet."""
+        with self._access.open(path) as file:
+            found = footer(file)
+        if found is None:
+            self.damaged[path] = now_us
+        return found
+
+    def head_of(self, path: str, file: BinaryIO, end: int) -> Head | None:
+        """What the first bytes of a text file say, ``None`` if they are not all there yet."""
+        size = 1 << 16
+        while True:
+            file.seek(0)
+            start = file.read(min(size, end))
+            form = self.text_format(path, start)
+            try:
+                head = form.head(start, complete=False)
+            except SchemaError as error:
+                raise SchemaError(f"file {path}: {error.problem}", expected=error.expected, hint=error.hint) from error
+            if head is not None:
+                self._fits(path, head)
+                return head
+            if len(start) == end:
+                return None
+            size *= 4
+
+    def kind_of(self, path: str, file: BinaryIO) -> str:
+        """What is to be read there: "text", "parquet", or text under a codec."""
+        codec = codec_of(file, kind_by_name(path)[1])
+        file.seek(0)
+        if self._format_of(path, b"" if codec else file.read(64)) is None:
+            return "parquet"
+        return codec or "text"
+
+    def text_format(self, path: str, start: bytes) -> LineFormat:
+        """The format of a file that is known to hold lines."""
+        form = self._format_of(path, start)
+        assert form is not None
+        return form
+
+    def fit(self, path: str, foot: Footer) -> None:
+        """Refuse other columns."""
+        self._fits(path, foot)
