@@ -56,5 +56,3 @@ def check_complete(incomplete: Incomplete | None) -> None:
     if incomplete is not None:
         problem, hint = incomplete
         raise SchemaError(f"a window would count wrongly here: {problem}", expected="every row, once", hint=hint)
-
-

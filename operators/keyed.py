@@ -12,10 +12,10 @@ from ..frames.at_source import at_source
 from ..frames.collations import check_collations
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM
+from .completeness import Incomplete, incomplete_source
 from .in_shards import InShards
 from .shards.pack import PACKED_DDL
 from .steps import chained, map_in_arrow
-from .completeness import Incomplete, incomplete_source
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,11 +13,11 @@ from ..frames.buckets import integers_with_hash
 from ..frames.reports import reports_folder
 from ..frames.times import check_time_zone
 from .budget import check_budget
+from .completeness import check_complete
 from .keyed import KeyedRows
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
 from .shards.window_plan import Tombstones, check_method, check_tombstones
 from .steps import map_in_arrow
-from .completeness import check_complete
 from .windowed import WindowedStream, check_punctuated, lateness_us
 from .windows.emission import Emit, check_emit
 from .windows.parse import windows_asked

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from ..frames.progress import PolicyName
 from .combining import Combining
+from .completeness import incomplete_source
 from .describe import Description, live_places, source_feeds
 from .intake.dataframe import OnMalformed, plan_intake, policy_of
 from .stateful import Stateful
 from .stateless import Stateless
-from .completeness import incomplete_source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

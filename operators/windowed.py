@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.units import parse_duration_us
-from ..frames.at_source import reads_coalesced, source_options
+from ..frames.at_source import source_options
 from ..frames.buckets import integers_with_hash
 from ..frames.source_steps import ArrowStep
 from ..frames.system import SYSTEM

@@ -13,11 +13,11 @@ import pyarrow as pa
 from ..conf.errors import TableError
 from ..frames.order import ordered
 from .conflicts import lost_against
+from .contest import Contest, contest
 from .engine import Engine
 from .files import DataFiles, StagedFile, conform
 from .held_rows import HeldRows, Replacement, Rivals
 from .layout import Layout
-from .contest import Contest, contest
 from .pending import Pending, as_pending, concat_pending
 from .table import Held, Snapshot
 from .tombstones import DELETIONS

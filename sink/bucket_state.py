@@ -14,8 +14,8 @@ from ..frames.columns import columns_at
 from ..frames.latest_table import SEQ
 from ..frames.newest import key_codes
 from .contents import Contents, Unreadable
-from .layout import Layout
 from .contest import contest
+from .layout import Layout
 
 __all__ = ["BucketState", "look_at", "newer"]
 

@@ -11,31 +11,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from ..conf.clock import now_us
-from ..conf.errors import CheckpointError, TableError
+from ..conf.errors import TableError
 from ..frames.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, NOTHING_YET, Delivered
 from ..frames.source_counts import journaled_counts
-from ..frames.table_folder import TableFolder
 from . import steps
 from .batch_identity import BatchIdentity
 from .bucket import BucketMerge, BucketMerger, Tally
 from .entry_commit import EntryCommit
+from .feed_bounds import later_bound
 from .files import DataFiles, StagedFile
 from .freshness import HISTORY_KEY, history_note
 from .judging import judged
 from .layout import Layout
-from .feed_bounds import later_bound
 from .newest_rows import newest_rows
-from .pending import concat_pending
 from .numbering import Numbering
 from .options import SinkTarget
 from .outputs import OUTPUTS_KEY, Aside, Outputs, PutAside, files_named
+from .pending import concat_pending
 from .queue_figures import look_at_queue
 from .rebasing import buckets_changed
 from .remembered import LastCommit
@@ -45,8 +41,8 @@ from .summary import CommitSummary, last_summary
 from .table import Snapshot, create_table, load_table, take_snapshot
 from .task import TaskResult
 from .tombstones import APP_ID
-from .writer_id import writer_id
 from .upkeep import commit_hooks, last_maintained, maintain
+from .writer_id import writer_id
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -55,6 +51,8 @@ __all__ = ["BatchCommit"]
 
 # Others may commit at the same moment without touching what this commit replaces; each time it looks again.
 _TRIES = 8
+
+
 class BatchCommit:
     """Commits the results of a batch's tasks.
 
@@ -232,7 +230,9 @@ class BatchCommit:
             several = len(merges) > 1
             strays += several
             counts = (aside.lost,) if several else ()  # conflicts within one merge, and with what is held, are counted
-            came = newest_rows(concat_pending([self._merger.came_with(merge) for merge in merges]), self._layout, *counts)
+            came = newest_rows(
+                concat_pending([self._merger.came_with(merge) for merge in merges]), self._layout, *counts
+            )
             _, merge = self._merger.merge(bucket, held, came)
             assert merge.won, "rows that won alone win together, and against the same rows in other files"
             made += [file.path for file in merge.staged()]

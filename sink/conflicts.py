@@ -16,8 +16,8 @@ from ..frames.conflicts import differing
 from ..frames.latest_table import SEQ
 
 if TYPE_CHECKING:
-    from .layout import Layout
     from .contest import Contest
+    from .layout import Layout
     from .pending import Pending
 
 __all__ = ["lost_against", "lost_pairs", "lost_within"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import SchemaError, TableError
 from ..frames.collations import check_collations
-from ..frames.column_mapping import Ids, check_mapping, with_field_ids
+from ..frames.column_mapping import Ids, check_mapping, ids_in, with_field_ids
 from ..frames.latest_table import (
     BUCKET,
     BUCKETS_PROPERTY,
@@ -29,7 +29,6 @@ from ..frames.system import SYSTEM
 from .constraints import check_constraints
 from .keeping import Keep
 from .key_names import KEYS, TIMES, check_key, column_named, columns_of, is_decimal, key_named, shown_type
-from ..frames.column_mapping import ids_in
 from .options import SinkOptions
 from .type_widening import widens
 

@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ..conf.errors import TableError
 from ..frames.column_mapping import (
     Ids,
-    field_ids,
     ids_of,
-    is_mapped,
     last_id,
     mapped,
     mapping_properties,
     mapping_protocol,
-    needs_mapping,
     plain_protocol,
 )
 from ..frames.delta_log import LogReplay, entry_place

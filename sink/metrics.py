@@ -17,7 +17,6 @@ import pyarrow as pa
 from ..conf.errors import TableError
 from ..frames.ages import Staleness
 from ..frames.system import TIMESTAMP
-from .writer_id import writer_id
 from .files import DataFiles
 from .freshness import complete_up_to_us
 from .maintenance import Maintained
@@ -27,6 +26,7 @@ from .side_table import SideTable
 from .stats import file_stats
 from .summary import CommitSummary, summaries_after
 from .table import load_table, transaction_version
+from .writer_id import writer_id
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

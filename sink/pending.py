@@ -13,7 +13,18 @@ import pyarrow.compute as pc
 
 from ..frames.latest_table import SEQ
 
-__all__ = ["NO_SEQ", "UNKNOWN", "Int64s", "Mask", "Pending", "as_pending", "concat_pending", "int64s", "seq_in_order", "seq_of"]
+__all__ = [
+    "NO_SEQ",
+    "UNKNOWN",
+    "Int64s",
+    "Mask",
+    "Pending",
+    "as_pending",
+    "concat_pending",
+    "int64s",
+    "seq_in_order",
+    "seq_of",
+]
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -103,5 +114,6 @@ def seq_in_order(table: pa.Table, held: int) -> Int64s:
 
 
 def int64s(column: pa.ChunkedArray, missing: int) -> Int64s:
+    """A column of whole numbers, with `missing` for nulls."""
     numbers = column.cast(pa.int64()) if column.type != pa.int64() else column
     return (pc.fill_null(numbers, missing) if numbers.null_count else numbers).to_numpy()

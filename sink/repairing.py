@@ -22,8 +22,8 @@ from .entry_commit import EntryCommit
 from .held_rows import Replacement
 from .log_state import look_at_log
 from .newest_rows import newest_rows
-from .pending import as_pending
 from .orphans import orphans_of
+from .pending import as_pending
 from .repairs import REPAIR_KEY, rows_recorded
 from .table import remove_unnamed
 from .tombstones import APP_ID

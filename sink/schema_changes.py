@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.errors import TableError
 from ..frames.latest_table import BUCKET, SEQ
-from .type_widening import widens
 from .mapped_table import change_columns
+from .type_widening import widens
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["change_schema", "with_table_columns"]
 
 Json = Any
+
 
 def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
     """The layout with the columns that the table will have: its own in their order, then the query's new ones; of two types the wider one.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ..conf.errors import TableError
-from .maintenance import is_ours, retention_properties
 from ..frames.column_mapping import ids_in
+from .maintenance import is_ours, retention_properties
 from .mapped_table import change_columns, make_table
 from .options import SinkTarget
 from .table import load_table

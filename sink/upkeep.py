@@ -41,8 +41,8 @@ from .maintenance import (
 )
 from .options import SinkOptions, SinkTarget
 from .steps import Step
-from .tombstones import FOLDER as TOMBSTONES
 from .tombstones import DELETIONS, TombstoneList
+from .tombstones import FOLDER as TOMBSTONES
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties

@@ -19,7 +19,6 @@ from ..frames.system import SYSTEM, SYSTEM_TYPE
 from . import steps
 from .bucket import BucketMerger
 from .commit import BatchCommit
-from .writer_id import writer_id
 from .engine import Engine
 from .engine_choice import advise, check_allowed, marks_allowed, marks_from_the_start
 from .files import DataFiles
@@ -40,6 +39,7 @@ from .summary import CommitSummary, last_summary
 from .table import Snapshot, load_table, take_snapshot
 from .task import TaskResult, run_task
 from .tombstones import check_retention, forget_below, tombstone_files
+from .writer_id import writer_id
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

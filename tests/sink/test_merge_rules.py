@@ -13,12 +13,12 @@ import pytest
 from upstream.conf.errors import MalformedRowError
 from upstream.frames.latest_table import NOTHING_YET, SEQ
 from upstream.frames.system import SYSTEM, system_array
-from upstream.sink import incoming
-from upstream.sink.keeping import Keep
-from upstream.sink.layout import Layout
+from upstream.sink import incoming as incoming_module
 from upstream.sink.contest import contest
 from upstream.sink.feed_bounds import bound_values
 from upstream.sink.incoming import Incoming
+from upstream.sink.keeping import Keep
+from upstream.sink.layout import Layout
 from upstream.sink.newest_rows import newest_rows
 from upstream.sink.pending import UNKNOWN, Pending, as_pending, concat_pending, seq_in_order
 
@@ -291,7 +291,7 @@ def test_what_is_put_aside_is_told_with_its_marks() -> None:
 
 
 def test_rows_are_coalesced_once_enough_more_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incoming, "_COALESCE_AT", 3)
+    monkeypatch.setattr(incoming_module, "_COALESCE_AT", 3)
     gathered = incoming()
     gathered.add(batch(("a", 1, "x"), ("a", 2, "y")))
     assert gathered.kept == (0, 0)
@@ -305,8 +305,8 @@ def test_rows_are_coalesced_once_enough_more_are_held(monkeypatch: pytest.Monkey
     assert gathered.kept[0] == 3
     assert gathered.drain().covered.tolist() == [2, 3, 1]
     assert gathered.kept == (0, 0)
-    monkeypatch.setattr(incoming, "_COALESCE_AT", 100)
-    monkeypatch.setattr(incoming, "_COALESCE_BYTES", 1)
+    monkeypatch.setattr(incoming_module, "_COALESCE_AT", 100)
+    monkeypatch.setattr(incoming_module, "_COALESCE_BYTES", 1)
     gathered.add(batch(("c", 2, "z")))
     assert gathered.kept[0] == 1
 

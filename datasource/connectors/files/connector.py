@@ -21,13 +21,12 @@ from .formats.zeek import ZeekFormat
 from .frontier import Frontier
 from .options import FilesOptions
 from .paths import has_magic, is_tab_separated, kind_by_name
-from .splits import QUIET_US
 from .positions import EMPTY
 from .reading import RangeReader
 from .sampling import Sampler
-from .store import FileAccess, feed_root
 from .split_planner import SplitPlanner
-from .splits import Moment
+from .splits import QUIET_US, Moment
+from .store import FileAccess, feed_root
 
 __all__ = ["FilesConnector"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..contract import Limit, Range
-from .inspector import FileInspector, FormatOf
 from .formats.columnar import Footer
 from .formats.lines import Head
 from .frontier import Frontier, changed
+from .inspector import FileInspector, FormatOf
 from .options import FilesOptions
 from .splits import Budget, FileSplitter, Moment, Split
 from .store import FileAccess
@@ -17,6 +17,7 @@ __all__ = ["SplitPlanner"]
 
 # A file that cannot be read to its end counts as damaged after this time without a change.
 _DAMAGED_US = 60_000_000
+
 
 class SplitPlanner:
     """Takes ranges from a frontier.
@@ -91,7 +92,9 @@ class SplitPlanner:
                 break
             try:
                 with self._access.open(path) as file:
-                    splits = FileSplitter(self._options, self._inspector, frontier, path, file, moment).take(budget, following)
+                    splits = FileSplitter(self._options, self._inspector, frontier, path, file, moment).take(
+                        budget, following
+                    )
             except FileNotFoundError as error:
                 raise changed(path, "has disappeared before all of it was consumed") from error
             except OSError as error:

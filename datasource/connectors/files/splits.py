@@ -12,7 +12,7 @@ from .inspector import FileInspector
 from .options import FilesOptions
 from .quoting import last_row_end
 
-__all__ = ["QUIET_US", "Budget", "Moment", "Split", "FileSplitter"]
+__all__ = ["QUIET_US", "Budget", "FileSplitter", "Moment", "Split"]
 
 QUIET_US = 60_000_000
 """A quote that is open at the end of a file counts as never closed after this time without a change."""
@@ -43,7 +43,7 @@ class Split(NamedTuple):
 
 
 class Budget:
-    """What may still be taken. At least one piece is, so that the stream moves on."""
+    """What may still be taken. At least one split is, so that the stream moves on."""
 
     def __init__(self, limit: Limit) -> None:
         self.rows = limit.rows

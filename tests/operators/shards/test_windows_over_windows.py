@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.operators.aggregates.functions import count, sum_
+from upstream.operators.completeness import incomplete_after
 from upstream.operators.shards.window_plan import WindowPlan
 from upstream.operators.shards.window_results import result_schema
-from upstream.operators.completeness import incomplete_after
 from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from upstream.operators.windows.parse import window_by_time
 
