@@ -13,51 +13,51 @@ if TYPE_CHECKING:
     from .conf.errors import UpstreamError as UpstreamError
     from .conf.session import check_session as check_session
     from .conf.session import session as session
-    from .datasource.latest import latest as latest
-    from .frames.system import SYSTEM as SYSTEM
-    from .frames.system import with_system_ddl as with_system_ddl
+    from .core.rows.system_column import SYSTEM as SYSTEM
+    from .core.rows.system_column import with_system_ddl as with_system_ddl
+    from .datasource.latest_stream import latest as latest
     from .operators import aggregates as aggregates
-    from .operators.shards.most_stale import most_stale as most_stale
+    from .operators.queue.most_stale import most_stale as most_stale
     from .operators.stream import UpdateStream as UpdateStream
-    from .sink.batch import write_batch as write_batch
-    from .sink.checking import check_table as check_table
-    from .sink.erasing import Erasure as Erasure
-    from .sink.erasing import erase_key as erase_key
-    from .sink.keep_change import change_keep as change_keep
-    from .sink.key_bucket import key_bucket as key_bucket
-    from .sink.latest import batch_metrics as batch_metrics
-    from .sink.latest import write_latest as write_latest
-    from .sink.rebucketing import rebucket_table as rebucket_table
-    from .sink.repairing import repair_table as repair_table
-    from .sink.run import run_staleness as run_staleness
-    from .sink.summary import CommitSummary as CommitSummary
-    from .sink.summary import read_summaries as read_summaries
+    from .sink.admin.check import check_table as check_table
+    from .sink.admin.erase import Erasure as Erasure
+    from .sink.admin.erase import erase_key as erase_key
+    from .sink.admin.history_change import change_keep as change_keep
+    from .sink.admin.key_bucket import key_bucket as key_bucket
+    from .sink.admin.rebucket import rebucket_table as rebucket_table
+    from .sink.admin.repair import repair_table as repair_table
+    from .sink.figures.run import run_staleness as run_staleness
+    from .sink.figures.summary import CommitSummary as CommitSummary
+    from .sink.figures.summary import read_summaries as read_summaries
+    from .sink.write_batch import write_batch as write_batch
+    from .sink.write_latest import batch_metrics as batch_metrics
+    from .sink.write_latest import write_latest as write_latest
 
 __version__ = "0.1.0"
 
 # Spark's worker processes import this package many times over; each name is fetched when somebody asks for it.
 _HOMES = {
-    "SYSTEM": ".frames.system",
-    "CommitSummary": ".sink.summary",
-    "Erasure": ".sink.erasing",
+    "SYSTEM": ".core.rows.system_column",
+    "CommitSummary": ".sink.figures.summary",
+    "Erasure": ".sink.admin.erase",
     "UpdateStream": ".operators.stream",
     "UpstreamError": ".conf.errors",
-    "batch_metrics": ".sink.latest",
-    "change_keep": ".sink.keep_change",
+    "batch_metrics": ".sink.write_latest",
+    "change_keep": ".sink.admin.history_change",
     "check_session": ".conf.session",
-    "check_table": ".sink.checking",
-    "erase_key": ".sink.erasing",
-    "key_bucket": ".sink.key_bucket",
-    "latest": ".datasource.latest",
-    "most_stale": ".operators.shards.most_stale",
-    "read_summaries": ".sink.summary",
-    "rebucket_table": ".sink.rebucketing",
-    "repair_table": ".sink.repairing",
-    "run_staleness": ".sink.run",
+    "check_table": ".sink.admin.check",
+    "erase_key": ".sink.admin.erase",
+    "key_bucket": ".sink.admin.key_bucket",
+    "latest": ".datasource.latest_stream",
+    "most_stale": ".operators.queue.most_stale",
+    "read_summaries": ".sink.figures.summary",
+    "rebucket_table": ".sink.admin.rebucket",
+    "repair_table": ".sink.admin.repair",
+    "run_staleness": ".sink.figures.run",
     "session": ".conf.session",
-    "with_system_ddl": ".frames.system",
-    "write_batch": ".sink.batch",
-    "write_latest": ".sink.latest",
+    "with_system_ddl": ".core.rows.system_column",
+    "write_batch": ".sink.write_batch",
+    "write_latest": ".sink.write_latest",
 }
 
 _MODULES = {"aggregates": ".operators.aggregates"}

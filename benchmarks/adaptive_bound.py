@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pyarrow import csv
 
-from upstream.frames.progress import Policy, Progress
+from upstream.core.watermark.policies import Policy, Progress
 
 from .shapes import Curve, Figure, Panel
 from .simulator import estimate

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from upstream.datasource.ets import Enabling
-from upstream.frames.progress import Policy, Progress
+from upstream.core.watermark.policies import Policy, Progress
+from upstream.datasource.on_demand_watermark import Enabling
 
 from .shapes import Curve, Figure, Panel
 from .simulator import Estimate, estimate

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.sink.writer import stream_writer
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.sink.spark_writer import stream_writer
 
 COLUMNS = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.float64())])
 SCHEMA = from_arrow_schema(COLUMNS.append(pa.field(SYSTEM, SYSTEM_TYPE)))

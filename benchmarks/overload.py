@@ -79,8 +79,8 @@ def capacity_of(given: float | None) -> float:
 
 def own_bounds(table: Path, checkpoint: Path, seconds: float) -> tuple[float, float] | None:
     """Between what the table's own commits say that the mean was; None if they say nothing."""
-    from upstream.sink.run import run_figures
-    from upstream.sink.summary import read_summaries
+    from upstream.sink.figures.run import run_figures
+    from upstream.sink.figures.summary import read_summaries
 
     began = began_us(checkpoint)
     said = [each for _, each in read_summaries(str(table))]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import upstream
-from upstream.frames.reorder_reports import read_reorder_reports, reorder_folder
+from upstream.core.feedback.reorder_reports import read_reorder_reports, reorder_folder
 
 from .environments import CACHE
 from .harness import arguments, cores, fresh, introduce, progress
@@ -181,7 +181,7 @@ def commits(table: Path) -> dict[int, float]:
     import pyarrow.parquet as pq
     from deltalake import DeltaTable
 
-    from upstream.frames.latest_table import Delivered
+    from upstream.delta_format.latest_table import Delivered
 
     found: dict[int, float] = {}
     for entry in DeltaTable(table).history():

@@ -1,6 +1,6 @@
 """Simulated runs for figures: arrivals by recipe, one run per seed, means with confidence intervals.
 
-The simulator itself is part of the package (``operators/simulation.py``): it drives the queue that runs in production.
+The simulator itself is part of the package (``operators/capacity/simulation.py``): it drives the queue that runs in production.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from upstream.datasource.connectors.synthetic.arrivals import synthetic_arrivals
 from upstream.datasource.connectors.synthetic.stream import Recipe
+from upstream.operators.capacity.simulation import Arrivals, Outcome, Server, shed_share, simulate
 from upstream.operators.queue.monitor import StatisticsMonitor
-from upstream.operators.simulation import Arrivals, Outcome, Server, shed_share, simulate
 
 __all__ = ["COST_S", "Estimate", "Workload", "estimate", "run"]
 
@@ -94,7 +94,7 @@ class Workload:
 def run(
     workload: Workload, policy: str, seed: int, results: int, *, known_rates: bool = True, **options: int
 ) -> Outcome:
-    """Simulate as long as `results` rows take; `options` go to :func:`~upstream.operators.simulation.simulate`."""
+    """Simulate as long as `results` rows take; `options` go to :func:`~upstream.operators.capacity.simulation.simulate`."""
     until = round(results * COST_S * 1e6)
     rates = np.array(workload.rates) if known_rates and workload.rates is not None else None
     monitor = StatisticsMonitor(cells=max(workload.keys, 1), cost_s=COST_S if known_rates else None, rate_per_s=rates)

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from upstream.frames.reports import read_reports, reports_folder
-from upstream.sink.summary import read_summaries
+from upstream.core.feedback.queue_reports import read_reports, reports_folder
+from upstream.sink.figures.summary import read_summaries
 
 from .environments import CACHE
 from .harness import arguments, environment, machine

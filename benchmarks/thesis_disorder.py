@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import csv
 
+from upstream.core.rows.exact_integers import LOWEST
 from upstream.operators.aggregates.functions import avg, count
 from upstream.operators.aggregates.parts import Aggregate
-from upstream.operators.windows.exact import LOWEST
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.rows import expand
 

@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from upstream.frames.ipc import to_frame
-from upstream.frames.parting import apart
-from upstream.frames.system import SYSTEM, TIMESTAMP, system_field
+from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.split import apart
+from upstream.core.rows.system_column import SYSTEM, TIMESTAMP, system_field
 from upstream.operators.aggregates.functions import count
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.shard import ReorderShard
-from upstream.operators.shards.feeds import FeedBounds, punctuation_rows
-from upstream.operators.shards.runs import Runs
-from upstream.operators.shards.store import DictStore
-from upstream.operators.windows.entries import PANE
+from upstream.operators.runtime.entries import PANE
+from upstream.operators.runtime.feeds import FeedBounds, punctuation_rows
+from upstream.operators.runtime.runs import Runs
+from upstream.operators.runtime.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
 
 from .shapes import Curve, Figure, Panel

@@ -13,17 +13,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from upstream.frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
-from upstream.frames.window_reports import WindowReport
+from upstream.core.feedback.window_reports import WindowReport
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from upstream.operators.aggregates.algebra import Aggregates, Codes
 from upstream.operators.aggregates.functions import count
 from upstream.operators.aggregates.parts import Aggregate
-from upstream.operators.shards.feeds import punctuation_rows
-from upstream.operators.shards.store import DictStore
-from upstream.operators.shards.window_pack import frames_of
-from upstream.operators.shards.window_plan import ROWS, Method, WindowPlan
-from upstream.operators.shards.window_shard import WindowShard
+from upstream.operators.runtime.feeds import punctuation_rows
+from upstream.operators.runtime.store import DictStore
 from upstream.operators.windows.kinds import SlidingWindows
+from upstream.operators.windows.shards.pack import frames_of
+from upstream.operators.windows.shards.plan import ROWS, Method, WindowPlan
+from upstream.operators.windows.shards.shard import WindowShard
 
 __all__ = ["SCHEMA", "CountedAggregates", "Query", "rows_table", "window_plan"]
 

@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from upstream.operators.capacity.staleness import StalenessAccount
 from upstream.operators.queue.pages import Usage
-from upstream.operators.staleness import StalenessAccount
 from upstream.operators.windows.every_window import EveryWindow
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.marks import Result, Served

@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from upstream.frames.parting import ROWS_AT_ONCE
-from upstream.frames.system import TIMESTAMP
-from upstream.frames.window_reports import WindowReport
+from upstream.core.feedback.window_reports import WindowReport
+from upstream.core.rows.split import ROWS_AT_ONCE
+from upstream.core.rows.system_column import TIMESTAMP
 from upstream.operators import aggregates as agg
 from upstream.operators.aggregates.parts import Aggregate
-from upstream.operators.shards.feeds import punctuation_rows
-from upstream.operators.shards.store import DictStore
-from upstream.operators.shards.window_pack import frames_of
-from upstream.operators.shards.window_plan import WindowPlan
-from upstream.operators.shards.window_shard import WindowShard
+from upstream.operators.runtime.feeds import punctuation_rows
+from upstream.operators.runtime.store import DictStore
 from upstream.operators.windows.emission import Emit
 from upstream.operators.windows.kinds import SlidingWindows
+from upstream.operators.windows.shards.pack import frames_of
+from upstream.operators.windows.shards.plan import WindowPlan
+from upstream.operators.windows.shards.shard import WindowShard
 
 from .harness import arguments, machine
 from .window_query import SCHEMA, rows_table

@@ -21,9 +21,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.sink.summary import read_summaries
-from upstream.sink.writer import stream_writer
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.sink.figures.summary import read_summaries
+from upstream.sink.spark_writer import stream_writer
 
 from .environments import CACHE
 from .harness import arguments, machine

@@ -11,7 +11,7 @@ __all__ = ["print_check", "print_repair"]
 
 def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bool:
     """Check a table and print what was found; whether it is right."""
-    from ..sink.checking import check_table
+    from ..sink.admin.check import check_table
 
     report = check_table(path, storage=storage, source=source)
     say = _console()
@@ -47,7 +47,7 @@ def print_repair(
     path: str, storage: Mapping[str, str], *, dry_run: bool, orphans: bool, retention_us: int, force: bool = False
 ) -> bool:
     """Mend a table and print what was done; whether nothing is left that is wrong."""
-    from ..sink.repairing import repair_table
+    from ..sink.admin.repair import repair_table
 
     repairs = repair_table(
         path, storage=storage, dry_run=dry_run, orphans=orphans, retention_us=retention_us, force=force

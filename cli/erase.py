@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from ..sink.erasing import Erasure, erase_text_key
+from ..sink.admin.erase import Erasure, erase_text_key
 
 __all__ = ["print_erasure"]
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..conf.units import format_duration_us
-from ..frames.bounds import AFTER_ALL, BEFORE_ALL
-from ..frames.latest_table import NOTHING_YET
-from ..sink.summary import CommitSummary
+from ..core.watermark.bounds import AFTER_ALL, BEFORE_ALL
+from ..delta_format.latest_table import NOTHING_YET
+from ..sink.figures.summary import CommitSummary
 from .live import bound_text
 
 __all__ = ["feed_lines", "waits_for"]

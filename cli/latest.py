@@ -19,9 +19,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from ..conf.clock import now_us
 from ..conf.errors import CheckpointError
 from ..conf.units import format_duration_us
+from ..core.feedback.offset_book import OffsetBook
 from ..datasource.quarantine import count_quarantined
-from ..frames.kept_feeds import OffsetBook
-from ..frames.table_folder import TableFolder
+from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
 from .feeds import waits_for
 from .live import LiveLine, Remaining
@@ -89,7 +89,7 @@ def follow(job: Job, console: Console, log: Path) -> int:
     Guarantee: as of the source and the sink together, exactly once; stopped at any moment and started again, it goes on where it was.
     """
     from ..conf.session import session
-    from ..datasource.checking import check_source
+    from ..datasource.early_checks import check_source
 
     with _told_to_stop() as told:
         with console.status("looking at the feed"):
@@ -116,7 +116,7 @@ def follow(job: Job, console: Console, log: Path) -> int:
 
 def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[LiveLine, bool]:
     """Run the query; what was seen of it, and whether it came to its own end."""
-    from ..sink.summary import read_summaries
+    from ..sink.figures.summary import read_summaries
 
     seen = _version(job)
     with console.status("looking at the feed and the table"):
@@ -175,7 +175,7 @@ def _version(job: Job) -> int:
 
 def _source_options(job: Job) -> dict[str, str]:
     """What the source is asked for, as Spark hands it over."""
-    from ..datasource.latest import latest_options
+    from ..datasource.latest_stream import latest_options
 
     options = {
         "checkpointLocation": job.checkpoint,
@@ -195,7 +195,7 @@ def _source_options(job: Job) -> dict[str, str]:
 
 
 def _start(job: Job, spark: SparkSession) -> StreamingQuery:
-    from ..sink.latest import write_latest
+    from ..sink.write_latest import write_latest
 
     updates = spark.readStream.format("upstream").options(**_source_options(job)).load()
     storage: dict[str, Any] = {f"storage.{name}": value for name, value in job.storage.items()}

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from ..conf.units import format_duration_us
-from ..sink.summary import CommitSummary
+from ..sink.figures.summary import CommitSummary
 
 __all__ = ["LiveLine", "Remaining", "bound_text", "complete_to", "has_ended", "how_rows_came", "short_count"]
 

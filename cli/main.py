@@ -212,7 +212,7 @@ def rebucket(
 
     [bold]upstream rebucket ./latest 64[/bold]
     """
-    from ..sink.rebucketing import rebucket_table
+    from ..sink.admin.rebucket import rebucket_table
 
     version = rebucket_table(table, buckets, storage=_storage(option))
     typer.echo(f"{table} has {buckets} buckets from version {version} on")
@@ -230,7 +230,7 @@ def keep(
 
     [bold]upstream keep ./latest 'latest 3'[/bold]
     """
-    from ..sink.keep_change import change_keep
+    from ..sink.admin.history_change import change_keep
 
     version = change_keep(table, rows, storage=_storage(option))
     typer.echo(f"{table} keeps {rows.strip().lower()} from version {version} on")
@@ -336,8 +336,8 @@ def release(
     runs takes the table again with its next batch, or fails if another one has it by then.
     """
     from ..conf.locations import absolute_location
-    from ..frames.table_folder import TableFolder
-    from ..sink.lease import release_lease
+    from ..sink.commit.lease import release_lease
+    from ..storage.folder import TableFolder
 
     storage = {name.removeprefix("storage."): value for name, value in _pairs(option, "--option").items()}
     taken = release_lease(TableFolder(absolute_location(table), storage))

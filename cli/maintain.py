@@ -7,11 +7,11 @@ import math
 import sys
 
 from ..conf.locations import absolute_location
-from ..frames.table_folder import TableFolder
-from ..sink.compacting import compact_table
-from ..sink.maintenance import Maintained, MaintenanceRules, is_ours
-from ..sink.options import SinkOptions, SinkTarget
-from ..sink.upkeep import Upkeep
+from ..sink.maintenance.compact import compact_table
+from ..sink.maintenance.runner import Upkeep
+from ..sink.spec.maintenance_rules import Maintained, MaintenanceRules, is_ours
+from ..sink.spec.options import SinkOptions, SinkTarget
+from ..storage.folder import TableFolder
 from .failures import FAILED, Failure
 
 __all__ = ["maintain"]

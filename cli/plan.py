@@ -17,9 +17,9 @@ from ..conf.staleness_target import StalenessTarget
 from ..conf.units import format_duration_us, parse_duration_us
 from ..datasource.connectors.synthetic.arrivals import synthetic_arrivals
 from ..datasource.connectors.synthetic.stream import Recipe
-from ..operators.planning import PLANNED, Prediction, plan
+from ..operators.capacity.planner import PLANNED, Prediction, plan
+from ..operators.capacity.simulation import Arrivals, Server
 from ..operators.queue.queue import Policy
-from ..operators.simulation import Arrivals, Server
 
 __all__ = ["BETTER", "FIRST", "Answer", "Effort", "Question", "duration", "predict", "print_plan"]
 

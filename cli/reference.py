@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..conf.options import OptionDoc, documented
 from ..conf.units import format_duration_us
-from ..datasource.connectors.registry import CONNECTORS
 from ..datasource.options import SourceOptions
+from ..datasource.registry import CONNECTORS
 
 __all__ = ["options_reference"]
 
@@ -29,8 +29,8 @@ _CONNECTORS = {
 
 def options_reference() -> str:
     """All options of the source, its connectors and the sink, as Markdown."""
-    from ..sink.batch_name import BatchOptions
-    from ..sink.options import SinkOptions
+    from ..sink.commit.batch_name import BatchOptions
+    from ..sink.spec.options import SinkOptions
 
     sections = [
         _INTRODUCTION,

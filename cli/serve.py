@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..conf.column_names import quoted
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
-from ..conf.names import quoted
-from ..frames.latest_table import BUCKET, SEQ
+from ..delta_format.latest_table import BUCKET, SEQ
 from .failures import FAILED, Failure
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _server(spark: SparkSession, served: Served) -> Generator[None, None, None]:
 def _make_views(spark: SparkSession, name: str, location: str, metrics: str | None) -> None:
     from pyspark.errors import PySparkException
 
-    from ..sink.freshness import freshness_view
+    from ..sink.figures.freshness import freshness_view
 
     try:
         columns = spark.table(f"delta.{quoted(location)}").columns

@@ -98,7 +98,7 @@ def _lazily(table: DeltaTable) -> pl.LazyFrame:
     import pyarrow as pa
     import pyarrow.dataset as pds
 
-    from ..frames.column_mapping import is_mapped
+    from ..delta_format.column_mapping import is_mapped
 
     if not is_mapped(table.metadata().configuration):
         return pl.scan_delta(table)
@@ -112,7 +112,7 @@ def _print(rows: pl.DataFrame, found: int, path: str, version: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from ..sink.summary import read_summaries
+    from ..sink.figures.summary import read_summaries
 
     # Into a pipe, a column is as wide as it must be.
     console = Console(width=None if sys.stdout.isatty() else 10_000, soft_wrap=not sys.stdout.isatty())

@@ -12,8 +12,8 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from .column_names import split_list
 from .errors import OptionError
-from .names import split_list
 from .units import parse_bytes, parse_duration_us
 
 __all__ = [

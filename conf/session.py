@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import java_problem
-from .processes import cores as cores_here
-from .warm import warm_workers
+from .process_identity import cores as cores_here
+from .python_warmup import warm_workers
 from .worker_python import environment_of_workers, python_of, use_installed_pyspark
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from ..frames.columns import columns_at
-from ..frames.newest import NewestPerKey, key_codes
-from .rows import Rows
+from ..core.rows.columns import columns_at
+from ..core.rows.newest import NewestPerKey, key_codes
+from .row_shaper import Rows
 
 __all__ = ["coalesced", "newest_rows"]
 

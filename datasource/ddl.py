@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..frames.system import TIMESTAMP
+from ..core.rows.system_column import TIMESTAMP
 
 if TYPE_CHECKING:
     from sqlglot import exp

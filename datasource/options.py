@@ -22,12 +22,12 @@ from ..conf.options import (
     text,
     whole,
 )
-from ..frames.progress import Policy, PolicyName
-from ..frames.table_folder import TableFolder
-from ..frames.times import check_time_zone
+from ..core.rows.event_times import check_time_zone
+from ..core.watermark.policies import Policy, PolicyName
+from ..storage.folder import TableFolder
 from .connectors.contract import Limit
-from .ets import Enabling, Held, reports_below
-from .idle import IdleRule
+from .idle_feeds import IdleRule
+from .on_demand_watermark import Enabling, Held, reports_below
 
 __all__ = ["STORAGE_PREFIX", "SourceOptions"]
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..conf.errors import CheckpointError
-from ..frames.bounds import AFTER_ALL, is_finite
-from ..frames.progress import Policy, Progress
-from ..frames.reported_times import batch_name
+from ..core.feedback.time_reports import batch_name
+from ..core.watermark.bounds import AFTER_ALL, is_finite
+from ..core.watermark.policies import Policy, Progress
 from .connectors.contract import Connector, Limit, Range
-from .idle import heard_now
-from .observing import observation_of, task_states
+from .idle_feeds import heard_now
+from .observed_times import observation_of, task_states
 from .options import SourceOptions
 from .schema import Shape
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from ..conf.errors import MalformedRowError, UpstreamError
-from ..frames.table_folder import TableFolder, folder_at
-from ..frames.whole import write_whole
+from ..storage.atomic_write import write_whole
+from ..storage.folder import TableFolder, folder_at
 
 __all__ = ["Failing", "Quarantine", "count_quarantined"]
 

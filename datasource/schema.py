@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..conf.column_names import path_name, resolved
 from ..conf.errors import SchemaError
-from ..conf.names import path_name, resolved
-from ..frames.collations import check_collations
-from ..frames.columns import column_at, tree_of
-from ..frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
-from ..frames.times import check_time_type, is_pattern
+from ..core.rows.collations import check_collations
+from ..core.rows.columns import column_at, tree_of
+from ..core.rows.event_times import check_time_type, is_pattern
+from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, with_system_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -155,7 +155,7 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
 
 
 def _key(arrow: pa.Schema, options: SourceOptions) -> tuple[str, ...]:
-    """The columns and fields that the option `key` means, as :func:`~upstream.conf.names.path_name` has them."""
+    """The columns and fields that the option `key` means, as :func:`~upstream.conf.column_names.path_name` has them."""
     columns = tree_of(arrow.remove(arrow.get_field_index(SYSTEM)))
     found = [resolved(name, columns) for name in options.key]
     absent = [name for name, path in zip(options.key, found, strict=True) if path is None]

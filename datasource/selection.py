@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..conf.errors import OptionError
-from ..frames.system import TIMESTAMP
+from ..core.rows.system_column import TIMESTAMP
 from .sql_expressions import OPTION, Translation, as_written, column_at_path, given_arguments, name_parts, resolved_path
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
-from ..frames.system import TIMESTAMP
-from ..frames.times import NO_TIME, event_time_us
+from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.rows.system_column import TIMESTAMP
 from .ddl import arrow_type
 
 if TYPE_CHECKING:

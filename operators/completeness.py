@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..conf.errors import SchemaError
-from ..frames.at_source import reads_coalesced
-from .shards.window_plan import WindowPlan
+from ..core.pushdown.at_source import reads_coalesced
+from .windows.shards.plan import WindowPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

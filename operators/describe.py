@@ -12,12 +12,12 @@ import numpy as np
 
 from ..conf.locations import checkpoint_location
 from ..conf.units import format_duration_us
-from ..frames.bounds import AFTER_ALL, BEFORE_ALL, is_finite
-from ..frames.feed_reports import read_feed_reports
-from ..frames.kept_feeds import whole_offset
-from ..frames.reorder_reports import read_reorder_reports
-from ..frames.table_folder import folder_at
-from ..frames.window_reports import read_window_reports
+from ..core.feedback.feed_reports import read_feed_reports
+from ..core.feedback.offset_book import whole_offset
+from ..core.feedback.reorder_reports import read_reorder_reports
+from ..core.feedback.window_reports import read_window_reports
+from ..core.watermark.bounds import AFTER_ALL, BEFORE_ALL, is_finite
+from ..storage.folder import folder_at
 
 __all__ = ["Description", "FeedState", "Place", "live_places", "source_feeds"]
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, cast
 
+from ..conf.column_names import quoted
 from ..conf.errors import SchemaError
-from ..conf.names import quoted
-from ..frames.at_source import at_source
-from ..frames.collations import check_collations
-from ..frames.source_steps import ArrowStep
-from ..frames.system import SYSTEM
+from ..core.pushdown.at_source import at_source
+from ..core.pushdown.source_steps import ArrowStep
+from ..core.rows.collations import check_collations
+from ..core.rows.system_column import SYSTEM
 from .completeness import Incomplete, incomplete_source
-from .in_shards import InShards
-from .shards.pack import PACKED_DDL
-from .steps import chained, map_in_arrow
+from .runtime.arrow_steps import chained, map_in_arrow
+from .runtime.pack import PACKED_DDL
+from .runtime.sharded import InShards
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Literal
 from ..conf.errors import OptionError
 from ..conf.session import make_known
 from ..conf.units import parse_duration_us
-from ..frames.buckets import integers_with_hash
-from ..frames.reports import reports_folder
-from ..frames.times import check_time_zone
-from .budget import check_budget
+from ..core.feedback.queue_reports import reports_folder
+from ..core.rows.buckets import integers_with_hash
+from ..core.rows.event_times import check_time_zone
 from .completeness import check_complete
 from .keyed import KeyedRows
+from .queue.budget import check_budget
 from .queue.queue import ONE_PER_KEY, Policy, check_policy
-from .shards.window_plan import Tombstones, check_method, check_tombstones
-from .steps import map_in_arrow
+from .runtime.arrow_steps import map_in_arrow
 from .windowed import WindowedStream, check_punctuated, lateness_us
 from .windows.emission import Emit, check_emit
 from .windows.parse import windows_asked
+from .windows.shards.plan import Tombstones, check_method, check_tombstones
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -90,11 +90,11 @@ class Stateful(KeyedRows):
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from .shards.arrivals import INTERVAL, WEIGHT
-        from .shards.messages import ShardPlan
-        from .shards.pack import PACKED_DDL, pack, unpack
-        from .shards.processor import QueueProcessor
-        from .shards.ticks import TickSource
+        from .queue.control import ShardPlan
+        from .queue.processor import QueueProcessor
+        from .queue.ticks import TickSource
+        from .runtime.arrivals import INTERVAL, WEIGHT
+        from .runtime.pack import PACKED_DDL, pack, unpack
 
         check_policy(policy)
         check_budget(budget)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast
 
+from ..conf.column_names import quoted
 from ..conf.errors import OptionError, SchemaError
-from ..conf.names import quoted
-from ..frames.system import SYSTEM
+from ..core.rows.system_column import SYSTEM
 from .keyed import KeyedRows
-from .steps import mapped
+from .runtime.arrow_steps import mapped
 
 if TYPE_CHECKING:
     import pyarrow as pa

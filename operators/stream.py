@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..frames.progress import PolicyName
+from ..core.watermark.policies import PolicyName
 from .combining import Combining
 from .completeness import incomplete_source
 from .describe import Description, live_places, source_feeds
@@ -42,7 +42,7 @@ class UpdateStream(Stateless, Stateful, Combining):
 
     Notes
     -----
-    Each step gives a new stream; nothing runs until it is written, by :func:`~upstream.sink.latest.write_latest` or as the DataFrame
+    Each step gives a new stream; nothing runs until it is written, by :func:`~upstream.sink.write_latest.write_latest` or as the DataFrame
     :attr:`df`. Punctuation and tombstones pass every step.
     """
 

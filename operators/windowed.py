@@ -10,19 +10,19 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.units import parse_duration_us
-from ..frames.at_source import source_options
-from ..frames.buckets import integers_with_hash
-from ..frames.source_steps import ArrowStep
-from ..frames.system import SYSTEM
-from ..frames.times import check_time_type
-from ..frames.window_reports import read_window_reports, windows_folder
+from ..core.feedback.window_reports import read_window_reports, windows_folder
+from ..core.pushdown.at_source import source_options
+from ..core.pushdown.source_steps import ArrowStep
+from ..core.rows.buckets import integers_with_hash
+from ..core.rows.event_times import check_time_type
+from ..core.rows.system_column import SYSTEM
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
 from .completeness import incomplete_after
-from .in_shards import InShards
-from .shards.window_plan import WindowPlan
+from .runtime.sharded import InShards
 from .windows.limits import check_size
 from .windows.panes import paned
+from .windows.shards.plan import WindowPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,10 +80,10 @@ class WindowedStream(Generic[StreamT]):
         """
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-        from .shards.window_modes import with_automatic_method
-        from .shards.window_pack import window_pack
-        from .shards.window_processor import WindowProcessor
-        from .shards.window_results import RESULT_COLUMNS, check_identity, result_schema
+        from .windows.shards.adaptive_keys import with_automatic_method
+        from .windows.shards.pack import window_pack
+        from .windows.shards.processor import WindowProcessor
+        from .windows.shards.results import RESULT_COLUMNS, check_identity, result_schema
 
         stream, given = self.stream, self.options
         taken = {*stream.key, *RESULT_COLUMNS, SYSTEM} & set(aggregates)

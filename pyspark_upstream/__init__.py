@@ -36,30 +36,30 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType | str:
         """Of the rows read: given by option, recorded in the checkpoint, or inferred."""
-        from upstream.datasource.reader import source_schema
+        from upstream.datasource.spark_reader import source_schema
 
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``."""
-        from upstream.datasource.reader import UpstreamBatchReader
+        from upstream.datasource.spark_reader import UpstreamBatchReader
 
         return UpstreamBatchReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """For ``df.write``."""
-        from upstream.sink.batch import batch_writer
+        from upstream.sink.write_batch import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
-        from upstream.datasource.reader import UpstreamStreamReader
+        from upstream.datasource.spark_reader import UpstreamStreamReader
 
         return UpstreamStreamReader(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For ``df.writeStream``."""
-        from upstream.sink.writer import stream_writer
+        from upstream.sink.spark_writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

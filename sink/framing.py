@@ -14,16 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.options import told
-from ..frames.bounds import beginning
-from ..frames.ipc import from_frame, to_frame
-from ..frames.parting import apart, by_bucket, frames_column, some_at_once
-from ..frames.system import SYSTEM, system_field
+from ..core.pushdown.ipc_frames import from_frame, to_frame
+from ..core.rows.split import apart, by_bucket, frames_column, some_at_once
+from ..core.rows.system_column import SYSTEM, system_field
+from ..core.watermark.bounds import beginning
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
-    from .layout import Layout
+    from .spec.layout import Layout
 
 __all__ = ["ROWS_OPTION", "Framing", "observed", "rows_told", "unframed"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -11,7 +12,7 @@ import pyspark_upstream
 import upstream
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("cli", "conf", "datasource", "frames", "operators", "sink")
+PACKAGES = ("cli", "conf", "core", "datasource", "delta_format", "operators", "sink", "storage")
 
 
 def test_tested_package_is_the_installed_one() -> None:
@@ -56,20 +57,90 @@ def test_every_module_says_what_it_exports_and_is_not_long() -> None:
             assert text.count("\n") <= 500, f"{path} is long: one idea per file"
 
 
+_ALLOWED: dict[str, set[str]] = {
+    "conf": set(),
+    "storage": {"conf"},
+    "delta_format": {"conf", "storage"},
+    "core": {"conf", "storage"},
+    "datasource": {"conf", "storage", "delta_format", "core"},
+    "operators": {"conf", "storage", "core"},
+    "sink": {"conf", "storage", "delta_format", "core"},
+    "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "sink"},
+}
+
+
+def _modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name below ``upstream``."""
+    files = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files}
+
+
+def _imports() -> dict[str, set[str]]:
+    """Which module imports which: absolute, relative, lazy and type-only imports alike."""
+    modules = _modules()
+    found: dict[str, set[str]] = {}
+    for name, path in modules.items():
+        package = name.split(".")[:-1]
+        imported: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.removeprefix("upstream.") for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                base = package[: len(package) - node.level + 1] if node.level else []
+                whole = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+                whole = whole if node.level else whole.removeprefix("upstream.")
+                imported |= {whole, *(f"{whole}.{alias.name}".strip(".") for alias in node.names)}
+        found[name] = {each for each in imported if each in modules} - {name}
+    return found
+
+
+def _cycles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Groups of nodes that reach each other."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for other in edges.get(waiting.pop(), set()) - seen:
+                seen.add(other)
+                waiting.append(other)
+        return seen
+
+    reaches = {node: reached(node) for node in edges}
+    groups = {tuple(sorted(other for other in reaches[node] if node in reaches.get(other, ()))) for node in edges}
+    return [list(group) for group in sorted(groups) if group]
+
+
+def test_imports_are_found() -> None:
+    imports = _imports()
+    assert len(imports) > 250
+    assert "conf.errors" in imports["storage.folder"], "a relative import"
+    assert "sink.spec.layout" in imports["sink.merge.conflicts"], "one for types only"
+    assert "operators.queue.processor" in imports["operators.stateful"], "one inside a function"
+
+
 def test_imports_run_one_way() -> None:
-    allowed = {
-        "conf": set(),
-        "frames": {"conf"},
-        "datasource": {"conf", "frames"},
-        "operators": {"conf", "frames"},
-        "sink": {"conf", "frames"},
-    }
-    for package, others in allowed.items():
-        for path in (ROOT / package).rglob("*.py"):
-            depth = len(path.relative_to(ROOT).parts) - 1
-            dots = r"\." * (depth + 1)
-            found = set(re.findall(rf"^\s*from {dots}(\w+)", path.read_text(), re.MULTILINE))
-            assert found <= others | {package}, f"{path} imports {found - others}"
+    for name, others in _imports().items():
+        package = name.split(".")[0]
+        found = {other.split(".")[0] for other in others} - {package}
+        assert found <= _ALLOWED[package], f"{name} imports {sorted(found - _ALLOWED[package])}"
+
+
+def test_cycles_are_found() -> None:
+    assert _cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}, "e": {"e"}}) == [["a", "b", "c"], ["e"]]
+    assert _cycles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+
+
+def test_no_file_imports_itself_in_a_circle() -> None:
+    assert _cycles(_imports()) == []
+
+
+def test_no_folder_imports_itself_in_a_circle() -> None:
+    folders: dict[str, set[str]] = {}
+    for name, others in _imports().items():
+        folder = name.rpartition(".")[0]
+        folders.setdefault(folder, set()).update({other.rpartition(".")[0] for other in others} - {folder})
+    assert _cycles(folders) == []
 
 
 def test_locks_name_no_place() -> None:

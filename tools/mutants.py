@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / ".cache" / "mutants-work"
-PACKAGES = ("cli", "conf", "datasource", "frames", "operators", "pyspark_upstream", "sink")
+PACKAGES = ("cli", "conf", "core", "datasource", "delta_format", "operators", "pyspark_upstream", "sink", "storage")
 AIM = 0.95
 # What a raise says is for a person to read, and so is what is logged.
 UNCHANGED = [r"^\s*(raise |return \w*Error\()", r"^\s*(_log|_logger|log|logger|logging)\."]
@@ -38,30 +38,38 @@ LIVED = (0, 5, 33, None)  # no test failed; none was found; none runs the line; 
 
 # A kernel: the modules that are changed, and the tests that should notice.
 KERNELS: dict[str, tuple[list[str], list[str]]] = {
-    "newest": (["frames/newest.py"], ["tests/frames/test_newest.py"]),
+    "newest": (["core/rows/newest.py"], ["tests/core/rows/test_newest.py"]),
     "progress": (
-        ["frames/progress.py", "frames/lags.py", "frames/skew.py"],
-        ["tests/frames/test_progress.py", "tests/frames/test_lags.py", "tests/frames/test_skew.py"],
+        ["core/watermark/policies.py", "core/watermark/lateness.py", "core/watermark/skew.py"],
+        [
+            "tests/core/watermark/test_policies.py",
+            "tests/core/watermark/test_lateness.py",
+            "tests/core/watermark/test_skew.py",
+        ],
     ),
     "vectors": (
-        ["frames/deletion_vectors.py"],
-        ["tests/frames/test_deletion_vectors.py"],
+        ["delta_format/deletion_vectors.py"],
+        ["tests/delta_format/test_deletion_vectors.py"],
     ),
     "panes": (
-        ["operators/windows/panes.py", "operators/windows/kinds.py", "operators/windows/exact.py"],
-        [f"tests/operators/windows/test_{name}.py" for name in ("panes", "kinds", "exact")],
+        ["operators/windows/panes.py", "operators/windows/kinds.py", "core/rows/exact_integers.py"],
+        [
+            "tests/operators/windows/test_panes.py",
+            "tests/operators/windows/test_kinds.py",
+            "tests/core/rows/test_exact_integers.py",
+        ],
     ),
     "windows": (
-        ["operators/shards/window_shard.py", "operators/shards/window_kept.py", "operators/windows/recent.py"],
+        ["operators/windows/shards/shard.py", "operators/windows/shards/kept.py", "operators/windows/recent.py"],
         [
             "tests/operators/windows/test_recent.py",
-            "tests/operators/shards/test_window_shard.py",
-            "tests/operators/shards/test_window_eager.py",
-            "tests/operators/shards/test_window_groupwise.py",
-            "tests/operators/shards/test_held.py",
+            "tests/operators/windows/shards/test_shard.py",
+            "tests/operators/windows/shards/test_eager.py",
+            "tests/operators/windows/shards/test_groupwise.py",
+            "tests/operators/windows/shards/test_held_results.py",
             # Hundreds of batches each.
             *(
-                f"--deselect=tests/operators/shards/test_window_shard.py::test_{name}"
+                f"--deselect=tests/operators/windows/shards/test_shard.py::test_{name}"
                 for name in (
                     "what_a_batch_reads_and_writes_follows_what_comes_and_goes",
                     "batches_shorter_than_a_pane_leave_few_entries",
@@ -78,11 +86,11 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
         ["tests/operators/test_queue.py", "tests/operators/queue"],
     ),
     "merge": (
-        ["sink/merge.py"],
-        ["tests/sink/test_merge_rules.py", "tests/sink/test_merge.py"],
+        [f"sink/merge/{name}.py" for name in ("newest_rows", "contest", "incoming", "pending", "feed_bounds")],
+        ["tests/sink/merge/test_merge_rules.py", "tests/sink/merge/test_merge_by_table.py"],
     ),
-    "tombstones": (["sink/tombstones.py"], ["tests/sink/test_tombstone_list.py"]),
-    "maintenance": (["sink/maintenance.py"], ["tests/sink/test_maintenance.py"]),
+    "tombstones": (["sink/table/tombstones.py"], ["tests/sink/table/test_tombstone_list.py"]),
+    "maintenance": (["sink/spec/maintenance_rules.py"], ["tests/sink/spec/test_maintenance_rules.py"]),
 }
 
 

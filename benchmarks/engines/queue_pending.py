@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from benchmarks.harness import say, told
 from benchmarks.memory import peak_mb
-from upstream.frames.ipc import to_frame
-from upstream.frames.system import SYSTEM, system_array
-from upstream.operators.shards.messages import Control, ShardPlan
-from upstream.operators.shards.queue_shard import QueueShard
+from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.system_column import SYSTEM, system_array
+from upstream.operators.queue.control import Control, ShardPlan
+from upstream.operators.queue.shard import QueueShard
 
 _FILL_ROWS = 100_000
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 import upstream
 from benchmarks.harness import say, told
-from upstream.frames.system import SYSTEM
+from upstream.core.rows.system_column import SYSTEM
 
 _SHARDS = 16
 _PATIENCE_S = 600

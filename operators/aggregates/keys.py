@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...frames.order import ordered
+from ...core.rows.sort_keys import ordered
 from .exact import packed, unscaled
 from .groups import Groups
 

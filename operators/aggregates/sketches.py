@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import EnvironmentMissingError
-from ...frames.newest import key_codes
+from ...core.rows.newest import key_codes
 from .groups import Groups, Rows, valid_mask
 from .keys import from_keys, has_keys, outermost, sort_keys
 from .parts import Part, State

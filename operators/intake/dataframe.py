@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa
 
+from ...conf.column_names import quoted
 from ...conf.errors import OptionError, SchemaError
 from ...conf.locations import absolute_location
-from ...conf.names import quoted
 from ...conf.units import parse_duration_us
-from ...frames.buckets import integers_with_hash
-from ...frames.collations import check_collations
-from ...frames.feed_reports import feeds_folder
-from ...frames.progress import Policy, PolicyName
-from ...frames.source_steps import ArrowStep
-from ...frames.system import SYSTEM
-from ...frames.times import check_time_type, check_time_zone
-from ..in_shards import InShards
-from ..steps import map_in_arrow
+from ...core.feedback.feed_reports import feeds_folder
+from ...core.pushdown.source_steps import ArrowStep
+from ...core.rows.buckets import integers_with_hash
+from ...core.rows.collations import check_collations
+from ...core.rows.event_times import check_time_type, check_time_zone
+from ...core.rows.system_column import SYSTEM
+from ...core.watermark.policies import Policy, PolicyName
+from ..runtime.arrow_steps import map_in_arrow
+from ..runtime.sharded import InShards
 from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def plan_intake(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-    from ..shards.pack import PACKED_DDL
+    from ..runtime.pack import PACKED_DDL
     from .pack import intake_pack
     from .processor import IntakeProcessor
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from ...frames.ipc import to_frame
-from ...frames.parting import by_bucket, some_at_once
-from ...frames.system import TIMESTAMP
-from ..shards.pack import packed
+from ...core.pushdown.ipc_frames import to_frame
+from ...core.rows.split import by_bucket, some_at_once
+from ...core.rows.system_column import TIMESTAMP
+from ..runtime.pack import packed
 from .plan import ARRIVAL, FEED
 
 __all__ = ["frames_of", "intake_pack", "place_of"]

@@ -7,8 +7,8 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from ...frames.progress import Policy
-from ...frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP
+from ...core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP
+from ...core.watermark.policies import Policy
 
 __all__ = ["ARRIVAL", "DELETED", "FEED", "ORDER", "IntakePlan"]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...frames.feed_reports import write_feed_reports
-from ...frames.source_steps import ArrowStep
-from ..shards.aside import put_aside
-from ..shards.on_spark import ShardProcessor, batch_id
-from ..shards.store import Store
+from ...core.feedback.feed_reports import write_feed_reports
+from ...core.pushdown.source_steps import ArrowStep
+from ..runtime.rows_aside import put_aside
+from ..runtime.shard_processor import ShardProcessor, batch_id
+from ..runtime.store import Store
 from .plan import IntakePlan
 from .shard import IntakeShard
 
@@ -50,7 +50,7 @@ class IntakeProcessor(ShardProcessor):
         self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.shards.on_spark.ShardProcessor`."""
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
         feeds, number, name = IntakeShard(self._plan, store), batch_id(), self._plan.name
         result, reports = feeds.run(frames, number, shard)

@@ -1,6 +1,6 @@
 """Some of an input's feeds: a batch of rows in, the same rows with the system column out, then what each feed promises.
 
-Pure logic over a :class:`~upstream.operators.shards.store.Store`, which Spark's stateful processor and the tests drive.
+Pure logic over a :class:`~upstream.operators.runtime.store.Store`, which Spark's stateful processor and the tests drive.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import MalformedRowError
-from ...frames.bounds import is_finite, times_of_bounds
-from ...frames.embedded import embedded_punctuation
-from ...frames.feed_reports import FeedReport
-from ...frames.ipc import from_frame
-from ...frames.progress import Progress
-from ...frames.system import SYSTEM, TIMESTAMP, system_array
-from ...frames.times import NO_TIME, event_time_us, time_scalar
-from ..shards.feeds import punctuation_rows
-from ..shards.heads import check_identity, other_layout, read_head
-from ..shards.store import Store
+from ...core.feedback.feed_reports import FeedReport
+from ...core.pushdown.ipc_frames import from_frame
+from ...core.rows.event_times import NO_TIME, event_time_us, time_scalar
+from ...core.rows.system_column import SYSTEM, TIMESTAMP, system_array
+from ...core.watermark.bounds import is_finite, times_of_bounds
+from ...core.watermark.embedded import embedded_punctuation
+from ...core.watermark.policies import Progress
+from ..runtime.feeds import punctuation_rows
+from ..runtime.state_head import check_identity, other_layout, read_head
+from ..runtime.store import Store
 from .pack import place_of
 from .plan import DELETED, FEED, ORDER, IntakePlan
 

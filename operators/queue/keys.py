@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...frames.buckets import spark_hash
-from ...frames.newest import key_codes
+from ...core.rows.buckets import spark_hash
+from ...core.rows.newest import key_codes
 
 __all__ = ["Found", "HashedKeys", "KeyIndex", "NumberedKeys", "key_numbers", "numbers_tell"]
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...conf.errors import CheckpointError, OptionError
-from ...frames.conflicts import ties_within
-from ...frames.newest import NewestPerKey
+from ...core.rows.conflicts import ties_within
+from ...core.rows.newest import NewestPerKey
 from .cells import PENDING, RESTING, SHED, Cells, Updates
 from .keys import Found, KeyIndex
 from .monitor import StatisticsMonitor

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from ...conf.errors import OptionError, SchemaError
 from ...conf.session import make_known
-from ...frames.buckets import integers_with_hash
-from ...frames.source_steps import ArrowStep
-from ...frames.system import system_field, with_system_fields
-from ...frames.times import check_time_type
-from ..in_shards import InShards
-from ..steps import chained
+from ...core.pushdown.source_steps import ArrowStep
+from ...core.rows.buckets import integers_with_hash
+from ...core.rows.event_times import check_time_type
+from ...core.rows.system_column import system_field, with_system_fields
+from ..runtime.arrow_steps import chained
+from ..runtime.sharded import InShards
 from .plan import ReorderPlan
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def build(
     rows : pyarrow.Schema
         Of the streams.
     """
-    from ..shards.pack import pack
+    from ..runtime.pack import pack
     from .flush import FlushSource
     from .processor import ReorderProcessor
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from ...frames.reorder_reports import read_reorder_reports
-from ..shards.ticks import TickReader, TickSource
+from ...core.feedback.reorder_reports import read_reorder_reports
+from ..queue.ticks import TickReader, TickSource
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

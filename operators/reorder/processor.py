@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...frames.reorder_reports import write_reorder_report
-from ...frames.source_steps import ArrowStep
-from ..shards.aside import put_aside
-from ..shards.on_spark import ShardProcessor, batch_id
-from ..shards.store import Store
+from ...core.feedback.reorder_reports import write_reorder_report
+from ...core.pushdown.source_steps import ArrowStep
+from ..runtime.rows_aside import put_aside
+from ..runtime.shard_processor import ShardProcessor, batch_id
+from ..runtime.store import Store
 from .plan import ReorderPlan
 from .shard import ReorderShard
 
@@ -47,7 +47,7 @@ class ReorderProcessor(ShardProcessor):
         self._late_location = late_location
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """See :class:`~upstream.operators.shards.on_spark.ShardProcessor`."""
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
         operator = ReorderShard(shard, self._plan, store)
         result, report = operator.run(frames, batch_id())

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...frames.newest import key_codes
-from ..windows.entries import PANE
+from ...core.rows.newest import key_codes
+from ..runtime.entries import PANE
 from .plan import Repeats
 
 __all__ = ["INPUT", "Admitted", "admitted", "no_memory"]

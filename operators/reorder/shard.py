@@ -1,6 +1,6 @@
 """One shard of a union, a merge, an ordered release or a distinct: a batch of frames in, rows and one promise out.
 
-Pure logic over a :class:`~upstream.operators.shards.store.Store`. Spark's stateful processor, the tests and the figures drive it.
+Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the figures drive it.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError, MalformedRowError
-from ...frames.bounds import bounds_in, times_of_bounds
-from ...frames.ipc import from_frame
-from ...frames.order import in_order, ordered
-from ...frames.parting import apart
-from ...frames.reorder_reports import ReorderReport
-from ...frames.system import system_field, with_system_fields
-from ...frames.times import event_time_us
-from ..shards.arrivals import by_arrival, micros
-from ..shards.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from ..shards.heads import check_identity, other_layout, read_head
-from ..shards.runs import Runs
-from ..shards.store import CountingStore, Store
-from ..windows.entries import PANE
-from ..windows.exact import HIGHEST, LOWEST
+from ...core.feedback.reorder_reports import ReorderReport
+from ...core.pushdown.ipc_frames import from_frame
+from ...core.rows.event_times import event_time_us
+from ...core.rows.exact_integers import HIGHEST, LOWEST
+from ...core.rows.sort_keys import in_order, ordered
+from ...core.rows.split import apart
+from ...core.rows.system_column import system_field, with_system_fields
+from ...core.watermark.bounds import bounds_in, times_of_bounds
+from ..runtime.arrivals import by_arrival, micros
+from ..runtime.entries import PANE
+from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ..runtime.runs import Runs
+from ..runtime.state_head import check_identity, other_layout, read_head
+from ..runtime.store import CountingStore, Store
 from .plan import ReorderPlan
 from .repeats import INPUT, Admitted, admitted, no_memory
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...frames.newest import key_codes
-from .entries import Keys, grouped
-from .exact import LOWEST, Int64s
+from ...core.rows.exact_integers import LOWEST, Int64s
+from ...core.rows.newest import key_codes
+from ..runtime.entries import Keys, grouped
 
 __all__ = ["BACK", "MUCH", "GroupModes", "Properties", "dense_groups", "eager_memory", "lazy_memory", "much_larger"]
 

@@ -10,7 +10,7 @@ import abc
 import collections
 import functools
 
-from .exact import LOWEST
+from ...core.rows.exact_integers import LOWEST
 from .kinds import SlidingWindows
 from .marks import DISALLOW, NO_STARTER, MarkedRow
 from .recent import NONE, latest_started

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...conf.errors import OptionError
-from .exact import Int64s, Whole, as_int64
+from ...core.rows.exact_integers import Int64s, Whole, as_int64
 from .kinds import LandmarkWindows, SlidingWindows, Windows
 
 __all__ = ["Calendar", "CalendarWindows"]

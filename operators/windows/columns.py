@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import MalformedRowError, SchemaError
-from ...frames.system import TIMESTAMP
-from ...frames.times import NO_TIME, event_time_us
-from .exact import HIGHEST, LOWEST, Int64s
+from ...core.rows.event_times import NO_TIME, event_time_us
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...core.rows.system_column import TIMESTAMP
 
 __all__ = ["ends_column", "windowing_values"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ..aggregates.algebra import Aggregates
-from .entries import Entries, Keys
+from ..runtime.entries import Entries, Keys
 from .evaluate import Results, combine_each
-from .exact import HIGHEST, LOWEST, Int64s
 from .operator import Kept, Progress
 from .panes import Paned
 from .recent import latest_per_key, latest_started

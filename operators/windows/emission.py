@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...conf.errors import OptionError
-from .exact import HIGHEST, LOWEST, Int64s
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from .panes import Paned
 from .recent import latest_fully_arrived
 from .rows import expand

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ...core.rows.exact_integers import LOWEST, Int64s
 from ..aggregates.algebra import Aggregates
 from ..aggregates.ranges import combined_ranges, prefixes
+from ..runtime.entries import Entries, Keys
 from .emission import every_window, most_recent
-from .entries import Entries, Keys
-from .exact import LOWEST, Int64s
 from .panes import Paned
 from .recent import latest_per_key
 

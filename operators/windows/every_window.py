@@ -11,7 +11,7 @@ import collections
 import numpy as np
 
 from ...conf.errors import OptionError
-from .exact import LOWEST
+from ...core.rows.exact_integers import LOWEST
 from .kinds import SlidingWindows
 from .marks import DISALLOW, NO_STARTER, Aggregate, MarkedRow, Result, Served
 from .recent import NONE, latest_started

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ..aggregates.algebra import Aggregates
+from ..runtime.entries import Keys, grouped
 from .emission import every_window, most_recent
-from .entries import Keys, grouped
 from .evaluate import Results, combine_each
-from .exact import HIGHEST, LOWEST, Int64s
 from .operator import Kept
 from .panes import Paned
 from .recent import latest_per_key

@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from ...conf.errors import OptionError
-from .exact import HIGHEST, LOWEST, Int64s, Whole, affine, as_int64, fits, floor_div
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Whole, affine, as_int64, fits, floor_div
 
 __all__ = ["Attribute", "LandmarkWindows", "SlideByTupleWindows", "SlidingWindows", "Windows"]
 

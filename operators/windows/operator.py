@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ..aggregates.algebra import Aggregates
+from ..runtime.entries import Entries, Keys
 from .emission import every_window, most_recent, partial_windows
-from .entries import Entries, Keys
 from .evaluate import Results, added, advance, combine_each
-from .exact import HIGHEST, LOWEST, Int64s
 from .panes import Paned
 from .recent import latest_per_key
 

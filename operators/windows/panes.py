@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from ...conf.errors import OptionError
+from ...core.rows.exact_integers import Int64s, Whole, as_int64
 from .calendars import CalendarWindows
-from .exact import Int64s, Whole, as_int64
 from .kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
 
 __all__ = ["Paned", "paned"]

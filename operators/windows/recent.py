@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...conf.errors import OptionError
-from .exact import HIGHEST, LOWEST, Int64s, Whole, as_int64
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Whole, as_int64
 from .kinds import Windows
 
 __all__ = ["NONE", "latest_fully_arrived", "latest_per_key", "latest_started"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...conf.errors import OptionError
-from .exact import HIGHEST, Int64s
+from ...core.rows.exact_integers import HIGHEST, Int64s
 
 __all__ = ["MOST_PAIRS", "expand", "ranks", "ranks_by_time"]
 

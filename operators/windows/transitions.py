@@ -14,8 +14,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from ...conf.errors import MalformedRowError, OptionError
+from ...core.rows.exact_integers import LOWEST
 from .buffers import EagerWindowBuffer, LazyWindowBuffer, WindowBuffer
-from .exact import LOWEST
 from .kinds import SlidingWindows
 from .marks import Aggregate, Commit, Result, Served
 from .recent import NONE, latest_per_key, latest_started

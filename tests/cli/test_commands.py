@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from upstream.sink.summary import read_summaries
+from upstream.sink.figures.summary import read_summaries
 
 COMMAND = [sys.executable, "-c", "import sys; sys.argv[0] = 'upstream'; from upstream.cli.main import main; main()"]
 BUSES = Path(__file__).resolve().parents[2] / "examples" / "data" / "buses.csv.gz"

@@ -6,8 +6,8 @@ import pytest
 
 from upstream.cli.feeds import feed_lines, waits_for
 from upstream.cli.live import LiveLine
-from upstream.frames.source_counts import SourceCounts
-from upstream.sink.summary import CommitSummary
+from upstream.core.feedback.source_counts import SourceCounts
+from upstream.sink.figures.summary import CommitSummary
 
 from .test_live import commit
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.cli.live import LiveLine, Remaining, complete_to, short_count
-from upstream.frames.ages import Staleness
-from upstream.sink.summary import CommitSummary
+from upstream.core.feedback.ages import Staleness
+from upstream.sink.figures.summary import CommitSummary
 
 
 def commit(batch: int = 0, updates: int = 100, delivered: int = 10, **changes: object) -> CommitSummary:

@@ -14,9 +14,9 @@ from written import Sink, commit_between
 from upstream.cli.failures import Failure
 from upstream.cli.main import app
 from upstream.conf.errors import TableError
-from upstream.sink.checking import check_table
-from upstream.sink.options import parse_sink_options
-from upstream.sink.table import replay_log
+from upstream.sink.admin.check import check_table
+from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.table.table import replay_log
 
 
 def asked(*arguments: str | Path) -> str:
@@ -114,7 +114,7 @@ def test_compaction_that_is_always_overtaken_says_so(tmp_path: Path, monkeypatch
     sink.batch(0, [sink.rows([(key, 0, "base") for key in range(20_000)])])
     sink.batch(1, [sink.rows([(key, 1, "more") for key in range(10)], seq=30_000)])
     before, files = sink.latest(), sink.files()
-    monkeypatch.setattr("upstream.sink.compacting.put_entry", lambda *_: False)
+    monkeypatch.setattr("upstream.sink.maintenance.compact.put_entry", lambda *_: False)
     with pytest.raises(TableError, match="somebody else has written to the table each time"):
         asked(sink.path, "--compact")
     assert sink.latest() == before

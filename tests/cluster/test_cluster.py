@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import upstream.conf
-from upstream.sink.summary import read_summaries
+from upstream.sink.figures.summary import read_summaries
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 

@@ -9,10 +9,10 @@ import pytest
 
 from upstream.conf.errors import OptionError
 from upstream.conf.locations import absolute_location, checkpoint_location
+from upstream.core.feedback.queue_reports import reports_folder
 from upstream.datasource.connectors.files.paths import local_path
-from upstream.datasource.connectors.registry import parse_source_options
-from upstream.frames.reports import reports_folder
-from upstream.sink.options import parse_sink_options
+from upstream.datasource.registry import parse_source_options
+from upstream.sink.spec.options import parse_sink_options
 
 SAME = ["/a/b c", "/a/./b c/", "file:/a/b%20c", "file:///a/b%20c", "FILE:///a/b%20c/", "file://localhost/a/b%20c"]
 

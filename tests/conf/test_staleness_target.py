@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.staleness_target import StalenessTarget
-from upstream.frames.ages import Staleness
+from upstream.core.feedback.ages import Staleness
 
 
 def served(keys: int, rows_per_s: float, batch_s: float) -> Staleness:

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MemoryConnector
 
+from upstream.core.feedback.source_counts import SourceCounts, counts_in, journaled_counts
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import Offset, Planner
-from upstream.datasource.reading import Reading
 from upstream.datasource.schema import leaving_schema, shape_of
-from upstream.frames.source_counts import SourceCounts, counts_in, journaled_counts
-from upstream.frames.table_folder import TableFolder
-from upstream.sink.summary import CommitSummary, read_summaries
-from upstream.sink.writer import stream_writer
+from upstream.datasource.task import Reading
+from upstream.sink.figures.summary import CommitSummary, read_summaries
+from upstream.sink.spark_writer import stream_writer
+from upstream.storage.folder import TableFolder
 
 SCHEMA = pa.schema([("k", pa.int64()), ("us", pa.int64())])
 

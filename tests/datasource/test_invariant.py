@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MemoryConnector
 
+from upstream.core.feedback.window_reports import WindowReport, windows_folder, write_window_report
+from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import Offset, Planner
-from upstream.datasource.reading import Reading
 from upstream.datasource.schema import leaving_schema, shape_of
-from upstream.frames.bounds import AFTER_ALL, BEFORE_ALL
-from upstream.frames.window_reports import WindowReport, windows_folder, write_window_report
-from upstream.operators.shards.feeds import FeedBounds
+from upstream.datasource.task import Reading
+from upstream.operators.runtime.feeds import FeedBounds
 
 SCHEMA = pa.schema([("k", pa.string()), ("us", pa.int64())])
 S = 1_000_000

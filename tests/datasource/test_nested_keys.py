@@ -15,8 +15,8 @@ from upstream.conf.errors import MalformedRowError, SchemaError
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import Planner
-from upstream.datasource.reading import Reading
 from upstream.datasource.schema import leaving_schema, shape_of, with_key
+from upstream.datasource.task import Reading
 
 SCHEMA = pa.schema([("a", pa.struct([("b", pa.struct([("id", pa.int64())])), ("v", pa.int64())])), ("us", pa.int64())])
 

@@ -17,15 +17,15 @@ from memory import MemoryConnector
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError, SchemaError
+from upstream.core.watermark.bounds import beginning
 from upstream.datasource import coalesce
 from upstream.datasource.connectors.contract import Advance, Limit, Position, Range
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import Offset, Planner, Task
 from upstream.datasource.quarantine import count_quarantined
-from upstream.datasource.reading import Reading
 from upstream.datasource.schema import Shape, leaving_schema, shape_of
-from upstream.frames.bounds import beginning
-from upstream.frames.table_folder import folder_at
+from upstream.datasource.task import Reading
+from upstream.storage.folder import folder_at
 
 SCHEMA = pa.schema([("k", pa.string()), ("ms", pa.int64()), ("v", pa.int64())])
 

@@ -15,8 +15,8 @@ from upstream.conf.errors import OptionError, SchemaError
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.ddl import arrow_schema
 from upstream.datasource.planner import Planner
-from upstream.datasource.reader import UpstreamStreamReader, source_schema
 from upstream.datasource.selection import Selection, copied_column, referenced_columns
+from upstream.datasource.spark_reader import UpstreamStreamReader, source_schema
 
 RAW = arrow_schema("data STRUCT<s: STRING, E: BIGINT, e: STRING, b: STRING, d: STRUCT<x: INT>>, id INT, at STRING")
 ROWS = pa.table(

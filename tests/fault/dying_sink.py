@@ -65,7 +65,7 @@ class DyingWriter(DataSourceStreamArrowWriter):
 
 def arm(folder: str) -> None:
     """Let this process do what the folder says, step by step."""
-    from upstream.sink import steps
+    from upstream.sink.spec import steps
 
     def reached(step: Any) -> None:
         armed, done = os.path.join(folder, step.name), os.path.join(folder, f"reached-{step.name}")

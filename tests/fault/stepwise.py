@@ -27,11 +27,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sink"))
 
 from written import COLUMNS, Sink
 
-from upstream.sink import compacting, engine, folding, steps, wear
-from upstream.sink.compacting import compact_table
-from upstream.sink.maintenance import MaintenanceRules
-from upstream.sink.options import parse_sink_options
-from upstream.sink.steps import Step
+from upstream.sink.maintenance import compact as compacting
+from upstream.sink.maintenance import wear
+from upstream.sink.maintenance.compact import compact_table
+from upstream.sink.merge import engine
+from upstream.sink.merge import small_files as folding
+from upstream.sink.spec import steps
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
+from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.spec.steps import Step
 
 BATCHES = 18
 # Other tables that a query fills, below its folder.
@@ -108,7 +112,7 @@ def promised(batch: int) -> int:
 
 def bucket_number(key: int) -> int:
     """The bucket of a key among four."""
-    from upstream.frames.buckets import bucket_of
+    from upstream.core.rows.buckets import bucket_of
 
     return int(bucket_of([pa.chunked_array([pa.array([key], pa.int64())])], 4)[0])
 

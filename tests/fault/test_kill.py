@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from upstream.sink.summary import read_summaries
+from upstream.sink.figures.summary import read_summaries
 
 from .killing import kill_session, start
 

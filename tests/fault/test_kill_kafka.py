@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from deltalake import DeltaTable
 
-from upstream.sink.summary import read_summaries
+from upstream.sink.figures.summary import read_summaries
 
 from .killing import kill_session, start
 

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from upstream.frames.feed_reports import feeds_folder, read_feed_reports
-from upstream.frames.reorder_reports import read_reorder_reports, reorder_folder
+from upstream.core.feedback.feed_reports import feeds_folder, read_feed_reports
+from upstream.core.feedback.reorder_reports import read_reorder_reports, reorder_folder
 
 from .killing import kill_session, start
 
@@ -82,9 +82,7 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(2400)
-@pytest.mark.parametrize(
-    ("files", "chosen"), [(5, [3]), (10, range(5))], ids=["one", "all"]
-)
+@pytest.mark.parametrize(("files", "chosen"), [(5, [3]), (10, range(5))], ids=["one", "all"])
 def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
     feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))
     rows = write_feeds(feed, files)

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from upstream.frames.table_folder import TableFolder
-from upstream.sink.maintenance import MaintenanceRules
-from upstream.sink.steps import Step
-from upstream.sink.summary import read_summaries
-from upstream.sink.upkeep import Upkeep
+from upstream.sink.figures.summary import read_summaries
+from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
+from upstream.sink.spec.steps import Step
+from upstream.storage.folder import TableFolder
 
 from .stepwise import BATCHES, BESIDE, SCENARIOS, Runner, Scenario, noted, promised
 

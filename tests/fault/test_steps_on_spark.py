@@ -16,8 +16,8 @@ import pyspark
 import pytest
 from deltalake import DeltaTable
 
-from upstream.sink.steps import Step
-from upstream.sink.summary import CommitSummary, read_summaries
+from upstream.sink.figures.summary import CommitSummary, read_summaries
+from upstream.sink.spec.steps import Step
 
 from .killing import kill_session, start
 

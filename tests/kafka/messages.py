@@ -8,7 +8,7 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from upstream.datasource.connectors.contract import Advance, Limit
-from upstream.datasource.connectors.registry import CONNECTORS, parse_source_options
+from upstream.datasource.registry import CONNECTORS, parse_source_options
 
 if TYPE_CHECKING:
     from upstream.datasource.connectors.kafka import KafkaConnector

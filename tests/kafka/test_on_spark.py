@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 import upstream
 from upstream.datasource.quarantine import count_quarantined
-from upstream.frames.table_folder import TableFolder
-from upstream.sink.summary import read_summaries
+from upstream.sink.figures.summary import read_summaries
+from upstream.storage.folder import TableFolder
 
 from .messages import Sender
 

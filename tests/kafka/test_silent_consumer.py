@@ -9,7 +9,8 @@ import confluent_kafka
 import pytest
 
 from upstream.datasource.connectors.contract import Limit
-from upstream.datasource.connectors.kafka import client, consuming
+from upstream.datasource.connectors.kafka import client
+from upstream.datasource.connectors.kafka import task as consuming
 
 from .messages import Sender, Source
 

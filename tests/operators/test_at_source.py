@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 import upstream
 from upstream import aggregates
+from upstream.core.pushdown.at_source import _MOST_BYTES
+from upstream.core.pushdown.source_steps import STEPS_OPTION
 from upstream.datasource.quarantine import count_quarantined
-from upstream.frames.at_source import _MOST_BYTES
-from upstream.frames.source_steps import STEPS_OPTION
-from upstream.frames.table_folder import TableFolder
-from upstream.operators.steps import map_in_arrow
+from upstream.operators.runtime.arrow_steps import map_in_arrow
+from upstream.storage.folder import TableFolder
 
 pytestmark = pytest.mark.spark
 # Spark's workers do not find the tests: their functions go as they are.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from upstream.frames.feed_reports import FeedReport, feeds_folder, write_feed_reports
-from upstream.frames.reorder_reports import ReorderReport, reorder_folder, write_reorder_report
+from upstream.core.feedback.feed_reports import FeedReport, feeds_folder, write_feed_reports
+from upstream.core.feedback.reorder_reports import ReorderReport, reorder_folder, write_reorder_report
 from upstream.operators.describe import Description, FeedState, Place, live_places, source_feeds
-from upstream.operators.shards.feeds import ENDED
+from upstream.operators.runtime.feeds import ENDED
 
 S = 1_000_000
 

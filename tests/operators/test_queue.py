@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
-from upstream.frames.buckets import spark_hash
+from upstream.core.rows.buckets import spark_hash
 from upstream.operators.queue.cells import Updates
 from upstream.operators.queue.keys import HashedKeys, NumberedKeys, key_numbers, numbers_tell
 from upstream.operators.queue.monitor import StatisticsMonitor

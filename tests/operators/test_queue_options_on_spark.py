@@ -9,8 +9,8 @@ import pytest
 
 import upstream
 from upstream.conf.errors import SchemaError
-from upstream.frames.reports import read_reports, reports_folder
-from upstream.operators.budget import BatchCost, auto_budget
+from upstream.core.feedback.queue_reports import read_reports, reports_folder
+from upstream.operators.queue.budget import BatchCost, auto_budget
 
 from .test_stream_on_spark import feed, run, table_of
 

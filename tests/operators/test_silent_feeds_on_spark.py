@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import upstream
 from upstream.conf.errors import OptionError
-from upstream.frames.window_reports import WindowReport, read_window_reports, windows_folder
+from upstream.core.feedback.window_reports import WindowReport, read_window_reports, windows_folder
 from upstream.operators.aggregates.functions import count
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 import upstream
-from upstream.frames.system import SYSTEM, TIMESTAMP, system_array
-from upstream.operators.staleness import StalenessAccount
+from upstream.core.rows.system_column import SYSTEM, TIMESTAMP, system_array
+from upstream.operators.capacity.staleness import StalenessAccount
 
 pytestmark = pytest.mark.spark
 

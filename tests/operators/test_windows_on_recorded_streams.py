@@ -18,7 +18,7 @@ from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
 import upstream
-from upstream.frames.window_reports import read_window_reports, windows_folder
+from upstream.core.feedback.window_reports import read_window_reports, windows_folder
 from upstream.operators.aggregates.functions import avg, collect, count
 
 RECORDED = Path(__file__).parents[3] / "shared" / "data"

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import upstream
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
-from upstream.frames.window_reports import read_window_reports, windows_folder
+from upstream.core.feedback.window_reports import read_window_reports, windows_folder
 from upstream.operators.aggregates.functions import avg, count, max_, sum_
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.fs as pa_fs
 from written import Sink
 
-from upstream.frames.table_folder import TableFolder
+from upstream.storage.folder import TableFolder
 
 from .programs import Asked
 

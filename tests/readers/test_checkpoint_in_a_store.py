@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from upstream.conf.errors import CheckpointError
-from upstream.datasource.connectors.registry import parse_source_options
+from upstream.core.feedback.queue_reports import read_values, remove_values, reports_folder, write_value
+from upstream.core.feedback.source_counts import journaled_counts
+from upstream.core.feedback.time_reports import times_folder
 from upstream.datasource.quarantine import Quarantine, count_quarantined
-from upstream.datasource.recorded import keep_schema, recorded_schema, schema_name
-from upstream.frames.reported_times import times_folder
-from upstream.frames.reports import read_values, remove_values, reports_folder, write_value
-from upstream.frames.source_counts import journaled_counts
-from upstream.frames.table_folder import TableFolder
-from upstream.frames.whole import write_whole
+from upstream.datasource.recorded_schema import keep_schema, recorded_schema, schema_name
+from upstream.datasource.registry import parse_source_options
+from upstream.storage.atomic_write import write_whole
+from upstream.storage.folder import TableFolder
 
 from .stored import SECRETS, StoredSink, as_printed
 

@@ -15,19 +15,20 @@ import pytest
 from written import commit_between
 
 from upstream.conf.errors import EnvironmentMissingError, TableError
-from upstream.frames import object_store
-from upstream.frames.deletion_vectors import VECTORS
-from upstream.frames.delta_log import LogReplay, entry_place
-from upstream.frames.table_folder import TableFolder
-from upstream.sink import engine as engine_module
-from upstream.sink import engine_choice, folding
-from upstream.sink.checking import check_table
-from upstream.sink.keep_change import change_keep
-from upstream.sink.log_entry import put_entry
-from upstream.sink.maintenance import MaintenanceRules
-from upstream.sink.rebucketing import rebucket_table
-from upstream.sink.repairing import repair_table
-from upstream.sink.upkeep import Upkeep
+from upstream.delta_format.deletion_vectors import VECTORS
+from upstream.delta_format.log import LogReplay, entry_place
+from upstream.sink.admin.check import check_table
+from upstream.sink.admin.history_change import change_keep
+from upstream.sink.admin.rebucket import rebucket_table
+from upstream.sink.admin.repair import repair_table
+from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.merge import engine as engine_module
+from upstream.sink.merge import small_files as folding
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
+from upstream.sink.table import engine_choice
+from upstream.sink.table.log_entry import put_entry
+from upstream.storage import object_store
+from upstream.storage.folder import TableFolder
 
 from .stored import SECRETS, StoredSink, UnreliableStore, as_printed
 

@@ -15,8 +15,8 @@ from upstream.conf.errors import FeedChangedError, OptionError, TableError
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.connectors.files import make
 from upstream.datasource.connectors.files.store import FileAccess
-from upstream.datasource.connectors.registry import CONNECTORS, parse_source_options
-from upstream.frames.table_folder import TableFolder
+from upstream.datasource.registry import CONNECTORS, parse_source_options
+from upstream.storage.folder import TableFolder
 
 from .stored import SECRETS, StoredSink, as_printed
 

@@ -18,15 +18,15 @@ import pytest
 from written import NOW_US
 
 from upstream.conf.errors import OptionError, TableError
-from upstream.conf.processes import Process
-from upstream.datasource.connectors.registry import CONNECTORS, parse_source_options
-from upstream.frames.table_folder import TableFolder
-from upstream.sink.lease import Lease, hold_lease, read_lease, release_lease
-from upstream.sink.maintenance import MaintenanceRules
-from upstream.sink.metrics import write_metrics
-from upstream.sink.options import parse_sink_options
-from upstream.sink.summary import read_summaries
-from upstream.sink.upkeep import Upkeep
+from upstream.conf.process_identity import Process
+from upstream.datasource.registry import CONNECTORS, parse_source_options
+from upstream.sink.commit.lease import Lease, hold_lease, read_lease, release_lease
+from upstream.sink.commit.metrics_table import write_metrics
+from upstream.sink.figures.summary import read_summaries
+from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
+from upstream.sink.spec.options import parse_sink_options
+from upstream.storage.folder import TableFolder
 
 from .programs import HERE
 from .stored import SECRETS, StoredSink, as_printed

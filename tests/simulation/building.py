@@ -12,14 +12,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from upstream.conf.errors import SchemaError
-from upstream.frames.system import SYSTEM, SYSTEM_TYPE, TIMESTAMP
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP
 from upstream.operators import completeness
 from upstream.operators.aggregates.functions import count, sum_
+from upstream.operators.queue.control import ShardPlan
 from upstream.operators.reorder.plan import ReorderPlan
-from upstream.operators.shards.messages import ShardPlan
-from upstream.operators.shards.window_plan import WindowPlan
-from upstream.operators.shards.window_results import result_schema
 from upstream.operators.windows.kinds import SlidingWindows
+from upstream.operators.windows.shards.plan import WindowPlan
+from upstream.operators.windows.shards.results import result_schema
 
 from .inputs import TOPIC, Inputs
 from .scenario import Action

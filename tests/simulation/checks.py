@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from upstream.frames.deletion_vectors import COPIES, VECTORS
-from upstream.frames.reports import read_reports, reports_folder
+from upstream.core.feedback.queue_reports import read_reports, reports_folder
+from upstream.delta_format.deletion_vectors import COPIES, VECTORS
 
 from . import oracle
 from .inputs import Inputs, Row

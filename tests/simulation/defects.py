@@ -28,7 +28,7 @@ class Defect:
 
 
 def _restored_checkpoint() -> None:
-    from upstream.sink.batch_identity import BatchIdentity
+    from upstream.sink.commit.batch_identity import BatchIdentity
 
     def repeats(self: BatchIdentity, table: Any, recorded: int | None) -> bool:
         del table
@@ -38,7 +38,7 @@ def _restored_checkpoint() -> None:
 
 
 def _second_write() -> None:
-    from upstream.sink.running_batch import Calls
+    from upstream.sink.commit.running_batch import Calls
 
     @contextlib.contextmanager
     def call(self: Calls, batch: Any, location: str) -> Generator[int]:
@@ -63,7 +63,7 @@ def _no_stamps(*_: Any) -> dict[str, int]:
 
 
 def _feed_without_bound() -> None:
-    from upstream.frames.progress import Progress
+    from upstream.core.watermark.policies import Progress
 
     Progress.begin = _nothing  # type: ignore[method-assign]
 
@@ -76,7 +76,7 @@ def _clock_beyond_rows() -> None:
 
 
 def _open_end() -> None:
-    from upstream.frames.progress import Progress
+    from upstream.core.watermark.policies import Progress
 
     Progress.close = _nothing  # type: ignore[method-assign]
 

@@ -135,10 +135,11 @@ def install() -> None:
     import confluent_kafka.admin
     from pyspark import TaskContext
 
+    from upstream.core.feedback import offset_book as kept_feeds
     from upstream.datasource.connectors.files import positions as files_positions
-    from upstream.datasource.connectors.kafka import client, consuming, positions
-    from upstream.frames import kept_feeds
-    from upstream.sink import steps
+    from upstream.datasource.connectors.kafka import client, positions
+    from upstream.datasource.connectors.kafka import task as consuming
+    from upstream.sink.spec import steps
 
     from . import broker
 
@@ -167,8 +168,10 @@ def install() -> None:
 
 def forget_process() -> None:
     """What a process has in memory is gone with it."""
-    from upstream.frames import object_store
-    from upstream.sink import lease_keeper, running_batch, table, upkeep
+    from upstream.sink.commit import lease_keeper, running_batch
+    from upstream.sink.maintenance import runner as upkeep
+    from upstream.sink.table import table
+    from upstream.storage import object_store
 
     for memory in (table._cache, upkeep._known, upkeep._last, object_store._tried, lease_keeper._keepers):
         memory.clear()

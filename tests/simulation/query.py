@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from upstream.datasource.reader import UpstreamStreamReader
+from upstream.datasource.spark_reader import UpstreamStreamReader
 
 from .machine import MACHINE, forget_process
 from .stages import MismatchError, Stage, States

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import machine  # first of all: it replaces the clock  # isort: skip
 from upstream.conf.errors import CheckpointError, TableError
-from upstream.sink import wear
+from upstream.sink.maintenance import wear
 
 from . import building
 from .checks import Checks

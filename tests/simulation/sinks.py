@@ -15,18 +15,19 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from upstream.frames.buckets import bucket_of
-from upstream.frames.deletion_vectors import DeletionVector
-from upstream.frames.parting import apart
-from upstream.frames.system import deleted_mask
-from upstream.sink import batch, running_batch
-from upstream.sink.batch import batch_writer, write_batch
-from upstream.sink.batch_identity import offsets_digest
-from upstream.sink.compacting import compact_table
+from upstream.core.rows.buckets import bucket_of
+from upstream.core.rows.split import apart
+from upstream.core.rows.system_column import deleted_mask
+from upstream.delta_format.deletion_vectors import DeletionVector
+from upstream.sink import write_batch as batch
+from upstream.sink.commit import running_batch
+from upstream.sink.commit.batch_identity import offsets_digest
 from upstream.sink.framing import ROWS_OPTION, Framing
-from upstream.sink.options import parse_sink_options
-from upstream.sink.tombstones import FOLDER as TOMBSTONES
-from upstream.sink.writer import check_sink, stream_writer
+from upstream.sink.maintenance.compact import compact_table
+from upstream.sink.spark_writer import check_sink, stream_writer
+from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.table.tombstones import FOLDER as TOMBSTONES
+from upstream.sink.write_batch import batch_writer, write_batch
 
 from .machine import MACHINE, Context
 

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from upstream.frames.buckets import integers_with_hash
-from upstream.frames.reorder_reports import reorder_folder
-from upstream.frames.reports import read_reports, reports_folder
-from upstream.frames.window_reports import windows_folder
+from upstream.core.feedback.queue_reports import read_reports, reports_folder
+from upstream.core.feedback.reorder_reports import reorder_folder
+from upstream.core.feedback.window_reports import windows_folder
+from upstream.core.rows.buckets import integers_with_hash
+from upstream.operators.queue.control import Control, ShardPlan
+from upstream.operators.queue.processor import QueueProcessor
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.processor import ReorderProcessor
-from upstream.operators.shards.messages import Control, ShardPlan
-from upstream.operators.shards.pack import pack
-from upstream.operators.shards.processor import QueueProcessor
-from upstream.operators.shards.store import DictStore
-from upstream.operators.shards.window_pack import window_pack
-from upstream.operators.shards.window_plan import WindowPlan
-from upstream.operators.shards.window_processor import WindowProcessor
+from upstream.operators.runtime.pack import pack
+from upstream.operators.runtime.store import DictStore
+from upstream.operators.windows.shards.pack import window_pack
+from upstream.operators.windows.shards.plan import WindowPlan
+from upstream.operators.windows.shards.processor import WindowProcessor
 
 from .machine import MACHINE
 

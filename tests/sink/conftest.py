@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from written import COLUMNS, Sink
 
-from upstream.sink import folding
+from upstream.sink.merge import small_files as folding
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

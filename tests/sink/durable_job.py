@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from written import Sink
 
-from upstream.sink import folding
+from upstream.sink.merge import small_files as folding
 
 BATCHES = 8
 

@@ -10,9 +10,9 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
 import upstream
-from upstream.frames.table_folder import TableFolder
-from upstream.sink.maintenance import Maintained, MaintenanceRules
-from upstream.sink.upkeep import Upkeep
+from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.spec.maintenance_rules import Maintained, MaintenanceRules
+from upstream.storage.folder import TableFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

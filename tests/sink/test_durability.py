@@ -16,12 +16,12 @@ from durable_job import BATCHES, table_after, write
 from written import Sink
 
 from upstream.conf.errors import OptionError
-from upstream.frames.delta_log import entry_place
-from upstream.frames.durable import sync_paths
-from upstream.frames.table_folder import TableFolder
-from upstream.frames.whole import write_whole
-from upstream.sink.log_entry import put_entry
-from upstream.sink.options import parse_sink_options
+from upstream.delta_format.log import entry_place
+from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.table.log_entry import put_entry
+from upstream.storage.atomic_write import write_whole
+from upstream.storage.durable import sync_paths
+from upstream.storage.folder import TableFolder
 
 HERE = Path(__file__).parent
 OWN = {"key": "k", "time": "t", "buckets": "2", "durability": "power"}

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from written import Sink
 
 from upstream.conf.errors import TableError, UpstreamError
-from upstream.sink import table as table_module
+from upstream.sink.table import table as table_module
 
 
 def rows(sink: Any, batch: int, count: int = 40) -> Any:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from upstream import check_table
-from upstream.sink import engine as engine_module
-from upstream.sink.apart import apart
+from upstream.sink.merge import engine as engine_module
+from upstream.sink.table.key_ranges import apart
 
 ENGINES = ("rewrite", "vectors")
 UTC = dt.timezone.utc

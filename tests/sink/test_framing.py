@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.conf.errors import OptionError
-from upstream.frames.buckets import bucket_of
-from upstream.frames.ipc import from_frame
-from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.core.pushdown.ipc_frames import from_frame
+from upstream.core.rows.buckets import bucket_of
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.sink.framing import ROWS_OPTION, Framing, rows_told, unframed
-from upstream.sink.layout import Layout
-from upstream.sink.options import parse_sink_options
+from upstream.sink.spec.layout import Layout
+from upstream.sink.spec.options import parse_sink_options
 
 COLUMNS = pa.schema([("k", pa.int64()), ("name", pa.string()), ("t", pa.int64()), (SYSTEM, SYSTEM_TYPE)])
 

@@ -18,15 +18,15 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from upstream.conf.column_names import listed, path_name
 from upstream.conf.errors import MalformedRowError, SchemaError, TableError
-from upstream.conf.names import listed, path_name
-from upstream.frames.buckets import bucket_of
-from upstream.frames.latest_table import BUCKET
-from upstream.sink.apart import apart
-from upstream.sink.checking import check_table
-from upstream.sink.rebucketing import rebucket_table
-from upstream.sink.recorded import recorded_options
-from upstream.sink.repairing import repair_table
+from upstream.core.rows.buckets import bucket_of
+from upstream.delta_format.latest_table import BUCKET
+from upstream.sink.admin.check import check_table
+from upstream.sink.admin.rebucket import rebucket_table
+from upstream.sink.admin.repair import repair_table
+from upstream.sink.table.key_ranges import apart
+from upstream.sink.table.recorded_options import recorded_options
 
 ENGINES = ("rewrite", "vectors")
 

@@ -11,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 
-from upstream.frames.table_folder import TableFolder
-from upstream.sink.latest import write_latest
-from upstream.sink.lease import read_lease
+from upstream.sink.commit.lease import read_lease
+from upstream.sink.write_latest import write_latest
+from upstream.storage.folder import TableFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

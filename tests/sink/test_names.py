@@ -16,19 +16,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from upstream.conf.errors import TableError
-from upstream.frames.buckets import bucket_of
-from upstream.frames.column_mapping import field_ids, ids_of, mapped, mapping_protocol, needs_mapping
-from upstream.frames.table_folder import TableFolder
-from upstream.sink import upkeep as upkeep_module
-from upstream.sink.checking import check_table
-from upstream.sink.log_entry import put_entry
-from upstream.sink.maintenance import MaintenanceRules
-from upstream.sink.options import parse_sink_options
-from upstream.sink.rebucketing import rebucket_table
-from upstream.sink.repairing import repair_table
-from upstream.sink.table import create_table
-from upstream.sink.upkeep import Upkeep
-from upstream.sink.writer import check_sink
+from upstream.core.rows.buckets import bucket_of
+from upstream.delta_format.column_mapping import field_ids, ids_of, mapped, mapping_protocol, needs_mapping
+from upstream.sink.admin.check import check_table
+from upstream.sink.admin.rebucket import rebucket_table
+from upstream.sink.admin.repair import repair_table
+from upstream.sink.maintenance import runner as upkeep_module
+from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.spark_writer import check_sink
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
+from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.table.log_entry import put_entry
+from upstream.sink.table.table import create_table
+from upstream.storage.folder import TableFolder
 
 ENGINES = ("rewrite", "vectors")
 
@@ -190,7 +190,7 @@ def test_two_who_change_columns_at_once(make_sink: Any, monkeypatch: pytest.Monk
     before = make_sink()
     before.batch(0, [before.rows([(1, 1, "x")])])
     columns = before.columns.append(pa.field("a b", pa.int64()))
-    monkeypatch.setattr("upstream.sink.mapped_table.put_entry", lambda *_: False)
+    monkeypatch.setattr("upstream.sink.table.mapped_table.put_entry", lambda *_: False)
     with pytest.raises(TableError, match="cannot be changed: somebody else has written version 2"):
         make_sink(columns, query_id="query-2", mergeSchema="true").writer()
 
@@ -247,7 +247,7 @@ def test_small_files_are_put_together(make_sink: Any, engine: str, monkeypatch: 
         return Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules).run().compacted
 
     with monkeypatch.context() as patched:
-        patched.setattr("upstream.sink.compacting.put_entry", lambda *_: False)
+        patched.setattr("upstream.sink.maintenance.compact.put_entry", lambda *_: False)
         held = sink.files()
         assert compact() == 0, "somebody else has written"
     assert sink.files() == held
@@ -331,7 +331,7 @@ def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: An
 
 def test_a_store_that_takes_no_entries_is_refused_at_once(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = make_sink(COLUMNS, **NAMED)
-    monkeypatch.setattr("upstream.sink.writer.load_table", lambda _: None)
+    monkeypatch.setattr("upstream.sink.spark_writer.load_table", lambda _: None)
     monkeypatch.setattr(TableFolder, "puts_refused", lambda _: TableError("it cannot", hint="do it; or else"))
     told = "names that plain Delta does not admit.*but it cannot.*withColumnRenamed; or do it"
     with pytest.raises(TableError, match=rf"{told}\.$"):

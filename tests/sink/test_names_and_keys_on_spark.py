@@ -10,7 +10,7 @@ import pytest
 
 import upstream
 from upstream.conf.errors import SchemaError, TableError
-from upstream.sink.checking import check_table
+from upstream.sink.admin.check import check_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

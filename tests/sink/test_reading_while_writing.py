@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from upstream.sink.maintenance import MaintenanceRules
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

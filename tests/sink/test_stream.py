@@ -20,11 +20,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 from upstream.conf.errors import OptionError, TableError
-from upstream.frames.source_steps import ArrowStep
-from upstream.frames.system import SYSTEM, SYSTEM_DDL, TIMESTAMP, system_array
-from upstream.operators.steps import map_in_arrow
-from upstream.sink.latest import BatchMetrics, batch_metrics, write_latest
-from upstream.sink.summary import CommitSummary, read_summaries
+from upstream.core.pushdown.source_steps import ArrowStep
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_DDL, TIMESTAMP, system_array
+from upstream.operators.runtime.arrow_steps import map_in_arrow
+from upstream.sink.figures.summary import CommitSummary, read_summaries
+from upstream.sink.write_latest import BatchMetrics, batch_metrics, write_latest
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from written import not_utf_8
 
 from upstream import check_table
-from upstream.sink import engine as engine_module
+from upstream.sink.merge import engine as engine_module
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

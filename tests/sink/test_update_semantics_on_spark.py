@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
-from upstream.frames.system import SYSTEM
+from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.stream import UpdateStream
-from upstream.sink.batch import write_batch
-from upstream.sink.latest import write_latest
-from upstream.sink.summary import read_summaries
+from upstream.sink.figures.summary import read_summaries
+from upstream.sink.write_batch import write_batch
+from upstream.sink.write_latest import write_latest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

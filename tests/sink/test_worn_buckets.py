@@ -15,15 +15,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from written import Sink
 
-from upstream.frames.delta_log import LogReplay, entry_actions
-from upstream.frames.latest_table import BUCKET
-from upstream.frames.table_folder import TableFolder
-from upstream.sink import compacting, files, steps, wear
-from upstream.sink.checking import check_table
-from upstream.sink.key_index import KeyIndex
-from upstream.sink.maintenance import MaintenanceRules
-from upstream.sink.summary import last_summary
-from upstream.sink.wear import SHARE, wear_of
+from upstream.delta_format.latest_table import BUCKET
+from upstream.delta_format.log import LogReplay, entry_actions
+from upstream.sink.admin.check import check_table
+from upstream.sink.figures.summary import last_summary
+from upstream.sink.maintenance import compact as compacting
+from upstream.sink.maintenance import wear
+from upstream.sink.maintenance.wear import SHARE, wear_of
+from upstream.sink.spec import steps
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
+from upstream.sink.table import files
+from upstream.sink.table.key_index import KeyIndex
+from upstream.storage.folder import TableFolder
 
 ENGINES = ("vectors",)
 

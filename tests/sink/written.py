@@ -17,22 +17,22 @@ from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from upstream.frames.delta_log import LogReplay
-from upstream.frames.latest_table import BUCKET
-from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.frames.table_folder import TableFolder
-from upstream.sink import commit as commit_module
-from upstream.sink.commit import BatchCommit
-from upstream.sink.engine import Engine
-from upstream.sink.files import DataFiles
-from upstream.sink.keepers import merger_of
-from upstream.sink.layout import Layout
-from upstream.sink.log_entry import put_entry, removed_action
-from upstream.sink.options import parse_sink_options
-from upstream.sink.summary import CommitSummary
-from upstream.sink.task import TaskResult
-from upstream.sink.tombstones import tombstone_files
-from upstream.sink.writer import LatestStreamWriter, stream_writer
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.delta_format.latest_table import BUCKET
+from upstream.delta_format.log import LogReplay
+from upstream.sink.commit import commit as commit_module
+from upstream.sink.commit.commit import BatchCommit
+from upstream.sink.figures.summary import CommitSummary
+from upstream.sink.merge.engine import Engine
+from upstream.sink.merge.history_merge import merger_of
+from upstream.sink.merge.task import TaskResult
+from upstream.sink.spark_writer import LatestStreamWriter, stream_writer
+from upstream.sink.spec.layout import Layout
+from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.table.files import DataFiles
+from upstream.sink.table.log_entry import put_entry, removed_action
+from upstream.sink.table.tombstones import tombstone_files
+from upstream.storage.folder import TableFolder
 
 COLUMNS = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.string())])
 NOW_US = 1_700_000_000_000_000

@@ -22,11 +22,11 @@ from .frontier import Frontier
 from .options import FilesOptions
 from .paths import has_magic, is_tab_separated, kind_by_name
 from .positions import EMPTY
-from .reading import RangeReader
-from .sampling import Sampler
+from .schema_sample import Sampler
 from .split_planner import SplitPlanner
 from .splits import QUIET_US, Moment
 from .store import FileAccess, feed_root
+from .task import RangeReader
 
 __all__ = ["FilesConnector"]
 

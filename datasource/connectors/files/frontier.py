@@ -11,7 +11,7 @@ from ..contract import Position
 from .content import fingerprint
 from .paths import Seen, natural_key
 from .positions import Entry, Ledger
-from .renaming import MOVED, node_of, renamed
+from .renamed_files import MOVED, node_of, renamed
 from .store import FileAccess
 
 __all__ = ["RESUME", "Frontier", "changed"]

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ....conf.errors import CheckpointError
-from ....frames.appended import append_to, read_appended
+from ....storage.append_only import append_to, read_appended
 from ..contract import Position
 
 __all__ = ["EMPTY", "Entry", "Ledger"]

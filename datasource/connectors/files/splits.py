@@ -7,10 +7,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 from ..contract import Limit
 from .content import fingerprint, head_length, last_line_end, line_end_after, nth_line_end
+from .formats.quoting import last_row_end
 from .frontier import Frontier, changed
 from .inspector import FileInspector
 from .options import FilesOptions
-from .quoting import last_row_end
 
 __all__ = ["QUIET_US", "Budget", "FileSplitter", "Moment", "Split"]
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ....conf.errors import OptionError
 from ....conf.locations import is_remote, scheme_of
-from ....frames.table_folder import TableFolder
+from ....storage.folder import TableFolder
 from .paths import Folders, Seen, alternatives, find, has_magic, is_pattern, local_path
 
 __all__ = ["FileAccess", "check_scheme", "feed_root"]

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ....conf.errors import SchemaError
-from ....frames.system import TIMESTAMP
-from ....frames.times import NO_TIME
+from ....core.rows.event_times import NO_TIME
+from ....core.rows.system_column import TIMESTAMP
 
 __all__ = ["HEADERS", "METADATA", "column_of", "keys_as", "timestamps_us"]
 
@@ -32,7 +32,7 @@ METADATA = {
 
 
 def timestamps_us(messages: Sequence[Any]) -> Int64s:
-    """The messages' timestamps in microseconds; :data:`~upstream.frames.times.NO_TIME` where there is none."""
+    """The messages' timestamps in microseconds; :data:`~upstream.core.rows.event_times.NO_TIME` where there is none."""
     stamps = np.fromiter((message.timestamp()[1] for message in messages), np.int64, len(messages))
     return np.where(stamps < 0, NO_TIME, stamps * 1000)
 

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ....conf.errors import FeedChangedError
-from ....frames.times import event_time_us
+from ....core.rows.event_times import event_time_us
 from ..contract import Connector, Limit, MalformedRows, Range
-from .held import CURSORS, ROWS, SCHEDULES
 from .piece import Piece
+from .recording_cache import CURSORS, ROWS, SCHEDULES
 from .schedule import Pace, Schedule, elapsed_by_rate, elapsed_by_time
 
 __all__ = ["Recording"]

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
-from ....frames.times import NO_TIME
+from ....core.rows.event_times import NO_TIME
 
 __all__ = ["Pace", "Schedule", "elapsed_by_rate", "elapsed_by_time"]
 
@@ -73,7 +73,7 @@ def elapsed_by_time(times_us: Int64s, speed: float, max_gap_us: int) -> Int64s:
     Parameters
     ----------
     times_us : int64 array of length rows
-        Recorded times in file order; :data:`~upstream.frames.times.NO_TIME` where there is none.
+        Recorded times in file order; :data:`~upstream.core.rows.event_times.NO_TIME` where there is none.
     speed : float
         Recorded seconds per second.
     max_gap_us : int

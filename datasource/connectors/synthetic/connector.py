@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from ....conf.errors import CheckpointError, OptionError, SchemaError
-from ....frames.system import TIMESTAMP
+from ....core.rows.system_column import TIMESTAMP
 from ...options import SourceOptions
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .options import SyntheticOptions

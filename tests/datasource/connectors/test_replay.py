@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import FeedChangedError, OptionError
 from upstream.conf.options import parse_options
+from upstream.core.rows.event_times import NO_TIME
 from upstream.datasource.connectors.contract import Advance, Chunk, Connector, Limit, Position, Range
-from upstream.datasource.connectors.registry import CONNECTORS, parse_source_options
 from upstream.datasource.connectors.replay import ReplayConnector, ReplayOptions
-from upstream.datasource.connectors.replay.held import CURSORS, ROWS
+from upstream.datasource.connectors.replay.recording_cache import CURSORS, ROWS
 from upstream.datasource.connectors.replay.schedule import Pace, elapsed_by_time
 from upstream.datasource.options import SourceOptions
-from upstream.frames.times import NO_TIME
+from upstream.datasource.registry import CONNECTORS, parse_source_options
 
 NOW_US = 1_700_000_000_000_000
 SECOND = 1_000_000

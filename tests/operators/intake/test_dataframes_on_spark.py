@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import OptionError, SchemaError
-from upstream.frames.feed_reports import feeds_folder, read_feed_reports
+from upstream.core.feedback.feed_reports import feeds_folder, read_feed_reports
 
 pytestmark = pytest.mark.spark
 

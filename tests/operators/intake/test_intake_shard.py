@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError, MalformedRowError
-from upstream.frames.progress import Policy, Progress
-from upstream.frames.system import SYSTEM, TIMESTAMP
+from upstream.core.rows.system_column import SYSTEM, TIMESTAMP
+from upstream.core.watermark.policies import Policy, Progress
 from upstream.operators.intake.pack import frames_of
 from upstream.operators.intake.plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
 from upstream.operators.intake.shard import REASON, IntakeShard
-from upstream.operators.shards.store import DictStore
+from upstream.operators.runtime.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
 S = 1_000_000

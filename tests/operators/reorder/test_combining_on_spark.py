@@ -11,7 +11,7 @@ import pytest
 import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import OptionError, SchemaError
-from upstream.frames.reorder_reports import read_reorder_reports, reorder_folder
+from upstream.core.feedback.reorder_reports import read_reorder_reports, reorder_folder
 
 pytestmark = pytest.mark.spark
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import CheckpointError, MalformedRowError
-from upstream.frames.ipc import to_frame
-from upstream.frames.system import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.shard import ReorderShard
-from upstream.operators.shards.feeds import ENDED, punctuation_rows
-from upstream.operators.shards.store import DictStore
+from upstream.operators.runtime.feeds import ENDED, punctuation_rows
+from upstream.operators.runtime.store import DictStore
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 BOTH = ("left", "right")

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from upstream.operators.reorder.repeats import INPUT, admitted, no_memory
-from upstream.operators.windows.entries import PANE
+from upstream.operators.runtime.entries import PANE
 
 
 def rows(*each: tuple[str, int, int]) -> pa.Table:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from upstream.core.rows.exact_integers import LOWEST
 from upstream.operators.windows.adaptive import (
     BACK,
     MUCH,
@@ -20,7 +21,6 @@ from upstream.operators.windows.adaptive import (
     lazy_memory,
     much_larger,
 )
-from upstream.operators.windows.exact import LOWEST
 
 KEY = pa.schema([("key", pa.int64())])
 

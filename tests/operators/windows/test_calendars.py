@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
+from upstream.core.rows.exact_integers import HIGHEST, LOWEST
 from upstream.operators.windows.calendars import Calendar, CalendarWindows
-from upstream.operators.windows.exact import HIGHEST, LOWEST
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 
 UTC = dt.timezone.utc

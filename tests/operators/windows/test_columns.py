@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from upstream.conf.errors import MalformedRowError, SchemaError
-from upstream.frames.times import event_time_us
+from upstream.core.rows.event_times import event_time_us
 from upstream.operators.windows.columns import ends_column, windowing_values
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 from upstream.operators.windows.parse import window_by_time

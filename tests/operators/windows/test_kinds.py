@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError, SchemaError
-from upstream.operators.windows.exact import HIGHEST, LOWEST
+from upstream.core.rows.exact_integers import HIGHEST, LOWEST
 from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 
 IDS = range(-90, 91)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
-from upstream.operators.windows.exact import HIGHEST, LOWEST
+from upstream.core.rows.exact_integers import HIGHEST, LOWEST
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 from upstream.operators.windows.rows import MOST_PAIRS, expand, ranks, ranks_by_time
 

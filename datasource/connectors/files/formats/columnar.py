@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from .....conf.errors import FeedChangedError
-from .....frames.parquet_files import open_parquet
+from .....delta_format.parquet_files import open_parquet
 
 __all__ = ["Footer", "footer", "read_groups"]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from .....conf.errors import SchemaError
-from ..quoting import row_ends
 from .cells import refused
-from .exact import without_loss, written_otherwise
 from .lines import Head, Int64s, LineFormat, LineParser, rows_between
+from .lossless_types import without_loss, written_otherwise
+from .quoting import row_ends
 
 __all__ = ["DelimitedFormat", "DelimitedParser"]
 

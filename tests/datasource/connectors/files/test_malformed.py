@@ -20,7 +20,7 @@ from upstream.datasource.connectors.files.formats.delimited import DelimitedForm
 from upstream.datasource.connectors.files.formats.jsonlines import JsonFormat, JsonParser
 from upstream.datasource.connectors.files.formats.lines import Head, LineParser, parse_lines
 from upstream.datasource.quarantine import Quarantine, count_quarantined
-from upstream.frames.table_folder import folder_at
+from upstream.storage.folder import folder_at
 
 SCHEMA = pa.schema(
     [("i", pa.int32()), ("t", pa.timestamp("us")), ("s", pa.string()), ("b", pa.bool_()), ("f", pa.float64()), ("d", pa.date32())]

@@ -1,0 +1,1 @@
+"""What all layers share: rows, watermarks, reports of operators, steps that run at the source."""

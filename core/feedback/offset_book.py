@@ -1,0 +1,226 @@
+"""A source's offset without the feeds at rest: what is known of those lies in a list below the checkpoint.
+
+With a feed for each file, nearly all feeds are at rest, and an offset that named them all would grow with each file. What still happens to
+them is that the rule for silent feeds raises their bounds, all to the same: that is one number for the whole list. :func:`whole_offset` gives back exactly the offset
+that :meth:`OffsetBook.kept` was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...conf.errors import CheckpointError
+from ...storage.append_only import append_to, read_appended
+from ...storage.folder import TableFolder
+
+__all__ = ["OffsetBook", "whole_offset"]
+
+Offset = dict[str, Any]
+State = Mapping[str, Any]
+
+_FOLDER = "upstream-feeds"
+_WHOLE, _PARTED = 1, 2
+# So many feeds at rest are in the offset itself before they go to the list.
+_OTHERS = 32
+# No more feeds than so many are, at rest or not.
+_MOST = 1000
+# The list is written anew when it has so many times more lines than there are feeds.
+_STALE, _SLACK = 4, 1000
+
+
+class _List:
+    """The feeds of a list: state, when they were heard of, and whether they have ended."""
+
+    def __init__(self, reference: Mapping[str, Any]) -> None:
+        self.reference = dict(reference)
+        self.feeds: dict[str, tuple[State, int, bool]] = {}
+        self.lines = 0
+
+    def take(self, data: bytes) -> None:
+        for line in data.splitlines():
+            feed, state, heard, ended = json.loads(line)
+            self.feeds[feed] = state, heard, ended
+            self.lines += 1
+
+
+class OffsetBook:
+    """Makes the offsets that Spark journals of those that the planner knows, and the other way round.
+
+    Parameters
+    ----------
+    checkpoint : TableFolder or None
+        The query's. Without one, or in an object store, where nothing can be appended, offsets stay whole.
+    """
+
+    def __init__(self, checkpoint: TableFolder | None) -> None:
+        local = checkpoint is not None and checkpoint.is_local
+        self._folder = os.path.join(checkpoint.location, _FOLDER) if checkpoint is not None and local else None
+        self._list: _List | None = None
+        self._replaced: str | None = None
+
+    def whole(self, offset: Offset) -> Offset:
+        """Give the offset that was kept."""
+        if offset.get("version") != _PARTED:
+            return offset
+        reference = offset["kept"]["list"]
+        if self._folder is None:
+            raise CheckpointError(
+                f"the checkpoint keeps its list of feeds in {reference['list']}, and no checkpointLocation is given",
+                hint="set the option checkpointLocation as it was when the query began",
+            )
+        if self._list is None or self._list.reference != reference:
+            self._list = _List(reference)
+            self._list.take(read_appended(self._folder, reference))
+        return _joined(offset, self._list)
+
+    def kept(self, before: Offset, offset: Offset) -> Offset:
+        """Give what is journaled of an offset. The list it refers to is safely on disk then.
+
+        Parameters
+        ----------
+        before, offset
+            The offset journaled last, and the one that follows, whole.
+        """
+        if self._folder is None or "progress" not in offset:
+            return offset
+        last = self.whole(before)
+        known = before["kept"]["list"] if before.get("version") == _PARTED else None
+        listed = self._list if known is not None and self._list is not None else _List({})
+        found = _parted(offset, listed, before.get("kept", {}).get("raised"))
+        many = len(found["progress"]) > _MOST
+        resting = [feed for feed in found["progress"] if many or _rests(feed, last, offset)]
+        if len(resting) > _OTHERS or not listed.feeds.keys() <= offset["progress"].keys():
+            listed = self._append(self._folder, offset, listed, resting)
+            found = _parted(offset, listed, before.get("kept", {}).get("raised"))
+        return found if listed.lines else offset
+
+    def forget(self, end: Offset) -> None:
+        """Remove the list that was written anew before `end`, which has been committed, was planned."""
+        if self._folder is None or self._replaced is None or self._list is None:
+            return
+        if end.get("kept", {}).get("list", {}).get("list") == self._list.reference.get("list"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._folder, self._replaced))
+            self._replaced = None
+
+    def _append(self, folder: str, offset: Offset, listed: _List, resting: Iterable[str]) -> _List:
+        feeds = list(resting)
+        known = listed.feeds.keys() & offset["progress"].keys()
+        anew = len(known) < len(listed.feeds) or listed.lines + len(feeds) > _STALE * len(offset["progress"]) + _SLACK
+        if anew:
+            feeds = sorted(known | set(feeds))
+            self._replaced = listed.reference.get("list")
+            listed = _List({})
+        ended = set(offset["ended"])
+        data = "".join(
+            json.dumps([feed, offset["progress"][feed], offset["heard"][feed], feed in ended], separators=(",", ":"))
+            + "\n"
+            for feed in feeds
+        ).encode()
+        longer = _List(append_to(folder, listed.reference, data))
+        longer.feeds, longer.lines = dict(listed.feeds), listed.lines
+        longer.take(data)
+        self._list = longer
+        return longer
+
+
+def whole_offset(offset: Offset, checkpoint: TableFolder | None) -> Offset:
+    """Give the offset that was kept below a checkpoint.
+
+    Parameters
+    ----------
+    offset : dict
+        As it was journaled.
+    checkpoint : TableFolder or None
+        The query's.
+    """
+    return OffsetBook(checkpoint).whole(offset)
+
+
+def _raised(state: State, to: Mapping[str, Any] | None) -> State:
+    """A listed state, with the bounds that all silent feeds have been raised to."""
+    changed = {name: bound for name, bound in (to or {}).items() if state.get(name) is not None and state[name] < bound}
+    return {**state, **changed} if changed else state
+
+
+def _rests(feed: str, before: Offset, after: Offset) -> bool:
+    """Whether nothing has happened to a feed but that its bound was raised."""
+    state = before.get("progress", {}).get(feed)
+    if state is None or before["heard"].get(feed) != after["heard"].get(feed):
+        return False
+    now = after["progress"][feed]
+    return {**state, "bound": None, "own": None} == {**now, "bound": None, "own": None}
+
+
+def _parted(offset: Offset, listed: _List, before: Mapping[str, Any] | None) -> Offset:
+    """The offset without what the list says, and the two numbers make of it. What they do not give exactly stays."""
+    if not listed.lines:
+        return offset
+    states = offset["progress"]
+    to: dict[str, int] = {}
+    for name in ("bound", "own"):
+        changed = Counter(
+            state[name]
+            for feed, (known, _, _) in listed.feeds.items()
+            if (state := states.get(feed)) is not None and known.get(name) != state[name] and state[name] is not None
+        )
+        if changed:
+            to[name] = changed.most_common(1)[0][0]
+    ended = set(offset["ended"])
+    apart = {
+        feed
+        for feed in states
+        if feed not in listed.feeds
+        or (_raised(listed.feeds[feed][0], to), *listed.feeds[feed][1:])
+        != (states[feed], offset["heard"][feed], feed in ended)
+    }
+    told = _told(listed, apart, before, to)
+    said: Mapping[str, int] = offset["punctuation"]
+    derived = told.keys() <= said.keys()
+    if not derived:
+        told = {}  # what was promised before is not what the list makes of it
+    return {
+        **offset,
+        "version": _PARTED,
+        "progress": {feed: state for feed, state in states.items() if feed in apart},
+        "heard": {feed: at for feed, at in offset["heard"].items() if feed in apart},
+        "ended": [feed for feed in offset["ended"] if feed in apart or feed not in listed.feeds],
+        "punctuation": {feed: bound for feed, bound in said.items() if told.get(feed) != bound},
+        "kept": {"list": listed.reference, "raised": to, **({"before": before or {}} if derived else {})},
+    }
+
+
+def _told(
+    listed: _List, apart: Iterable[str], before: Mapping[str, Any] | None, to: Mapping[str, Any]
+) -> dict[str, int]:
+    """The punctuation of feeds whose bounds were raised from one number to another."""
+    told: dict[str, int] = {}
+    left = set(apart)
+    for feed, (state, _, _) in listed.feeds.items():
+        bound = _raised(state, to).get("bound")
+        if feed not in left and bound is not None and bound != _raised(state, before).get("bound"):
+            told[feed] = bound
+    return told
+
+
+def _joined(offset: Offset, listed: _List) -> Offset:
+    """The inverse of :func:`_parted`."""
+    kept = offset["kept"]
+    apart = offset["progress"].keys()
+    rest = {feed: each for feed, each in listed.feeds.items() if feed not in apart}
+    told = _told(listed, apart, kept["before"], kept["raised"]) if "before" in kept else {}
+    found = {
+        **offset,
+        "version": _WHOLE,
+        "progress": {feed: _raised(state, kept["raised"]) for feed, (state, _, _) in rest.items()} | offset["progress"],
+        "heard": {feed: heard for feed, (_, heard, _) in rest.items()} | offset["heard"],
+        "ended": sorted({feed for feed, (_, _, ended) in rest.items() if ended} | set(offset["ended"])),
+        "punctuation": told | offset["punctuation"],
+    }
+    del found["kept"]
+    return found

@@ -1,0 +1,72 @@
+"""What the sources of a query have counted up to a batch: read from the offsets that Spark journals before the batch runs.
+
+The journal is the one account of what came that is older than the batch, and independent of what the batch makes of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...storage.folder import TableFolder
+from .offset_book import whole_offset
+from .time_reports import reported_states, times_folder
+
+__all__ = ["SourceCounts", "counts_in", "journaled_counts"]
+
+
+@dataclasses.dataclass(frozen=True)
+class SourceCounts:
+    """Rows of all feeds of a query, from the beginning of its checkpoint.
+
+    Attributes
+    ----------
+    received : int
+        Rows with a readable time.
+    late : int
+        Of these, rows that came below the low-watermark promised for their feed.
+    late_idle : int
+        Of the late ones, those that are late because of what was promised for a silent feed.
+    suspects : int
+        Rows that the outlier guard keeps from moving progress, and no later row has confirmed by now.
+    """
+
+    received: int
+    late: int
+    late_idle: int
+    suspects: int
+
+
+def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
+    """The counts in the end offsets of a query's sources; None if one of them does not look at its rows, or is not ours."""
+    sources = [offset for offset in offsets if "tick" not in offset]  # what wakes a queue has no rows
+    if not sources or not all(offset.get("looked") for offset in sources):
+        return None
+    feeds = [state for offset in sources for state in offset["progress"].values()]
+    names = [field.name for field in dataclasses.fields(SourceCounts)]
+    return SourceCounts(**{name: sum(state.get(name, 0) for state in feeds) for name in names})
+
+
+def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | None:
+    """The counts up to a batch, from the journal below the query's checkpoint; None if it does not say."""
+    try:
+        lines = checkpoint.read(f"offsets/{batch_id}").decode().splitlines()[2:]
+        offsets: list[Any] = [json.loads(line) for line in lines if line.strip() not in ("", "-")]
+    except (OSError, ValueError):
+        return None
+    if not offsets or not all(isinstance(each, dict) for each in offsets):
+        return None
+    folder = times_folder(checkpoint)
+    return counts_in(_with_reports(whole_offset(offset, checkpoint), folder) for offset in offsets)
+
+
+def _with_reports(offset: dict[str, Any], folder: TableFolder) -> dict[str, Any]:
+    """The offset with what the tasks have counted of its own batch, where they and not the driver look at rows."""
+    unseen = offset.get("unseen")
+    if not unseen:
+        return offset
+    reported = reported_states(folder, offset)
+    told = bool(offset.get("looked")) and unseen.keys() <= reported.keys()
+    return {**offset, "looked": told, "progress": {**offset["progress"], **reported}}

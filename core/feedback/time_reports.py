@@ -1,0 +1,32 @@
+"""What tasks leave behind of the times they read: per batch the state of their feeds' progress after it. See docs/decisions/0015.
+
+The planner of the next batch takes it up, and so does whoever counts the rows of the batch itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...storage.folder import TableFolder
+from .queue_reports import read_values
+
+__all__ = ["batch_name", "reported_states", "times_folder"]
+
+
+def times_folder(checkpoint: TableFolder) -> TableFolder:
+    """Where the tasks of a source with this checkpoint report."""
+    return checkpoint.below("upstream-times")
+
+
+def batch_name(end: Mapping[str, Any]) -> str:
+    """What names the batch that ended at an offset, and so the files that its tasks write."""
+    return f"{end['id']}-{end['batch']:08d}"
+
+
+def reported_states(folder: TableFolder, end: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The state of progress of each feed of a batch that a task has looked at, by what the tasks say."""
+    states: dict[str, Mapping[str, Any]] = {}
+    for value in read_values(folder, batch_name(end) + "-"):
+        states.update(value)
+    return states

@@ -1,0 +1,104 @@
+"""What the shards of a window operator say of each batch: a small file each, below the query's checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from ...conf.locations import checkpoint_location
+from ...storage.folder import TableFolder
+from .queue_reports import read_values, write_value
+
+__all__ = ["WindowReport", "read_window_reports", "windows_folder", "write_window_report"]
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowReport:
+    """What a shard did in a batch, and what it keeps afterwards.
+
+    Attributes
+    ----------
+    shard : int
+    batch_id : int
+        Spark's number of the batch; -1 if it is not known.
+    now_us : int
+        When the last row or punctuation of the batch arrived.
+    bound : int or None
+        The low-watermark, in microseconds; None before the first punctuation.
+    closed, final : int
+        The greatest window-id that is complete, and that can no longer be corrected; -2^63 for none.
+    ahead : int
+        The greatest window-id that is closed for some key by punctuation of its own; -2^63 for none.
+    results, partial, corrected : int
+        Results of closed windows, of open ones, and results given again, in this batch.
+    late, superseded, outside : int
+        Rows of this batch that missed a window that was final, rows of windows that eager emission passes over, and rows between two
+        windows.
+    tombstones : int
+        Tombstones that were left out, in all batches of the checkpoint.
+    entries, rows : int
+        Partial aggregates and rows that are kept: what the thesis counts memory by (§6.3.2).
+    running : int
+        Keys whose last window is kept.
+    state_bytes : int
+        Size of what was written.
+    runs_read, runs_written : int
+        Pages of entries fetched and written in this batch.
+    plan : mapping of str to str
+        What the checkpoint is bound to.
+    held : int
+        Entries and rows that are kept for windows that have not closed.
+    held_since_us : int or None
+        When the oldest of them arrived, to a batch; None if nothing is held.
+    needs : int or None
+        The least low-watermark that would close a window with something in it; None if nothing is held.
+    bounds : mapping of str to int
+        What each feed has promised: those with a bound below `needs` are what is waited for. 2^63-1 for a feed that has ended.
+    """
+
+    shard: int
+    batch_id: int
+    now_us: int
+    bound: int | None
+    closed: int
+    final: int
+    ahead: int
+    results: int
+    partial: int
+    corrected: int
+    late: int
+    superseded: int
+    outside: int
+    entries: int
+    rows: int
+    running: int
+    state_bytes: int
+    runs_read: int
+    runs_written: int
+    plan: Mapping[str, str]
+    tombstones: int = 0
+    held: int = 0
+    held_since_us: int | None = None
+    needs: int | None = None
+    bounds: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> WindowReport:
+        """The report with these members. Names of other versions are ignored."""
+        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value})
+
+
+def windows_folder(checkpoint: str, number: int = 0) -> str:
+    """Where the shards of a query's window operators report; they are numbered from 0 on."""
+    return f"{checkpoint_location(checkpoint)}/upstream-windows/{number}"
+
+
+def write_window_report(folder: str, report: WindowReport) -> None:
+    """Put a shard's report in the place of its last one."""
+    write_value(folder, f"shard-{report.shard}.json", dataclasses.asdict(report))
+
+
+def read_window_reports(folder: str | TableFolder) -> list[WindowReport]:
+    """The last report of each shard that has made one."""
+    return [WindowReport.from_json(value) for value in read_values(folder, "shard-")]

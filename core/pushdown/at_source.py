@@ -1,0 +1,141 @@
+"""Steps moved to where the rows are read.
+
+Between a source and a step in Python, Spark turns each row from Arrow into its own form and back, which takes longer than reading and
+aggregating it. Where nothing is between them but a choice of columns, the source runs the step itself. See docs/decisions/0013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...conf.options import boolean
+from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, steps_told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["at_source", "reads_coalesced", "source_options"]
+
+_SOURCE = "upstream"
+_MOST_BYTES = 200_000
+"""Longer programs (a map that carries a model) are not told as an option, which is sent anew with each task."""
+
+
+def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame | None:
+    """The step's result, computed by the source that `df` is read from.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+    step : callable
+        From batches of `df` to batches of `schema`. It gets what ``mapInArrow`` would give it, in larger batches.
+    schema : pyspark.sql.types.StructType
+
+    Returns
+    -------
+    pyspark.sql.DataFrame or None
+        None if something else than a choice of columns is between, so that Spark has to see the rows, or the step is nothing that a source
+        can be told.
+    """
+    found = _chosen(df)
+    if found is None:
+        return None
+    relation, places = found
+    before, options = steps_told(dict(relation.extraOptions().asCaseSensitiveMap()))
+    run = _as_from_spark(None if before is None else before.step(), places, _arrow_schema(df), step)
+    rows = relation.schema().json() if before is None else before.rows
+    archives: Sequence[str] = df.sparkSession.sparkContext._python_includes or ()
+    try:
+        told = SourceSteps.of(rows, schema.json(), run, archives).told()
+    except Exception:  # noqa: BLE001 of any kind, from any library: Spark, which tries next, may know how, or says what is wrong
+        return None
+    if len(told) > _MOST_BYTES:
+        return None
+    return df.sparkSession.readStream.format(_SOURCE).options(**options, **{STEPS_OPTION: told}).load()
+
+
+def source_options(df: DataFrame) -> Mapping[str, str] | None:
+    """What the user told the source that `df` is read from, names in lower case; None if something else than a choice of columns is between."""
+    found = _chosen(df)
+    if found is None:
+        return None
+    _, options = steps_told(dict(found[0].extraOptions().asCaseSensitiveMap()))
+    return {name.lower(): value for name, value in options.items()}
+
+
+def reads_coalesced(df: DataFrame) -> bool:
+    """Return whether a DataFrame reads, whatever is in between, a source that keeps only the newest row of each key of a batch."""
+    known: Any = getattr(df, "_jdf", None)
+    if known is None:
+        return False  # another process, by Spark Connect, has the plan
+    leaves = _each(known.queryExecution().analyzed().collectLeaves())
+    return any(
+        leaf.getClass().getSimpleName() == "StreamingRelationV2"
+        and leaf.sourceName() == _SOURCE
+        and _coalesces(dict(leaf.extraOptions().asCaseSensitiveMap()))
+        for leaf in leaves
+    )
+
+
+def _coalesces(options: Mapping[str, str]) -> bool:
+    given = {name.lower(): value for name, value in options.items()}.get("coalesce", "false")
+    try:
+        return bool(boolean().parse(given))
+    except KeyError:
+        return False  # the source refuses the word
+
+
+def _as_from_spark(earlier: ArrowStep | None, places: Sequence[int], schema: pa.Schema, step: ArrowStep) -> ArrowStep:
+    """The step after the earlier ones, on the chosen columns, under the names and in the types in which Spark would give them."""
+
+    def given(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [batch.column(place) for place in places]
+        cast = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(columns, schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return step(given(batch) for batch in (batches if earlier is None else earlier(batches)))
+
+    return run
+
+
+def _arrow_schema(df: DataFrame) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # The zone is part of Arrow's type: a user's function that asks for the hour gets the session's.
+    return to_arrow_schema(df.schema, timezone=df.sparkSession.conf.get("spark.sql.session.timeZone"))
+
+
+def _chosen(df: DataFrame) -> tuple[Any, list[int]] | None:
+    """The source in a plan that has nothing else but columns chosen from it, and the columns' places in it; None for any other plan."""
+    known: Any = getattr(df, "_jdf", None)
+    if known is None:
+        return None  # another process, by Spark Connect, has the plan
+    whole = plan = known.queryExecution().analyzed()
+    while plan.getClass().getSimpleName() == "Project" and _chooses(plan.projectList()):
+        plan = plan.child()
+    if plan.getClass().getSimpleName() != "StreamingRelationV2" or plan.sourceName() != _SOURCE:
+        return None
+    # A source that the user named in the checkpoint keeps its name, which a new one would not have.
+    if not plan.sourceIdentifyingName().getClass().getSimpleName().startswith("Unassigned"):
+        return None
+    # Not by name: Spark's names go in any case, and keep the one in which they were asked for.
+    places = {column.exprId().id(): place for place, column in enumerate(_each(plan.output()))}
+    return plan, [places[column.exprId().id()] for column in _each(whole.output())]
+
+
+def _chooses(columns: Any) -> bool:
+    """Whether a projection computes nothing: its columns are the source's own."""
+    return all(column.getClass().getSimpleName() == "AttributeReference" for column in _each(columns))
+
+
+def _each(values: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
+    return (values.apply(number) for number in range(values.size()))

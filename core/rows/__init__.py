@@ -1,0 +1,1 @@
+"""Rows: the system column, event times, buckets, the newest row per key."""

@@ -1,0 +1,74 @@
+"""Collations: Spark's rules by which text that differs is equal, such as ``UTF8_LCASE``. Here text is equal where its bytes are, so a column under one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...conf.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["check_collations", "collations_of"]
+
+Json = Any
+
+_COLLATIONS = "__COLLATIONS"
+_BINARY = "UTF8_BINARY"
+
+
+def collations_of(fields: Iterable[Json]) -> dict[str, str]:
+    """Return the collations of columns and of fields in them, by their names.
+
+    Parameters
+    ----------
+    fields
+        In the JSON that Spark and Delta share.
+    """
+    found: dict[str, str] = {}
+    for field in fields:
+        for name, collation in field.get("metadata", {}).get(_COLLATIONS, {}).items():
+            if (told := str(collation).rpartition(".")[2]) != _BINARY:
+                found[name] = told
+        for name, told in _inside(field["type"]).items():
+            found[f"{field['name']}.{name}"] = told
+    return found
+
+
+def check_collations(schema: StructType, *, names: Iterable[str] | None = None) -> None:
+    """Refuse columns under a collation.
+
+    Parameters
+    ----------
+    schema
+        Of a stream.
+    names
+        Of the columns that matter; all unless given.
+
+    Raises
+    ------
+    SchemaError
+        Naming the columns and their collations.
+    """
+    wanted = None if names is None else set(names)
+    fields = schema.jsonValue()["fields"]
+    found = collations_of(field for field in fields if wanted is None or field["name"] in wanted)
+    if found:
+        one = next(iter(found))
+        raise SchemaError(
+            f"the text of {', '.join(f'{name} is under the collation {told}' for name, told in found.items())}",
+            expected=f"text under {_BINARY}, the default: here two texts are equal where their bytes are, so that 'A' and 'a' are two keys",
+            hint=f"give each column the collation {_BINARY} before, for example .withColumn({one!r}, F.expr(\"collate({one}, '{_BINARY}')\")); "
+            f"if 'A' and 'a' are to be one key, take F.lower of it",
+        )
+
+
+def _inside(kind: Json) -> dict[str, str]:
+    """The collations inside a struct, list or map; those of a list's own elements are told where the column is."""
+    if not isinstance(kind, dict):
+        return {}
+    found = collations_of(kind.get("fields", ()))
+    for part in ("elementType", "keyType", "valueType"):
+        found |= _inside(kind.get(part))
+    return found

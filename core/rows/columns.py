@@ -1,0 +1,51 @@
+"""Columns of Arrow tables, and fields of structs in them, by the names that :mod:`~upstream.conf.column_names` has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.column_names import Tree, parts_of
+
+__all__ = ["column_at", "columns_at", "null_rows", "tree_of"]
+
+
+def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column, or the field of one; null where a struct on the way to it is.
+
+    Parameters
+    ----------
+    rows
+        That have it.
+    name
+        As :func:`~upstream.conf.column_names.path_name` gives it.
+    """
+    if rows.schema.get_field_index(name) >= 0:
+        return rows.column(name)
+    column, *fields = parts_of(name)
+    return pc.struct_field(rows.column(column), fields)
+
+
+def columns_at(rows: pa.Table, names: Sequence[str]) -> list[pa.ChunkedArray]:
+    """:func:`column_at` of several names, in their order."""
+    return [column_at(rows, name) for name in names]
+
+
+def null_rows(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Where a value, or any field of a struct, is null."""
+    nulls = np.zeros(len(column), dtype=np.bool_)
+    if column.null_count:
+        nulls |= np.asarray(column.is_null())
+    if pa.types.is_struct(column.type):
+        for field in column.flatten():
+            nulls |= null_rows(field)
+    return nulls
+
+
+def tree_of(fields: pa.Schema | pa.StructType) -> Tree:
+    """The names of a schema's columns, and of the fields of those that are structs."""
+    return {field.name: tree_of(field.type) if pa.types.is_struct(field.type) else None for field in fields}

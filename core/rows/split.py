@@ -1,0 +1,88 @@
+"""A task's rows in parts: so many at once, those of each bucket, rows apart from punctuation, and the parts as one column of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import SchemaError
+from .buckets import bucket_of
+from .columns import columns_at
+from .system_column import punctuation_mask
+
+__all__ = ["ROWS_AT_ONCE", "apart", "by_bucket", "frames_column", "some_at_once"]
+
+ROWS_AT_ONCE = 500_000
+"""How many rows are packed together at most."""
+
+_BYTES_AT_ONCE = 256 << 20
+
+
+def some_at_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """A task's rows, so many at once that a frame of them is worth sending, and memory holds them; none without rows."""
+    held: list[pa.RecordBatch] = []
+    rows = held_bytes = 0
+    for part in _bounded(batches):
+        held.append(part)
+        rows += part.num_rows
+        held_bytes += part.nbytes
+        if rows >= ROWS_AT_ONCE or held_bytes >= _BYTES_AT_ONCE:
+            yield pa.Table.from_batches(held)
+            held, rows, held_bytes = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows: batches of very long ones in several."""
+    for batch in batches:
+        most = max(1, batch.num_rows * _BYTES_AT_ONCE // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, most):
+            yield batch.slice(start, most)
+
+
+def apart(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Rows, and punctuation rows."""
+    mark = punctuation_mask(table)
+    punctuation = table.filter(mark)
+    return (table.filter(pc.invert(mark)) if punctuation.num_rows else table), punctuation
+
+
+def by_bucket(rows: pa.Table, key: Sequence[str], buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each bucket that has some; shards are buckets too."""
+    bucket = _buckets(rows, key, buckets)
+    order = np.argsort(bucket, kind="stable")
+    rows = rows.take(pa.array(order)).combine_chunks()
+    ends = np.searchsorted(bucket[order], np.arange(buckets + 1))
+    for number in np.flatnonzero(np.diff(ends)).tolist():
+        yield number, rows.slice(ends[number], ends[number + 1] - ends[number])
+
+
+def frames_column(frames: Sequence[bytes]) -> pa.BinaryArray:
+    """Frames as a column.
+
+    Raises
+    ------
+    SchemaError
+        They are too large to be one column.
+    """
+    ends = np.cumsum([0, *(len(frame) for frame in frames)])
+    most = np.iinfo(np.int32).max
+    if ends[-1] > most:
+        raise SchemaError(
+            f"{ends[-1]:,} bytes in the rows that one task packs at once",
+            expected="less than 2 GB, which is what a column of Arrow holds",
+            hint="leave out columns that are not needed: some rows are very long",
+        )
+    # Joined here once; Arrow would copy each frame into a buffer that it enlarges again and again.
+    whole, offsets = pa.py_buffer(b"".join(frames)), pa.py_buffer(ends.astype(np.int32))
+    return pa.BinaryArray.from_buffers(pa.binary(), len(frames), [None, offsets, whole])
+
+
+def _buckets(rows: pa.Table, key: Sequence[str], buckets: int) -> npt.NDArray[np.int16] | npt.NDArray[np.int32]:
+    bucket = bucket_of(columns_at(rows, key), buckets)
+    return bucket.astype(np.int16) if buckets < 1 << 15 else bucket  # two bytes are sorted without comparing

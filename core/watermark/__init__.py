@@ -1,0 +1,1 @@
+"""Watermarks: how far a feed is complete."""

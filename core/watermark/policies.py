@@ -1,0 +1,309 @@
+"""How the low-watermark of a feed is found: the policies, each behind the outlier guard.
+
+Pure logic: times come in as arrays in arrival order, the clock is an argument, and the whole state is a small JSON value.
+The answer does not depend on how the rows were split into calls. (semantics: streams; Li's thesis §8.1; Bai et al. §5)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from ..rows.event_times import NO_TIME
+from .bounds import AFTER_ALL, BEFORE_ALL
+from .lateness import Lags
+from .skew import Skew
+
+__all__ = ["Policy", "PolicyName", "Progress"]
+
+Int64s = npt.NDArray[np.int64]
+PolicyName = Literal["ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive", "promised"]
+
+# Rows looked at in one step while outliers are about; doubled while there are none, as far as the cache likes it.
+_STEP = 1024
+_MAX_STEP = 1 << 16
+
+# `adaptive` believes its quantile once so many rows of those it may leave late are to be expected, and forgets as slowly as keeps it steady.
+_LATE_TO_JUDGE = 10
+_LATE_IN_HALF_LIFE = 64
+_LEAST_HALF_LIFE = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """How a feed's progress is judged.
+
+    Attributes
+    ----------
+    name
+        ``ordered``: the bound is the largest time seen. ``bounded``: that minus `delay_us`. ``displaced``: the largest time among
+        all rows but the last `displacement`. ``embedded``: what the feed's own punctuation rows say. ``heartbeat``: the
+        clock, rows being stamped on entry. ``latent``: none. ``adaptive``: the largest time minus a delay that is learned. ``promised``: what
+        the feed says besides its rows; no guard has to confirm that.
+    delay_us
+        δ of ``bounded``, in microseconds; of ``adaptive`` the least one until enough rows have been seen.
+    displacement
+        n of ``displaced``, in rows.
+    max_jump_us
+        A row further than this beyond the largest confirmed time is suspect and does not move progress …
+    confirmations
+        … until so many rows in succession, it included, lie beyond it.
+    target_late
+        The share of rows that ``adaptive`` is to leave late.
+    """
+
+    name: PolicyName = "latent"
+    delay_us: int = 0
+    displacement: int = 0
+    max_jump_us: int = 3_600_000_000
+    confirmations: int = 5
+    target_late: float = 0.001
+
+
+class Progress:
+    """The progress of one feed.
+
+    Parameters
+    ----------
+    policy
+        How to judge it.
+    state
+        What :meth:`snapshot` returned; None at the beginning.
+
+    Attributes
+    ----------
+    bound : int or None
+        Exclusive, in microseconds since the epoch: every row with a time below it has arrived, as far as the policy can tell.
+        Never decreases. None before the feed has shown a row; :data:`~.bounds.BEFORE_ALL` while it has rows and nothing can be promised;
+        :data:`~.bounds.AFTER_ALL` once it has ended.
+    received : int
+        Rows with a readable time that came.
+    late : int
+        Rows that came below the bound promised before them.
+    late_idle : int
+        Of these, the rows that the policy alone would have taken in time: what the rule for silent feeds made late.
+    suspects : int
+        Rows that the outlier guard has kept from moving progress and no later row has confirmed.
+    skew : Skew
+        By how much later rows are seen than their times say; rows further than `max_jump_us` behind the others do not count.
+    """
+
+    def __init__(self, policy: Policy, state: Mapping[str, Any] | None = None) -> None:
+        self._policy = policy
+        saved = state or {}
+        self.bound: int | None = saved.get("bound")
+        self._own: int | None = saved.get("own", self.bound)
+        self.received: int = saved.get("received", 0)
+        self.late: int = saved.get("late", 0)
+        self.late_idle: int = saved.get("late_idle", 0)
+        self.suspects: int = saved.get("suspects", 0)
+        self._confirmed: int | None = saved.get("confirmed")
+        self._run = np.array(saved.get("run", []), dtype=np.int64)
+        self._delayed = np.array(saved.get("delayed", []), dtype=np.int64)
+        self._claimed: int | None = saved.get("claimed")
+        self.skew = Skew(saved.get("skew"))
+        # Least and greatest time of the batch, as far as they are believed.
+        self._batch: list[int] | None = saved.get("batch")
+        self._lags: Lags | None = None
+        if policy.name == "adaptive":
+            half_life = max(_LEAST_HALF_LIFE, math.ceil(_LATE_IN_HALF_LIFE / policy.target_late))
+            self._lags = Lags(half_life, saved.get("lags"))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state as a JSON value."""
+        return {
+            "bound": self.bound,
+            "own": self._own,
+            "received": self.received,
+            "late": self.late,
+            "late_idle": self.late_idle,
+            "suspects": self.suspects,
+            "confirmed": self._confirmed,
+            "run": self._run.tolist(),
+            "delayed": self._delayed.tolist(),
+            "claimed": self._claimed,
+            "skew": self.skew.to_json(),
+            "batch": self._batch,
+            **({} if self._lags is None else {"lags": self._lags.to_json()}),
+        }
+
+    @property
+    def largest(self) -> int | None:
+        """The largest time that is confirmed."""
+        return self._confirmed
+
+    @property
+    def empty(self) -> bool:
+        """Whether what was taken for rows has turned out to hold none: the feed is known to others, and has not begun."""
+        return self.bound is not None and self._own is None and not self.received
+
+    @property
+    def likely(self) -> int | None:
+        """The largest time that is confirmed; before one is, the median of the rows there are, as the guard would take it."""
+        if self._confirmed is not None:
+            return self._confirmed
+        waiting = np.sort(np.concatenate([self._run, self._delayed]))
+        return int(waiting[(len(waiting) - 1) // 2]) if len(waiting) else None
+
+    @property
+    def delay_us(self) -> int:
+        """How far behind the largest time rows are expected at present; 0 for a policy that says nothing of it."""
+        if self._policy.name == "bounded":
+            return self._policy.delay_us
+        if self._lags is None:
+            return 0
+        learned = self._lags.exceeded_by(self._policy.target_late)
+        enough = self._lags.rows * self._policy.target_late >= _LATE_TO_JUDGE
+        return learned if enough else max(learned, self._policy.delay_us)
+
+    def observe(self, times_us: Int64s) -> None:
+        """Take the times of further rows, in arrival order; :data:`NO_TIME` entries are passed over."""
+        times = times_us[times_us != NO_TIME]
+        self.received += len(times)
+        if self.bound is not None:
+            late = times[times < self.bound]
+            self.late += len(late)
+            if self.bound != AFTER_ALL:  # what comes after the end is late by no rule for silent feeds
+                self.late_idle += len(late) if self._own is None else int(np.count_nonzero(late >= self._own))
+        if self._policy.name == "displaced":
+            held = np.concatenate([self._delayed, times])
+            ready = max(len(held) - self._policy.displacement, 0)
+            times, self._delayed = held[:ready], held[ready:]
+        self._guard(times)
+
+    def observe_punctuation(self, time_us: int) -> None:
+        """Take a punctuation row of the feed itself (``embedded``), or what it says besides its rows (``promised``)."""
+        self._claimed = time_us if self._claimed is None else max(self._claimed, time_us)
+
+    def close_batch(self, now_us: int, waiting_us: int | None = None) -> None:
+        """Draw the conclusion from what has been observed, at the end of a batch.
+
+        Parameters
+        ----------
+        now_us : int
+            The batch's clock.
+        waiting_us : int or None
+            When the oldest of the feed's rows arrived that have been seen and are not in the batch; None if there is none.
+        """
+        if self._batch is not None:
+            least, greatest = self._batch
+            self.skew.observe(least, greatest, now_us)
+            self._batch = None
+        self._raise_to(self._conclusion(now_us if waiting_us is None else min(now_us, waiting_us)))
+        if self.received:
+            self.begin()
+
+    def begin(self) -> None:
+        """The feed has shown a row: as long as nothing can be promised of it, it holds the others back."""
+        if self.bound is None and self._policy.name != "latent":
+            self.bound = BEFORE_ALL
+
+    def promise(self, bound_us: int) -> None:
+        """Promise more than the policy does, for a feed that is silent while others wait for it."""
+        self.bound = bound_us if self.bound is None else max(self.bound, bound_us)
+
+    @property
+    def reached(self) -> int | None:
+        """How far others may follow the feed: its bound, or of one that has ended what it has shown."""
+        return self._own if self.bound == AFTER_ALL else self.bound
+
+    def end(self) -> None:
+        """The feed has said that it sends nothing more: every time it has shown lies behind."""
+        seen = [time for time in (self._confirmed, self._own, self._claimed) if time is not None]
+        waiting = np.concatenate([self._run, self._delayed])
+        if len(waiting):
+            seen.append(int(waiting.max()))
+        if seen and self._policy.name != "latent":
+            self._raise_to(max(seen) + 1)
+
+    def close(self) -> None:
+        """Nothing of the feed is to come, whatever its time: a feed that has ended, once nobody has to be waited for to begin."""
+        if self.bound is not None and self._policy.name != "latent":
+            self.bound = AFTER_ALL
+
+    def _conclusion(self, now_us: int) -> int | None:
+        name = self._policy.name
+        if name == "heartbeat":
+            return now_us
+        if name == "promised":
+            return self._claimed
+        if name == "latent" or self._confirmed is None:
+            return None
+        if name == "embedded":
+            believable = self._claimed is not None and self._claimed <= self._confirmed + self._policy.max_jump_us
+            return self._claimed if believable else None
+        return self._confirmed - self.delay_us
+
+    def _raise_to(self, bound: int | None) -> None:
+        if bound is not None:
+            self._own = bound if self._own is None else max(self._own, bound)
+            self.promise(self._own)
+
+    def _believe(self, times: Int64s, largest: Int64s) -> None:
+        """Learn from rows that the guard has let pass; `largest` is the largest time before each."""
+        if not len(times):
+            return
+        behind = np.maximum(largest - times, 0)
+        if self._lags is not None:
+            self._lags.add(behind)
+        near = times[behind <= self._policy.max_jump_us]
+        if len(near):
+            both = [int(near.min()), int(near.max())]
+            self._batch = both if self._batch is None else [min(self._batch[0], both[0]), max(self._batch[1], both[1])]
+
+    def _guard(self, times: Int64s) -> None:
+        # A run of suspects that earlier calls left open comes first, so that calls may split anywhere.
+        if len(self._run):
+            self.suspects -= len(self._run)
+            times = np.concatenate([self._run, times])
+            self._run = times[:0]
+        at, step = 0, _STEP
+        while at < len(times):
+            if self._confirmed is None:
+                at = self._first_confirmation(times, at)
+                continue
+            ahead = times[at : at + step]
+            reached = np.maximum.accumulate(np.concatenate([[self._confirmed], ahead]))
+            beyond = np.flatnonzero(ahead > reached[:-1] + self._policy.max_jump_us)
+            if not len(beyond):
+                self._believe(ahead, reached[:-1])
+                self._confirmed = int(reached[-1])
+                at, step = at + len(ahead), min(step * 2, _MAX_STEP)
+                continue
+            self._believe(ahead[: beyond[0]], reached[: beyond[0]])
+            self._confirmed = int(reached[beyond[0]])
+            at, step = self._suspect_run(times, at + int(beyond[0])), _STEP
+
+    def _first_confirmation(self, times: Int64s, at: int) -> int:
+        # Nothing is known yet: the median of the first few rows is taken for true, whatever one of them says.
+        needed = self._policy.confirmations
+        first = times[at : at + needed]
+        if len(first) < needed:
+            self._hold(first)
+            return len(times)
+        self._confirmed = int(np.sort(first)[(needed - 1) // 2])
+        return at
+
+    def _suspect_run(self, times: Int64s, at: int) -> int:
+        assert self._confirmed is not None
+        limit = self._confirmed + self._policy.max_jump_us
+        run = times[at : at + self._policy.confirmations]
+        inside = np.flatnonzero(run <= limit)
+        if len(inside):
+            self.suspects += int(inside[0])
+            return at + int(inside[0])
+        if len(run) < self._policy.confirmations:
+            self._hold(run)
+            return len(times)
+        # So many in succession agree that time has moved on. The earliest of them is believed; the others are judged anew.
+        self._confirmed = int(run.min())
+        return at
+
+    def _hold(self, run: Int64s) -> None:
+        self._run = run
+        self.suspects += len(run)

@@ -1,0 +1,257 @@
+"""A latest table as a feed: the table as the first run finds it, then what each commit delivers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from ....conf.errors import FeedChangedError, OptionError, SchemaError
+from ....core.rows.event_times import NO_TIME, bound_us
+from ....delta_format.latest_table import Delivered
+from ....storage.folder import TableFolder
+from ...options import SourceOptions
+from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
+from .log import NEW_CHECKPOINT, TableLog
+from .options import LatestOptions
+from .table import Described, describe, live_files
+from .task import read_range
+
+__all__ = ["LatestConnector", "make"]
+
+
+def make(options: LatestOptions, common: SourceOptions, schema: pa.Schema | None) -> LatestConnector:
+    """The connector for a source's options."""
+    if common.max_bytes_per_trigger is not None:
+        raise OptionError(
+            "maxBytesPerTrigger for connector=latest, whose commits count rows",
+            hint="set maxRowsPerTrigger or maxFilesPerTrigger",
+        )
+    connector = LatestConnector(options, common)
+    if schema is not None:
+        connector.fix_schema(schema)
+    return connector
+
+
+class LatestConnector(Connector):
+    """One feed, named by the table's path. A position is a version of the table.
+
+    The first run begins with the table as it is, all of it; each later version brings the rows that its commit delivered, keys that were
+    deleted as tombstones, and how far the table is complete then.
+
+    Guarantee: each row that a commit after the first version delivered is in exactly one range, commits in their order, none divided. A range
+    gives the same rows each time, or reading raises :class:`~upstream.conf.errors.FeedChangedError`.
+
+    Parameters
+    ----------
+    options, common
+        What to read, and how.
+    """
+
+    name: ClassVar[str] = "latest"
+    smallest_task: int = 50_000
+
+    def __init__(self, options: LatestOptions, common: SourceOptions) -> None:
+        self._options = options
+        self._common = common
+        self._folder: TableFolder = options.folder()
+        self._log = TableLog(self._folder)
+        self._feed = options.path or ""
+        self._described: Described | None = None
+        self._schema: pa.Schema | None = None
+        self._frozen: int | None = None
+
+    def schema(self) -> pa.Schema:
+        """The schema given, or the table's without the sink's own columns."""
+        if self._schema is None:
+            self._schema = self._table().columns
+        return self._schema
+
+    def fix_schema(self, schema: pa.Schema) -> None:
+        """Read by this schema from now on.
+
+        Raises
+        ------
+        SchemaError
+            It names columns that the table does not have.
+        """
+        columns = self._table().columns.names
+        absent = [name for name in schema.names if name not in columns]
+        if absent:
+            raise SchemaError(
+                f"the table at {self._folder.location} has no column {', '.join(map(repr, absent))}",
+                expected="some of " + ", ".join(columns),
+                hint="correct the option `schema`, or start with a new checkpoint if the table has changed",
+            )
+        self._schema = schema
+
+    def feeds(self, position: Position | None) -> Sequence[str]:
+        del position
+        return [self._feed]
+
+    def freeze(self, now_us: int) -> None:
+        del now_us
+        with self._folder.guarded():
+            self._frozen = describe(self._folder).version
+
+    def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
+        """The commits since a position: whole, at least one, at most `limit`.
+
+        Raises
+        ------
+        FeedChangedError
+            Versions that were not read are gone, others have changed rows, or the table was made anew.
+        """
+        with self._folder.guarded():
+            if position is None:
+                table = describe(self._folder)
+                version = table.version if self._frozen is None else self._frozen
+                position = {
+                    "table": table.table_id,
+                    "version": version,
+                    "files": 0,
+                    "arrival_us": now_us,
+                    "ended": False,
+                }
+            if position["files"] is None:
+                return self._commits(position, limit)
+            return self._snapshot(position, limit)
+
+    def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
+        del malformed
+        schema = self.schema()
+        wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        with self._folder.guarded():
+            yield from read_range(self._folder, part, wanted)
+
+    def limit(self, common: Limit) -> Limit:
+        """The common limits, and `maxFilesPerTrigger`."""
+        return Limit(common.rows, common.bytes, self._options.max_files)
+
+    def quarantine_folder(self) -> str:
+        """A folder beside the table: what lies in it VACUUM would remove."""
+        return self._folder.location + "_quarantine" if self._folder.is_local else super().quarantine_folder()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks only read.
+        return {**self.__dict__, "_described": None}
+
+    def _table(self) -> Described:
+        if self._described is None:
+            with self._folder.guarded():
+                self._described = describe(self._folder)
+        return self._described
+
+    def _snapshot(self, position: Position, limit: Limit) -> Advance:
+        """Files of the table as it was at the position's version, from one of them on."""
+        from deltalake.exceptions import DeltaError
+
+        version, arrival = int(position["version"]), int(position["arrival_us"])
+        try:
+            files = live_files(self._folder, version)
+        except (DeltaError, FileNotFoundError) as error:
+            raise self._log.gone(version, "the log") from error
+        ranges: list[Range] = []
+        room = _Room(limit)
+        taken = int(position["files"])
+        for file in itertools.islice(files, taken, None):
+            if not room.take(file.live, 1):
+                return Advance({**position, "files": taken}, ranges, waiting={self._feed: arrival})
+            place: dict[str, Any] = {"version": version, "path": file.path, "rows": file.rows}
+            if file.vector is not None:
+                place["vector"] = file.vector.to_json()
+            ranges.append(self._range(place, file.live, arrival))
+            taken += 1
+        last = self._log.last_delivered(version)
+        reached = {**position, "files": None, "ended": last is not None and last.ended}
+        return Advance(reached, ranges, self._over(reached), promised=self._promised(last))
+
+    def _commits(self, position: Position, limit: Limit) -> Advance:
+        ranges: list[Range] = []
+        promised: dict[str, int] = {}
+        room = _Room(limit)
+        waiting: dict[str, int] = {}
+        version, arrival, ended = int(position["version"]), int(position["arrival_us"]), bool(position["ended"])
+        while self._frozen is None or version < self._frozen:
+            found = self._log.delivered(version + 1, position["table"])
+            if found is None:
+                break
+            rows = sum(found.rows.values()) + sum(found.deletions.values())
+            # One that only promises something counts as well: the offset has to hold its promise.
+            if not room.take(rows, max(len(found.rows) + len(found.deletions), 1)):
+                waiting = {self._feed: max(arrival, found.committed_at_us)}
+                break
+            version += 1
+            # The clock of another machine may be behind the last one's; what was committed later arrived later.
+            arrival = max(arrival, found.committed_at_us)
+            ended = found.ended or (ended and not found.committed_at_us)
+            ranges += self._of_commit(version, found, arrival)
+            promised |= self._promised(found)
+        if version == position["version"]:
+            self._check_silence(position)
+            return Advance(position, [], self._over(position))
+        if describe(self._folder).table_id != position["table"]:
+            raise self._log.made_anew()
+        reached = {**position, "version": version, "arrival_us": arrival, "ended": ended}
+        # A step without rows is one as well: else its entry would be read again and again, until it is gone.
+        ranges = ranges or [self._range({"version": version}, 0, arrival)]
+        over = frozenset[str]() if waiting else self._over(reached)
+        return Advance(reached, ranges, over, waiting, promised)
+
+    def _of_commit(self, version: int, found: Delivered, arrival: int) -> Iterator[Range]:
+        for path, rows in found.rows.items():
+            yield self._range({"version": version, "path": path, "rows": rows}, rows, arrival)
+        for path, rows in found.deletions.items():
+            yield self._range({"version": version, "path": path, "rows": rows, "deleted": True}, rows, arrival)
+
+    def _promised(self, found: Delivered | None) -> dict[str, int]:
+        """How far the table is complete, if it says so: on its own time column, and on no other."""
+        common = self._common
+        if found is None or found.low_watermark is None or common.time is None or common.time != self._table().time:
+            return {}
+        kind = self._table().columns.field(common.time).type
+        bound = bound_us(found.low_watermark, kind, common.time_format, common.time_zone)
+        return {} if bound == NO_TIME else {self._feed: bound}
+
+    def _range(self, place: dict[str, Any], span: int, arrival: int) -> Range:
+        return Range(self._feed, place, span, arrival)
+
+    def _over(self, position: Position) -> frozenset[str]:
+        return frozenset([self._feed] if position["ended"] else [])
+
+    def _check_silence(self, position: Position) -> None:
+        """Nothing new is one thing; a log that does not go on where it was left is another."""
+        version = int(position["version"])
+        if self._log.has(version):
+            return
+        table = describe(self._folder)
+        if table.table_id != position["table"]:
+            raise self._log.made_anew()
+        if table.version > version:
+            raise self._log.gone(version + 1, "the log entry")
+        if table.version < version:
+            raise FeedChangedError(
+                f"the table at {self._folder.location} is at version {table.version}, and version {version} of it has been read",
+                expected="a table that goes on from where it was",
+                hint=NEW_CHECKPOINT,
+            )
+
+
+class _Room:
+    """How much a step may still take; the first unit always fits."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._rows = self._files = 0
+        self._empty = True
+
+    def take(self, rows: int, files: int) -> bool:
+        """Whether there was room for a unit, which is taken then."""
+        self._rows += rows
+        self._files += files
+        fits = self._rows <= (self._limit.rows or self._rows) and self._files <= (self._limit.files or self._files)
+        taken = fits or self._empty
+        self._empty = self._empty and not (rows or files)
+        return taken

@@ -1,0 +1,101 @@
+"""The table's log, entry by entry: what each version delivered, and whether that is all it did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....conf.errors import FeedChangedError
+from ....delta_format.latest_table import METADATA_KEY, Delivered, recorded_under
+from ....delta_format.log import entry_actions, entry_place
+from ....storage.folder import TableFolder
+
+__all__ = ["NEW_CHECKPOINT", "TableLog"]
+
+NEW_CHECKPOINT = "start with a new checkpoint: it begins with the table as it is then"
+
+_NOTHING = Delivered(0, {}, {})
+# After maintenance the last commit that says how far the table is complete lies a little further back.
+_LOOK_BACK = 100
+
+
+class TableLog:
+    """Reads the log of one table, as the Delta format lays it out.
+
+    Parameters
+    ----------
+    folder
+        The table's.
+    """
+
+    def __init__(self, folder: TableFolder) -> None:
+        self._folder = folder
+
+    def has(self, version: int) -> bool:
+        """Whether the entry of a version is there."""
+        return self._folder.has(entry_place(version))
+
+    def delivered(self, version: int, table_id: str) -> Delivered | None:
+        """What a version delivered; nothing if it was maintenance, None if there is no such entry.
+
+        Raises
+        ------
+        FeedChangedError
+            It changed rows and does not say how, or made another table.
+        """
+        actions = self._actions(version)
+        if actions is None:
+            return None
+        info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        made = [each["metaData"]["id"] for each in actions if "metaData" in each]
+        if any(each != table_id for each in made):
+            raise self.made_anew()
+        found = Delivered.of_commit(info)
+        if found is not None:
+            return found
+        if not any(each.get(kind, {}).get("dataChange") for each in actions for kind in ("add", "remove")):
+            return _NOTHING
+        if recorded_under(METADATA_KEY, info) is not None:
+            raise FeedChangedError(
+                f"version {version} of the table at {self._folder.location} was committed by a release of this package that did not say "
+                "what a commit delivered",
+                expected="commits of this release",
+                hint=f"let this release write the table, and {NEW_CHECKPOINT}",
+            )
+        raise FeedChangedError(
+            f"version {version} of the table at {self._folder.location} was not committed by this package's sink, and changed rows "
+            f"(operation {info.get('operation', 'unknown')})",
+            expected="commits of the sink, and maintenance that changes no row, such as OPTIMIZE",
+            hint=NEW_CHECKPOINT,
+        )
+
+    def last_delivered(self, version: int) -> Delivered | None:
+        """What the last commit of the sink said, up to a version; None if none has said anything for long."""
+        for each in range(version, max(version - _LOOK_BACK, -1), -1):
+            for action in self._actions(each) or ():
+                found = Delivered.of_commit(action.get("commitInfo", {}))
+                if found is not None:
+                    return found
+        return None
+
+    def made_anew(self) -> FeedChangedError:
+        """The table is not the one that the checkpoint began with."""
+        return FeedChangedError(
+            f"the table at {self._folder.location} is not the one that the checkpoint began with: it was removed and made anew",
+            expected="the same table for the life of a checkpoint",
+            hint=NEW_CHECKPOINT,
+        )
+
+    def gone(self, version: int, what: str) -> FeedChangedError:
+        """Something of a version that has not been read is not there any more."""
+        return FeedChangedError(
+            f"{what} of version {version} of the table at {self._folder.location} is gone before it was read",
+            expected="log entries and files that are kept until those who follow the table have read them",
+            hint="run this query more often, VACUUM less, or give the query that writes the table a longer retention; then "
+            + NEW_CHECKPOINT,
+        )
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+        try:
+            return entry_actions(self._folder, version)
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,155 @@
+"""What a latest table says of itself now: its id, layout and live files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from ....conf.errors import OptionError, TableError
+from ....delta_format.column_mapping import check_mapping
+from ....delta_format.data_files import LiveFiles
+from ....delta_format.deletion_vectors import DeletionVector
+from ....delta_format.latest_table import (
+    BUCKET,
+    KEY_PROPERTY,
+    LAYOUT_PROPERTY,
+    SEQ,
+    TIME_PROPERTY,
+)
+from ....delta_format.log import LogReplay
+from ....storage.folder import TableFolder
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Described", "LiveFile", "describe", "live_files", "open_table"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """A latest table.
+
+    Attributes
+    ----------
+    table_id : str
+        Delta's id, another one for each table that is made.
+    version : int
+        The latest.
+    key : tuple of str
+        The update key that it was made with.
+    time : str or None
+        The time column that it was made with.
+    columns : pyarrow.Schema
+        The user's columns.
+    """
+
+    table_id: str
+    version: int
+    key: tuple[str, ...]
+    time: str | None
+    columns: pa.Schema
+
+
+def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
+    """The table, at its latest version or at an earlier one.
+
+    Raises
+    ------
+    OptionError
+        There is none.
+    deltalake.exceptions.DeltaError
+        The version is gone.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        return DeltaTable(folder.location, version, storage_options=dict(folder.storage) or None)
+    except TableNotFoundError as error:
+        raise OptionError(
+            f"there is no Delta table at {folder.location}",
+            expected="the folder or address of a table that this package's sink writes",
+            hint="correct the option `path`, or start the query that writes the table first",
+        ) from error
+
+
+def describe(folder: TableFolder) -> Described:
+    """The table as it is now.
+
+    Raises
+    ------
+    OptionError
+        There is none.
+    TableError
+        It is not one of ours, or its files call its columns otherwise.
+    """
+    table = open_table(folder)
+    metadata = table.metadata()
+    properties = metadata.configuration
+    if LAYOUT_PROPERTY not in properties:
+        raise TableError(
+            f"the Delta table at {folder.location} was not made by this package's sink",
+            expected=f"a table with the property {LAYOUT_PROPERTY}, whose commits say what they delivered",
+            hint='read it with spark.readStream.format("delta"), and take the DataFrame into an UpdateStream',
+        )
+    check_mapping(json.loads(table.schema().to_json()), properties, folder.location)
+    whole = pa.schema(table.schema().to_arrow())
+    columns = pa.schema([field for field in whole if field.name not in (BUCKET, SEQ)])
+    key = tuple(json.loads(properties[KEY_PROPERTY]))
+    return Described(str(metadata.id), table.version(), key, properties.get(TIME_PROPERTY), columns)
+
+
+class LiveFile(NamedTuple):
+    """A file of a table at one version.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the table.
+    rows : int
+        How many it holds, dead ones included.
+    vector : DeletionVector or None
+        Which of them are dead.
+    """
+
+    path: str
+    rows: int
+    vector: DeletionVector | None
+
+    @property
+    def live(self) -> int:
+        """How many of its rows count."""
+        return self.rows - (0 if self.vector is None else self.vector.cardinality)
+
+
+def live_files(folder: TableFolder, version: int) -> list[LiveFile]:
+    """The files that hold the table at a version, in a fixed order.
+
+    Raises
+    ------
+    TableError
+        The log cannot be followed.
+    deltalake.exceptions.DeltaError
+        The version is gone.
+    """
+    table = open_table(folder, version)
+    vectors: dict[str, DeletionVector] = {}
+    if "deletionVectors" in (table.protocol().reader_features or ()):
+        log = LogReplay(folder)
+        log.follow(version)
+        vectors = log.vectors()
+    live = LiveFiles.of(table)
+    rows = dict(zip(live.paths, live.rows, strict=True))
+    counts = {path: _counted(folder, path) if count is None else count for path, count in rows.items()}
+    return [LiveFile(path, counts[path], vectors.get(path)) for path in sorted(counts)]
+
+
+def _counted(folder: TableFolder, path: str) -> int:
+    """Other writers' files need not say in the log how many rows they hold."""
+    import pyarrow.parquet as pq
+
+    where, filesystem = folder.place(path)
+    return int(pq.read_metadata(where, filesystem=filesystem).num_rows)

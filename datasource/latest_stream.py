@@ -1,0 +1,73 @@
+"""The short way to an update stream of which only the newest row per key is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..conf.arguments import names_argument, text_argument
+from ..conf.column_names import listed
+from ..conf.session import make_known
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["latest", "latest_options"]
+
+
+def latest(
+    spark: SparkSession,
+    path: str | None = None,
+    *,
+    key: str | Sequence[str],
+    time: str | None = None,
+    **options: object,
+) -> DataFrame:
+    """A stream of updates, coalesced where it is read: per batch and task only the newest row of each key leaves.
+
+    For :func:`~upstream.write_latest`, or anything else that wants nothing but the newest row per key. For counts and windows, which
+    need every row, read with ``spark.readStream.format("upstream")`` instead.
+
+    Parameters
+    ----------
+    spark
+        Any session.
+    path
+        File, directory or glob; None for a connector that needs none.
+    key
+        The update key's column or columns.
+    time
+        The event time's column; without it arrival decides what is newest.
+    **options
+        Any option of the source, see docs/options.md, for example ``timeFormat="epoch_ms"``, ``maxRowsPerTrigger=100_000``.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        Streaming; the feed's columns and `_upstream`.
+
+    Raises
+    ------
+    OptionError, SchemaError
+        As a Spark exception whose message ends in theirs, since Spark asks a process of its own.
+    """
+    make_known(spark)
+    asked = latest_options(key, time)
+    for name, value in options.items():
+        asked[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    reader = spark.readStream.format("upstream").options(**asked)
+    return reader.load(path) if path is not None else reader.load()
+
+
+def latest_options(key: str | Sequence[str], time: str | None) -> dict[str, str]:
+    """Return the options by which a source gives the newest row of each key.
+
+    Raises
+    ------
+    OptionError
+        An argument is not of its kind.
+    """
+    given = names_argument("key", key)
+    names = [given] if isinstance(given, str) else list(given or ())
+    time = text_argument("time", time)
+    return {"coalesce": "true", "key": listed(names), **({} if time is None else {"time": time})}

@@ -1,0 +1,310 @@
+"""Who looks at the times of a batch's rows: the driver while it plans the batch, or the tasks that read it.
+
+Progress goes from batch to batch in the journaled offsets, so what was seen of a batch has to be known when an offset is made. Where
+a range is cheap to read twice, the driver looks before the batch runs. Where it is not (a broker), the tasks look, leave what they have
+made of the feeds' progress in small files below the checkpoint, and the offset of the *next* batch takes it up.
+
+Guarantee: both ways give the same state of progress, the second one batch later. See docs/decisions/0015.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..conf.errors import SchemaError
+from ..core.feedback.queue_reports import remove_values, write_value
+from ..core.feedback.time_reports import batch_name, reported_states, times_folder
+from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.watermark.embedded import embedded_punctuation
+from ..core.watermark.policies import Policy, Progress
+from ..storage.folder import TableFolder
+from .connectors.contract import Chunk, Connector, Range
+from .options import SourceOptions
+
+__all__ = [
+    "DriverLooks",
+    "Observation",
+    "TaskLook",
+    "TasksReport",
+    "observation_of",
+    "task_states",
+]
+
+Int64s = npt.NDArray[np.int64]
+State = Mapping[str, Any]
+Promises = Mapping[str, Mapping[str, int | None]]
+"""Feeds whose rows of a batch nobody has looked at yet, with what was promised before these rows."""
+
+
+class Observation(ABC):
+    """Lets the progress of feeds see the times of their rows."""
+
+    @abstractmethod
+    def observe(
+        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
+    ) -> Promises:
+        """Take in what there is to see when the batch that follows `start` is planned.
+
+        Parameters
+        ----------
+        start : mapping
+            The journaled offset. Its ``unseen`` names feeds of the batch that ended there whose rows are still to be looked at.
+        ranges : sequence of Range
+            What the batch takes.
+        progress : mapping of feed to Progress
+            Changed in place.
+
+        Returns
+        -------
+        mapping of feed to bound
+            What the offset that is being made must keep as ``unseen``.
+        """
+
+    def forget(self, end: Mapping[str, Any]) -> None:
+        """The batch that ended at `end` has been committed."""
+        del end
+
+
+class DriverLooks(Observation):
+    """The driver reads the time column of all ranges.
+
+    Parameters
+    ----------
+    connector, options
+        What is read, and how.
+    """
+
+    def __init__(self, connector: Connector, options: SourceOptions) -> None:
+        self._connector = connector
+        self._options = options
+        self._policy = options.policy()
+        self._first = _FirstRows()
+
+    def observe(
+        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
+    ) -> Promises:
+        self.catch_up(start, start.get("unseen", {}), progress)
+        self._look(ranges, progress)
+        if start.get("batch") == 0:
+            self._first.check(self._options)
+        return {}
+
+    def catch_up(self, start: Mapping[str, Any], unseen: Promises, progress: MutableMapping[str, Progress]) -> None:
+        """Look at the rows of these feeds in the batch that ended at `start`."""
+        if not unseen:
+            return
+        now = {feed: _promised(progress[feed]) for feed in unseen}
+        for feed, before in unseen.items():
+            progress[feed] = Progress(self._policy, {**progress[feed].snapshot(), **before})
+        ranges = [Range.from_json(value) for value in start["ranges"]]
+        self._look([part for part in ranges if part.feed in unseen], progress)
+        for feed, promise in now.items():
+            progress[feed] = _closed(self._policy, {**progress[feed].snapshot(), **promise}, start)
+
+    def _look(self, ranges: Sequence[Range], progress: Mapping[str, Progress]) -> None:
+        if not self._options.looks():
+            return
+        with ThreadPoolExecutor(self._options.tasks()) as pool:
+            looks: deque[tuple[str, Future[list[tuple[Chunk, Int64s]]]]] = deque()
+            # A few ranges ahead, not all: the times of a long backlog do not fit in memory.
+            for part in [*ranges, None]:
+                if part is not None:
+                    looks.append((part.feed, pool.submit(lambda each=part: list(self._times(each)))))
+                while looks and (part is None or len(looks) > 2 * self._options.tasks()):
+                    feed, look = looks.popleft()
+                    for chunk, times in look.result():
+                        _take(progress[feed], chunk, times, self._options)
+
+    def _times(self, part: Range) -> Iterator[tuple[Chunk, Int64s]]:
+        options = self._options
+        assert options.time is not None
+        columns = None if self._policy.name == "embedded" else [options.time]
+        for chunk in self._connector.read(part, columns, self._first):
+            column = chunk.rows.column(options.time)
+            times = event_time_us(column, options.time_format, options.time_zone)
+            self._first.see(column, times, chunk)
+            # All that is kept of the rows is what embedded punctuation is told by.
+            yield chunk if columns is None else dataclasses.replace(chunk, rows=chunk.rows.select([])), times
+
+
+class _FirstRows:
+    """Whether any row that was looked at can be used, and what the first one that cannot be says.
+
+    A wrong option makes all rows malformed. They would all go to the quarantine, and the query would end as if nothing had come.
+    """
+
+    def __init__(self) -> None:
+        self._usable = False
+        self._wrong = ""
+        self._lines = 0
+        self._times = 0
+
+    def see(self, column: pa.ChunkedArray, times_us: Int64s, chunk: Chunk) -> None:
+        """Take rows that could be read."""
+        if self._usable or not len(times_us):
+            return
+        wrong = times_us == NO_TIME
+        if chunk.deleted is not None:
+            wrong &= ~chunk.deleted
+        if not wrong.all():
+            self._usable = True
+        elif not self._times:
+            self._wrong = f"the first reads {str(column[0].as_py())[:200]!r}"
+        self._times += len(times_us)
+
+    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+        """Take one that could not."""
+        if not self._wrong:
+            where = place + (f", line {line}" if line is not None else "")
+            self._wrong = f"the first, at {where}, reads {text[:200]!r}: {reason}"
+        self._lines += 1
+
+    def check(self, options: SourceOptions) -> None:
+        """Refuse to go on if all rows are malformed.
+
+        Raises
+        ------
+        SchemaError
+            Naming the time column, or what is wrong with the lines.
+        """
+        count = self._times + self._lines
+        if self._usable or not count:
+            return
+        if self._times:
+            raise SchemaError(
+                f"none of the {count} rows of the first batch has a time in the column {options.time!r} that can be read; {self._wrong}",
+                expected="times from the year 1 to 9999",
+                hint="correct the option `time`, or say with `timeFormat` how it is written",
+            )
+        raise SchemaError(
+            f"none of the {count} rows of the first batch can be read; {self._wrong}",
+            hint="correct the options that say how the data is written (`schema`, `fileFormat`, `sep`, `time`), or wait until there are rows that "
+            "can be read",
+        )
+
+
+class TasksReport(Observation):
+    """The tasks look, each at the feeds that it reads whole, and the next batch's offset takes up what they left.
+
+    What is missing (a task that did not read to its end, a feed that several tasks share, a lost file) the driver reads.
+
+    Parameters
+    ----------
+    connector, options
+        What is read, and how.
+    folder : TableFolder
+        Where the tasks leave their reports.
+    """
+
+    def __init__(self, connector: Connector, options: SourceOptions, folder: TableFolder) -> None:
+        self._looks = DriverLooks(connector, options)
+        self._policy = options.policy()
+        self._watched = options.looks()
+        self._folder = folder
+
+    def observe(
+        self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
+    ) -> Promises:
+        unseen: Promises = start.get("unseen", {})
+        promised = {feed: _promised(state) for feed, state in progress.items()}
+        if unseen:
+            reported = reported_states(self._folder, start)
+            for feed in unseen.keys() & reported.keys():
+                progress[feed] = _closed(self._policy, {**reported[feed], **promised[feed]}, start)
+            missing = {feed: before for feed, before in unseen.items() if feed not in reported}
+            self._looks.catch_up(start, missing, progress)
+        return {part.feed: promised[part.feed] for part in ranges} if self._watched else {}
+
+    def forget(self, end: Mapping[str, Any]) -> None:
+        # Those of `end` itself stay until the offset that follows it has surely been journaled.
+        if end.get("unseen"):
+            remove_values(self._folder, f"{end['id']}-", batch_name(end))
+
+
+class TaskLook:
+    """What a task makes of the progress of the feeds that it reads whole.
+
+    Parameters
+    ----------
+    options
+        How the rows are read.
+    states : mapping of feed to state
+        Of their progress before the batch.
+    """
+
+    def __init__(self, options: SourceOptions, states: Mapping[str, State]) -> None:
+        self._options = options
+        self._progress = {feed: Progress(options.policy(), state) for feed, state in states.items()}
+
+    def see(self, feed: str, chunk: Chunk, times_us: Int64s | None) -> None:
+        """Take further rows of a feed, with what their time column says: as they were read, before any condition."""
+        if feed in self._progress and times_us is not None:
+            _take(self._progress[feed], chunk, times_us, self._options)
+
+    def report(self, folder: TableFolder, name: str) -> None:
+        """Leave what was seen, for the planner of the next batch."""
+        if self._progress:
+            write_value(folder, name, {feed: progress.snapshot() for feed, progress in self._progress.items()})
+
+
+def observation_of(connector: Connector, options: SourceOptions) -> Observation:
+    """Who is to look: the tasks, if reading twice is dear and there is a place for what they say."""
+    if connector.tasks_report and options.checkpoint is not None:
+        return TasksReport(connector, options, times_folder(options.checkpoint))
+    return DriverLooks(connector, options)
+
+
+def task_states(end: Mapping[str, Any], groups: Sequence[Sequence[Range]]) -> list[dict[str, State]]:
+    """For each task the feeds that it is to look at, with the state of their progress before the batch: those no other task reads."""
+    unseen: Promises = end.get("unseen", {})
+    readers: dict[str, set[int]] = {}
+    for number, group in enumerate(groups):
+        for part in group:
+            readers.setdefault(part.feed, set()).add(number)
+    return [
+        {feed: {**end["progress"][feed], **before} for feed, before in unseen.items() if readers.get(feed) == {number}}
+        for number in range(len(groups))
+    ]
+
+
+def _seen(chunk: Chunk, times: Int64s, options: SourceOptions) -> tuple[Int64s, Int64s]:
+    """The times of rows, and those that punctuation of the feed itself claims for all keys."""
+    if options.progress != "embedded":
+        return times, times[:0]
+    marks = embedded_punctuation(chunk.rows, options.key, options.time, chunk.deleted)
+    feed_wide = marks.copy()
+    for name in options.key:
+        feed_wide &= chunk.rows.column(name).is_null().to_numpy()
+    return times[~marks], times[feed_wide]
+
+
+def _take(progress: Progress, chunk: Chunk, times: Int64s, options: SourceOptions) -> None:
+    """Let progress see a chunk's rows. Tombstones without a time of the feed's own move nothing, and count as received."""
+    if chunk.deleted is not None:
+        progress.received += int(np.count_nonzero(chunk.deleted & (times == NO_TIME)))
+    times, claims = _seen(chunk, times, options)
+    progress.observe(times)
+    if len(claims):
+        progress.observe_punctuation(int(claims.max()))
+
+
+def _promised(progress: Progress) -> dict[str, int | None]:
+    """What a row is late by: the parts of a state that say what has been promised, whatever was seen."""
+    state = progress.snapshot()
+    return {name: state[name] for name in ("bound", "own")}
+
+
+def _closed(policy: Policy, state: State, start: Mapping[str, Any]) -> Progress:
+    """Progress after the batch that ended at `start`, with the conclusions that its clock allows."""
+    progress = Progress(policy, state)
+    progress.close_batch(int(start["now_us"]))
+    return progress

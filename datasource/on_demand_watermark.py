@@ -1,0 +1,152 @@
+"""On-demand timestamps (ETS, Bai et al. §4-5): what a silent feed promises because somebody waits for it.
+
+Operators say below the checkpoint what they hold and which promise would release some of it. As long as nothing is held nobody asks, and
+nothing happens. docs/decisions/0016 has the way back from operators to the source.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from ..core.feedback.reorder_reports import read_reorder_reports, reorder_folder
+from ..core.feedback.window_reports import read_window_reports, windows_folder
+from ..core.watermark.policies import Progress
+from ..storage.folder import TableFolder
+
+__all__ = ["Enabling", "Held", "Holder", "reports_below"]
+
+# Reports change with batches, of which the source hears only if it has a part in them.
+_LOOK_US = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Enabling:
+    """How on-demand timestamps are computed.
+
+    Attributes
+    ----------
+    internal : bool
+        Whether rows are stamped with the clock on entry: then it is the clock.
+    delay_us : int or None
+        δ, the largest skew; None to take what has been measured of the feed, and no less than what its policy expects of rows.
+    start_delay_us : int
+        δ until enough has been measured.
+    """
+
+    internal: bool = False
+    delay_us: int | None = None
+    start_delay_us: int = 0
+
+    def timestamp(self, progress: Progress, heard_us: int, now_us: int) -> int | None:
+        """What a feed of which nothing has come since `heard_us` may promise at `now_us`; None if nothing can be said.
+
+        Notes
+        -----
+        t + τ - δ, with t the largest time that is confirmed rather than the last row's, which may be any (of a feed with too few rows to
+        confirm one, their median), and τ the clock since the feed was heard of. No row whose skew is at most δ more than the least can then come below it.
+        """
+        if self.internal:
+            return now_us
+        likely = progress.likely
+        if likely is None:
+            return None
+        delay_us = self.delay_us
+        if delay_us is None:
+            spread = progress.skew.spread
+            delay_us = max(progress.delay_us, self.start_delay_us if spread is None else spread)
+        return likely + (now_us - heard_us) - delay_us
+
+    def enable(
+        self, progress: Mapping[str, Progress], heard: Mapping[str, int], needs: Collection[int], now_us: int
+    ) -> bool:
+        """Promise for silent feeds if that releases something; whether it does.
+
+        Parameters
+        ----------
+        progress
+            Of each feed that has not ended. Promises go into it.
+        heard
+            The clock when each was last heard of: now, for those that are not silent.
+        needs
+            The least promises that would release something, of those who hold something.
+        now_us : int
+            The clock.
+        """
+        bounds = {feed: each.bound for feed, each in progress.items() if each.bound is not None}
+        blocked = [need for need in needs if bounds and need > min(bounds.values())]
+        if not blocked:
+            return False
+        after = dict(bounds)
+        for feed, bound in bounds.items():
+            timestamp = self.timestamp(progress[feed], heard[feed], now_us) if heard[feed] < now_us else None
+            after[feed] = bound if timestamp is None else max(bound, timestamp)
+        reached = min(after.values())
+        if reached < min(blocked):
+            return False
+        for feed, bound in bounds.items():
+            # No further than all have come: more would release nothing, and could make rows late for nothing.
+            progress[feed].promise(min(after[feed], max(bound, reached)))
+        return True
+
+
+class Holder(Protocol):
+    """What a shard says of what it holds."""
+
+    @property
+    def needs(self) -> int | None: ...
+
+
+def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[Holder]]:
+    """Reads what the operators of the query with this checkpoint that wait for feeds have reported last."""
+
+    def read() -> Sequence[Holder]:
+        def at(folder: str) -> TableFolder:
+            return TableFolder(folder, checkpoint.storage)
+
+        place = checkpoint.location
+        windows = _numbered(lambda number: read_window_reports(at(windows_folder(place, number))))
+        return [*windows, *_numbered(lambda number: read_reorder_reports(at(reorder_folder(place, number))))]
+
+    return read
+
+
+def _numbered(read: Callable[[int], Sequence[Holder]]) -> list[Holder]:
+    found: list[Holder] = []
+    for number in range(1 << 16):
+        reports = read(number)
+        if not reports:
+            break
+        found += reports
+    return found
+
+
+class Held:
+    """What operators hold, looked up when there may be something new.
+
+    Parameters
+    ----------
+    reports : callable
+        Reads the last report of each shard.
+    """
+
+    def __init__(self, reports: Callable[[], Sequence[Holder]]) -> None:
+        self._reports = reports
+        self._looked: tuple[int, Sequence[int | None]] | None = None
+        self._needs: list[int] = []
+
+    def needs(self, now_us: int, bounds: Sequence[int | None]) -> Sequence[int]:
+        """The promises that would release something.
+
+        Parameters
+        ----------
+        now_us : int
+            The clock.
+        bounds
+            What the feeds have promised: as long as it is the same, reports are looked at once a second.
+        """
+        if self._looked is None or self._looked[1] != bounds or now_us - self._looked[0] >= _LOOK_US:
+            self._needs = sorted({report.needs for report in self._reports() if report.needs is not None})
+            self._looked = now_us, bounds
+        return self._needs

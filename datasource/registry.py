@@ -1,0 +1,123 @@
+"""Connectors by name, and the options each of them takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import pyarrow as pa
+
+from ..conf.options import documented, parse_options
+from .connectors.contract import Connector
+from .options import STORAGE_PREFIX, SourceOptions
+
+__all__ = ["CONNECTORS", "ConnectorEntry", "make_connector", "parse_source_options"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectorEntry:
+    """Where a connector and its options are, so that only the one in use is imported."""
+
+    module: str
+    options: str
+    factory: str
+
+    def group(self) -> type:
+        """The connector's option group."""
+        return getattr(import_module(self.module, __package__), self.options)
+
+    def make(self, options: object, common: SourceOptions, schema: pa.Schema | None) -> Connector:
+        """The connector itself."""
+        make: Callable[..., Connector] = getattr(import_module(self.module, __package__), self.factory)
+        return make(options, common, schema)
+
+
+CONNECTORS = {
+    "files": ConnectorEntry(".files", "FilesOptions", "make"),
+    "kafka": ConnectorEntry(".kafka", "KafkaOptions", "make"),
+    "latest": ConnectorEntry(".latest", "LatestOptions", "make"),
+    "replay": ConnectorEntry(".replay", "ReplayOptions", "make"),
+    "synthetic": ConnectorEntry(".synthetic", "SyntheticOptions", "make"),
+}
+
+
+def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = None) -> Connector:
+    """Make the connector that the options name, with the columns of `select` in place of its own if they are asked for.
+
+    Parameters
+    ----------
+    common, own
+        What :func:`parse_source_options` gives.
+    raw
+        With `select`: the schema of the feed itself, if it is known.
+    """
+    entry = CONNECTORS[common.connector]
+    if common.select is None:
+        return entry.make(own, common, None)
+    from .selected_columns import SelectingConnector
+    from .selection import copied_column
+
+    if raw is None and common.schema is not None:
+        from .ddl import arrow_schema
+
+        raw = arrow_schema(common.schema)
+    # Inside, key and time are the feed's columns: those that the selection takes as they are.
+    key = [copied_column(common.select, name) for name in common.key]
+    inside = dataclasses.replace(
+        common,
+        key=() if None in key or common.schema is not None else tuple(name for name in key if name is not None),
+        time=None if common.time is None else copied_column(common.select, common.time),
+        schema=None,
+        where=None,
+    )
+    return SelectingConnector(entry.make(own, inside, None), common.select, common.time_zone, raw)
+
+
+# Added by Spark itself.
+_SPARKS_OWN = ("paths",)
+
+
+def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
+    """The common options and those of the connector they name.
+
+    Raises
+    ------
+    OptionError
+        Every problem found, in one.
+    """
+    name = {key.lower(): value for key, value in given.items()}.get("connector", "files").strip().lower()
+    entry = CONNECTORS.get(name)
+    if entry is None:
+        parse_options({"connector": name}, [SourceOptions])
+        raise AssertionError(name)
+    groups: list[type[Any]] = [SourceOptions, entry.group()]
+    known = {doc.name.lower() for doc in documented(*groups)}
+    elsewhere: dict[str, str] = {}
+    if not known.issuperset(key.lower() for key in given):
+        # Only a wrong name is worth importing the other connectors for.
+        others = [(other, each.group()) for other, each in CONNECTORS.items() if other != name]
+        elsewhere = {
+            doc.name.lower(): f"belongs to connector={other}" for other, group in others for doc in documented(group)
+        }
+    prefix: str | None = getattr(groups[1], "PASSED_ON", None)
+    prefixes = (STORAGE_PREFIX,) if prefix is None else (STORAGE_PREFIX, prefix)
+    common, own = parse_options(given, groups, elsewhere=elsewhere, ignored=_SPARKS_OWN, ignored_prefixes=prefixes)
+    common = dataclasses.replace(common, storage=_after(STORAGE_PREFIX, given))
+    if prefix is not None:
+        passed_on = _after(prefix, given)
+        own = dataclasses.replace(
+            own, passed_on={key: value for key, value in passed_on.items() if prefix + key not in known}
+        )
+    completed: Callable[[SourceOptions], SourceOptions] | None = getattr(own, "completed", None)
+    if completed is not None:
+        common = completed(common)
+    common.check()
+    return common, own
+
+
+def _after(prefix: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The options whose names begin so, without that; in lower case."""
+    lowered = {key.lower(): value for key, value in given.items()}
+    return {key[len(prefix) :]: value for key, value in lowered.items() if key.startswith(prefix)}

@@ -1,0 +1,205 @@
+"""Spark's two readers: thin adapters around the planner, the shaper and the coalescer.
+
+Guarantee: a batch is a pure function of its journaled end offset, so the source is replayable, and with a transactional
+sink the whole query delivers exactly once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ..conf.clock import now_us
+from ..conf.locations import absolute_location
+from ..core.feedback.offset_book import OffsetBook
+from ..core.pushdown.source_steps import steps_told
+from ..storage.folder import TableFolder
+from .connectors.contract import Limit
+from .planner import Offset, Planner, Task
+from .recorded_schema import keep_schema, recorded_schema, schema_name
+from .registry import make_connector, parse_source_options
+from .schema import feed_schema, leaving_schema, shape_of, with_feed_schema, with_key
+from .task import Reading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["UpstreamBatchReader", "UpstreamStreamReader", "source_schema"]
+
+
+def source_schema(given: Mapping[str, str]) -> StructType | str:
+    """The source's schema from its options: what the user gave, what the checkpoint recorded, or what the data shows."""
+    from ..core.rows.system_column import with_system_ddl
+
+    steps, given = steps_told(given)
+    if steps is not None:
+        return _struct(steps.schema)
+    common, own = parse_source_options(given)
+    if common.schema is not None and common.select is None:
+        return with_system_ddl(common.schema)
+    name = schema_name(given)
+    recorded = recorded_schema(common.checkpoint, name)
+    if recorded is not None:
+        return recorded
+    connector = make_connector(common, own)
+    schema = leaving_schema(connector.schema(), common)
+    if common.select is not None:
+        from .selected_columns import SelectingConnector
+
+        assert isinstance(connector, SelectingConnector)
+        schema = with_feed_schema(schema, connector.raw)
+    keep_schema(common.checkpoint, name, schema)
+    return schema
+
+
+def _struct(json_text: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(json_text))
+
+
+class _TaskPartition(InputPartition):
+    def __init__(self, task: Task) -> None:
+        super().__init__(task.number)
+        self.task = task
+
+
+def _reading(given: Mapping[str, str], schema: StructType) -> Reading:
+    options, own = parse_source_options(given)
+    shape = shape_of(schema, options)
+    options = with_key(options, shape)
+    connector = make_connector(options, own, feed_schema(schema))
+    connector.fix_schema(shape.rows)
+    folder = options.quarantine_location
+    if folder is None and options.checkpoint_location is not None:
+        folder = options.checkpoint_location + "/quarantine"
+    # Tasks may run in another folder.
+    place = absolute_location(folder or connector.quarantine_folder())
+    return Reading(options, shape, connector, TableFolder(place, options.storage))
+
+
+class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """``spark.readStream.format("upstream")``.
+
+    Parameters
+    ----------
+    given : mapping of str to str
+        The user's options.
+    schema : pyspark.sql.types.StructType
+        Of the rows, with the system column.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._steps, given = steps_told(given)
+        self._reading = _reading(given, schema if self._steps is None else _struct(self._steps.rows))
+        self._planner: Planner | None = None
+        self._book = OffsetBook(self._reading.options.checkpoint)
+        self._last: Offset = Planner.initial()
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first batch."""
+        return Planner.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limits that the options set; Spark's interface holds one of them, the others are added in `latestOffset`."""
+        limit = self._limit()
+        if limit.rows is not None:
+            return ReadMaxRows(limit.rows)
+        if limit.bytes is not None:
+            return ReadMaxBytes(limit.bytes)
+        if limit.files is not None:
+            return ReadMaxFiles(limit.files)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Plan the batch that follows `start`."""
+        own = Limit() if isinstance(limit, ReadAllAvailable) else self._limit()
+        if isinstance(limit, ReadMaxRows):
+            own = Limit(min(limit.max_rows, own.rows or limit.max_rows), own.bytes, own.files)
+        before = self._book.whole(start)
+        self._last = self._plan().plan(before, own)
+        return start if self._last is before else self._book.kept(start, self._last)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Look no further than what is there now."""
+        self._plan().freeze()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What waits beyond the last planned batch, for the query's progress."""
+        backlog = self._plan().backlog(self._last)
+        return None if backlog is None else {"backlog": backlog}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The tasks of a batch, from its journaled end offset."""
+        # Of the start only its number counts.
+        start = {**start, "version": Planner.initial()["version"]}
+        return [_TaskPartition(task) for task in self._plan().tasks(start, self._book.whole(end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task as Arrow batches, or what the steps that were moved here make of them."""
+        rows = self._reading.read(cast("_TaskPartition", partition).task)
+        return rows if self._steps is None else self._steps.step()(rows)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Forget what a committed batch no longer needs."""
+        self._plan().commit(end)
+        self._book.forget(end)
+
+    def _plan(self) -> Planner:
+        # Made on first use: the copies of this reader that go to tasks need none.
+        if self._planner is None:
+            reading = self._reading
+            self._planner = Planner(reading.connector, reading.options, reading.shape, clock=now_us)
+        return self._planner
+
+    def _limit(self) -> Limit:
+        return self._reading.connector.limit(self._reading.options.limit())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_reading": self._reading, "_steps": self._steps, "_planner": None, "_last": {}}
+
+
+class UpstreamBatchReader(DataSourceReader):
+    """``spark.read.format("upstream")``: the rows that a stream would have delivered up to now, without punctuation.
+
+    Parameters
+    ----------
+    given, schema
+        As for :class:`UpstreamStreamReader`.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._reading = _reading({**given, "punctuation": "false"}, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """Everything there is now, divided into tasks."""
+        reading = self._reading
+        # Named after the content, so that reading the same twice leaves malformed rows in the quarantine once.
+        planner = Planner(
+            reading.connector,
+            reading.options,
+            reading.shape,
+            clock=now_us,
+            new_id=lambda: "batch-" + hashlib.sha256(repr(reading.options).encode()).hexdigest()[:12],
+        )
+        planner.freeze()
+        end = planner.plan(Planner.initial(), Limit())
+        tasks: list[InputPartition] = [_TaskPartition(task) for task in planner.tasks(Planner.initial(), end)]
+        return tasks or [_TaskPartition(Task("empty", 0, [], {}, 0))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task as Arrow batches."""
+        return self._reading.read(cast("_TaskPartition", partition).task)

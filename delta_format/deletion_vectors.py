@@ -1,0 +1,318 @@
+"""Deletion vectors: which rows of a data file are dead, as the Delta format writes it down ("Deletion Vector Format" in its protocol).
+
+A vector is a set of row positions, serialized as 64-bit Roaring bitmaps; several lie in one file, each with its length before and its
+checksum behind it. Here it is a mask with one entry for each row of the data file. Work is done by containers of 65,536 rows, never by rows.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import struct
+import uuid
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..conf.errors import TableError
+from ..storage.folder import TableFolder
+
+__all__ = [
+    "COPIES",
+    "VECTORS",
+    "DeletionVector",
+    "copy_of",
+    "decode_vector",
+    "encode_vector",
+    "pack_vectors",
+    "put_back",
+    "read_vector",
+]
+
+VECTORS = "upstreamvectors"
+"""Where deletion vectors lie. Letters alone, without which Trino refuses them (476); so VACUUM sees the folder. Spark's keeps what is in use."""
+COPIES = "_upstream_vectors"
+"""Where their copies lie, and those that earlier releases wrote: delta-rs' VACUUM (1.6.6, full=True) removes vectors that are in use."""
+
+Mask = npt.NDArray[np.bool_]
+
+_MAGIC = 1681511377
+_PLAIN_COOKIE, _RUN_COOKIE = 12346, 12347
+_CONTAINER = 1 << 16
+_MOST_IN_ARRAY = 4096
+# Of bitmaps with runs, only those of so many containers say where each one begins.
+_OFFSETS_FROM = 4
+_FILE_VERSION = b"\x01"
+# Base85 as ZeroMQ spells it; Python's own b85encode has other characters for the same digits.
+_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+_TO_Z85, _TO_B85 = bytes.maketrans(_B85, _Z85), bytes.maketrans(_Z85, _B85)
+_UUID_LETTERS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class DeletionVector:
+    """Where the vector of a data file is, as the table's log says it.
+
+    Attributes
+    ----------
+    storage : str
+        ``u``: in a file of the table that is named by an id; ``i``: in the log itself; ``p``: in a file elsewhere.
+    place : str
+        The id, the vector or the address, by `storage`.
+    offset : int or None
+        Where in the file it begins.
+    size : int
+        In bytes.
+    cardinality : int
+        How many rows are dead.
+    """
+
+    storage: str
+    place: str
+    offset: int | None
+    size: int
+    cardinality: int
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> DeletionVector:
+        """The descriptor in an entry of the log."""
+        return cls(
+            value["storageType"],
+            value["pathOrInlineDv"],
+            value.get("offset"),
+            value["sizeInBytes"],
+            value["cardinality"],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The inverse of :meth:`from_json`."""
+        value: dict[str, Any] = {"storageType": self.storage, "pathOrInlineDv": self.place}
+        if self.offset is not None:
+            value["offset"] = self.offset
+        return {**value, "sizeInBytes": self.size, "cardinality": self.cardinality}
+
+    @property
+    def path(self) -> str | None:
+        """The file that it is in, relative to the table; None if it is in none of the table's."""
+        if self.storage != "u":
+            return None
+        prefix, letters = self.place[:-_UUID_LETTERS], self.place[-_UUID_LETTERS:]
+        name = f"deletion_vector_{uuid.UUID(bytes=_from_z85(letters))}.bin"
+        return f"{prefix}/{name}" if prefix else name
+
+
+def pack_vectors(vectors: Sequence[tuple[bytes, int]], folder: str) -> tuple[str, bytes, list[DeletionVector]]:
+    """One file for several vectors.
+
+    Parameters
+    ----------
+    vectors
+        Each as :func:`encode_vector` gives it, with its cardinality.
+    folder
+        Of the table, where the file is to lie.
+
+    Returns
+    -------
+    path : str
+        Of the file, relative to the table.
+    content : bytes
+    descriptors : list of DeletionVector
+        In the order of `vectors`.
+    """
+    name = uuid.uuid4()
+    letters = _to_z85(name.bytes)
+    parts = [_FILE_VERSION]
+    at = len(_FILE_VERSION)
+    found: list[DeletionVector] = []
+    for data, cardinality in vectors:
+        found.append(DeletionVector("u", folder + letters, at, len(data), cardinality))
+        parts += [struct.pack(">i", len(data)), data, struct.pack(">I", zlib.crc32(data))]
+        at += len(data) + 8
+    return f"{folder}/deletion_vector_{name}.bin", b"".join(parts), found
+
+
+def read_vector(folder: TableFolder, vector: DeletionVector, rows: int) -> Mask:
+    """Which rows of a data file are dead.
+
+    Parameters
+    ----------
+    folder
+        The table's.
+    vector
+        From the log.
+    rows
+        How many the data file holds.
+
+    Raises
+    ------
+    FileNotFoundError
+        The vector's file is gone.
+    TableError
+        It is not what the log says, or lies where it cannot be read from.
+    """
+    if vector.storage == "i":
+        return decode_vector(_from_z85(vector.place)[: vector.size], rows)
+    path = vector.path
+    if path is None:
+        raise TableError(
+            f"a deletion vector of the table at {folder.location} lies outside of it, at {vector.place}",
+            expected="vectors in files of the table itself",
+            hint="run REORG TABLE … APPLY (PURGE) on it from Spark",
+        )
+    at = vector.offset or 0
+    try:
+        content = folder.read_range(path, at, vector.size + 8)
+    except FileNotFoundError:
+        put_back(folder, [path])
+        content = folder.read_range(path, at, vector.size + 8)
+    data = content[4:-4]
+    stored = (vector.size, zlib.crc32(data))
+    if len(content) != vector.size + 8 or struct.unpack(">i", content[:4])[0] != stored[0]:
+        raise _damaged(f"{path} at {at}", "its length is another than the log says")
+    if struct.unpack(">I", content[-4:])[0] != stored[1]:
+        raise _damaged(f"{path} at {at}", "its checksum is not that of its content")
+    mask = decode_vector(data, rows)
+    if int(np.count_nonzero(mask)) != vector.cardinality:
+        raise _damaged(f"{path} at {at}", "it marks another number of rows than the log says")
+    return mask
+
+
+def copy_of(path: str) -> str:
+    """Return where the copy of a vector's file lies: in a folder that no VACUUM looks into."""
+    return f"{COPIES}/{path.rpartition('/')[2]}"
+
+
+def put_back(folder: TableFolder, paths: Iterable[str]) -> int:
+    """Put files of vectors back that somebody has removed, from their copies; how many.
+
+    delta-rs' VACUUM (1.6.6, ``full=True``) takes vectors that are in use for files that nobody needs.
+    """
+    count = 0
+    for path in paths:
+        if not folder.has(path):
+            with contextlib.suppress(FileNotFoundError):  # there is no copy of what others, or earlier releases, wrote
+                folder.write(path, folder.read(copy_of(path)))
+                count += 1
+    return count
+
+
+def encode_vector(dead: Mask) -> bytes:
+    """A vector as it is stored, from which rows of the data file are dead."""
+    # One 32-bit bitmap, which is for rows 0 to 2³² - 1: no file that is written here comes near as many.
+    return struct.pack("<iqI", _MAGIC, 1, 0) + _encode_bitmap(dead)
+
+
+def decode_vector(data: bytes, rows: int) -> Mask:
+    """The inverse of :func:`encode_vector`, for a data file of so many rows.
+
+    Raises
+    ------
+    TableError
+        It is no vector of such a file.
+    """
+    dead = np.zeros(rows, dtype=np.bool_)
+    try:
+        magic, bitmaps = struct.unpack_from("<iq", data)
+        if magic != _MAGIC:
+            raise _damaged("a deletion vector", f"it begins with {magic} where {_MAGIC} is expected")
+        at = 12
+        for _ in range(bitmaps):
+            (high,) = struct.unpack_from("<I", data, at)
+            at = _decode_bitmap(data, at + 4, dead, high << 32)
+    except (struct.error, ValueError, IndexError) as error:
+        raise _damaged("a deletion vector", f"it cannot be read for a file of {rows} rows ({error})") from error
+    return dead
+
+
+def _encode_bitmap(dead: Mask) -> bytes:
+    keys: list[int] = []
+    sizes: list[int] = []
+    containers: list[bytes] = []
+    for key, start in enumerate(range(0, len(dead), _CONTAINER)):
+        here = dead[start : start + _CONTAINER]
+        count = int(np.count_nonzero(here))
+        if count == 0:
+            continue
+        keys.append(key)
+        sizes.append(count)
+        if count <= _MOST_IN_ARRAY:
+            containers.append(np.flatnonzero(here).astype("<u2").tobytes())
+        else:
+            bits = np.packbits(here, bitorder="little").tobytes()
+            containers.append(bits.ljust(_CONTAINER // 8, b"\0"))
+    described = np.empty((len(keys), 2), dtype="<u2")
+    described[:, 0] = keys
+    described[:, 1] = np.array(sizes) - 1
+    first = 8 + 8 * len(keys)
+    offsets = first + np.cumsum([0, *map(len, containers)])[: len(keys)]
+    head = struct.pack("<II", _PLAIN_COOKIE, len(keys))
+    return b"".join([head, described.tobytes(), offsets.astype("<u4").tobytes(), *containers])
+
+
+def _decode_bitmap(data: bytes, at: int, dead: Mask, base: int) -> int:
+    """Mark what one 32-bit bitmap holds; returns where it ends."""
+    (cookie,) = struct.unpack_from("<I", data, at)
+    at += 4
+    if cookie & 0xFFFF == _RUN_COOKIE:
+        count = (cookie >> 16) + 1
+        flags = np.frombuffer(data, np.uint8, (count + 7) // 8, at)
+        runs = np.unpackbits(flags, bitorder="little")[:count]
+        at += len(flags)
+    elif cookie == _PLAIN_COOKIE:
+        (count,) = struct.unpack_from("<I", data, at)
+        runs = np.zeros(count, dtype=np.uint8)
+        at += 4
+    else:
+        raise ValueError(f"unknown cookie {cookie}")
+    described = np.frombuffer(data, "<u2", 2 * count, at).reshape(-1, 2)
+    at += 4 * count
+    if cookie == _PLAIN_COOKIE or count >= _OFFSETS_FROM:
+        at += 4 * count  # where each container begins: they follow each other anyway
+    for (key, last), run in zip(described.tolist(), runs.tolist(), strict=True):
+        start = base + key * _CONTAINER
+        if run:
+            (pieces,) = struct.unpack_from("<H", data, at)
+            spans = np.frombuffer(data, "<u2", 2 * pieces, at + 2).reshape(-1, 2)
+            at += 2 + 4 * pieces
+            # +1 where a run begins and -1 behind its end: summed up, 1 within runs.
+            edges = np.zeros(_CONTAINER + 1, dtype=np.int8)
+            edges[spans[:, 0]] = 1
+            edges[spans.sum(axis=1) + 1] -= 1
+            _mark(dead, start, np.cumsum(edges[:-1]))
+        elif last < _MOST_IN_ARRAY:
+            dead[start + np.frombuffer(data, "<u2", last + 1, at).astype(np.int64)] = True
+            at += 2 * (last + 1)
+        else:
+            bits = np.frombuffer(data, np.uint8, _CONTAINER // 8, at)
+            _mark(dead, start, np.unpackbits(bits, bitorder="little"))
+            at += _CONTAINER // 8
+    return at
+
+
+def _mark(dead: Mask, start: int, container: npt.NDArray[np.integer[Any]]) -> None:
+    """Put a container, of 1 for each dead row and 0 else, in its place; beyond the file's last row it must be empty."""
+    end = min(start + _CONTAINER, len(dead))
+    if start >= len(dead) or container[end - start :].any():
+        raise ValueError("a row beyond the last one")
+    dead[start:end] = container[: end - start]
+
+
+def _to_z85(raw: bytes) -> str:
+    return base64.b85encode(raw).translate(_TO_Z85).decode()
+
+
+def _from_z85(letters: str) -> bytes:
+    return base64.b85decode(letters.encode().translate(_TO_B85))
+
+
+def _damaged(what: str, why: str) -> TableError:
+    return TableError(
+        f"{what} is damaged: {why}",
+        expected="a deletion vector as the Delta format describes it",
+        hint="restore the file from a backup, or RESTORE the table to an earlier version from Spark",
+    )

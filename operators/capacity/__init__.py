@@ -1,0 +1,1 @@
+"""Capacity: staleness, and the policies simulated."""

@@ -1,0 +1,331 @@
+"""One server behind an update queue, simulated from event to event (tr620 §5, §7.3).
+
+It drives the very queue that runs in production, with arrivals that are given and a service time that is a rule, so what comes
+out depends on nothing else. Rows are processed one at a time, or in batches with a fixed cost each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from ...conf.errors import OptionError
+from ..queue.cells import RESTING, Cells, Updates
+from ..queue.keys import NumberedKeys
+from ..queue.monitor import StatisticsMonitor
+from ..queue.pages import Usage
+from ..queue.queue import Policy, UpdateQueue
+from .staleness import Ramps, RunStaleness, StalenessAccount
+
+__all__ = ["Arrivals", "Outcome", "Perceived", "Server", "perceived", "shed_share", "simulate"]
+
+Int64s = npt.NDArray[np.int64]
+
+_US = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrivals:
+    """What comes, in the order of arrival.
+
+    Attributes
+    ----------
+    at_us : int64 array of length rows
+        Never decreasing, from 0.
+    key : int64 array of length rows
+        Key numbers below `keys`.
+    keys : int
+        How many keys there are, also those that never come.
+    """
+
+    at_us: Int64s
+    key: Int64s
+    keys: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """How long processing takes.
+
+    Attributes
+    ----------
+    cost_us : float
+        Of one row.
+    fixed_us : float
+        Of one batch, whatever is in it.
+    budget : int or None
+        The most rows in a batch; None for everything that waits. 1 with no fixed cost is the report's server.
+    """
+
+    cost_us: float
+    fixed_us: float = 0.0
+    budget: int | None = 1
+
+    def __post_init__(self) -> None:
+        if self.cost_us < 0 or self.fixed_us < 0 or self.cost_us + self.fixed_us < 1:
+            raise OptionError(
+                f"a server with {self.cost_us} µs per row and {self.fixed_us} µs per batch",
+                expected="at least 0 µs each, and together at least 1 µs",
+            )
+        if self.budget is not None and self.budget < 1:
+            raise OptionError(f"batches of {self.budget} rows", expected="at least 1 row")
+
+    def batch_us(self, rows: int) -> int:
+        """How long a batch of so many rows takes."""
+        return max(round(self.fixed_us + self.cost_us * rows), 1)
+
+    @property
+    def rows_per_second(self) -> float:
+        """The most rows per second that it can process; infinite when the batch's size costs nothing."""
+        per_row_us = self.cost_us + (self.fixed_us / self.budget if self.budget is not None else 0.0)
+        return _US / per_row_us if per_row_us > 0 else float("inf")
+
+    def coarser(self, times: int) -> Server:
+        """Return a server that takes so many full batches as one, in the time that they take one after the other."""
+        if times == 1 or self.budget is None:
+            return self
+        return Server(_US / self.rows_per_second, 0.0, self.budget * times)
+
+
+@dataclasses.dataclass(frozen=True)
+class Perceived:
+    """Staleness of a simulated run, seen from one point.
+
+    Attributes
+    ----------
+    run : RunStaleness
+        Averages over time by key.
+    ramps : Ramps
+        Every stretch in which a key was stale, those that were open at the end included.
+    """
+
+    run: RunStaleness
+    ramps: Ramps
+
+    @property
+    def mean(self) -> float:
+        """Seconds, over keys and time."""
+        return self.run.mean
+
+    def quantiles(self, q: list[float]) -> npt.NDArray[np.float64]:
+        """Seconds, over keys and time: what a reader of a random key at a random moment sees."""
+        return self.ramps.quantiles_s(q, len(self.run.per_key) * self.run.seconds)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """A simulated run.
+
+    Attributes
+    ----------
+    application, queue : Perceived
+        Staleness until the result is committed; until the row is taken out of the queue.
+    arrived, delivered, batches : int
+        Rows that came, results, and batches in which they were processed, up to the end of the run.
+    pending : int
+        Rows that waited at the end.
+    wait_s : float
+        From first arrival to dequeue, on average over the results.
+    busy : float
+        The share of the time in which the server worked.
+    halfway : float
+        The mean of `application` up to half the time of the run.
+    on_demand, naive : Usage
+        Memory as it was used, and as it would have been with a cell kept for every key ever seen.
+    """
+
+    application: Perceived
+    queue: Perceived
+    arrived: int
+    delivered: int
+    batches: int
+    pending: int
+    wait_s: float
+    busy: float
+    halfway: float
+    on_demand: Usage
+    naive: Usage
+
+
+def shed_share(load: float) -> float:
+    """The share of arriving rows to drop so that load is at most 1."""
+    return max(0.0, 1.0 - 1.0 / load) if load > 0 else 0.0
+
+
+def simulate(
+    arrivals: Arrivals,
+    server: Server,
+    policy: Policy,
+    end_us: int,
+    *,
+    monitor: StatisticsMonitor | None = None,
+    drop: float = 0.0,
+    seed: int = 0,
+    page_slots: int = 1024,
+    looks: int = 1,
+) -> Outcome:
+    """Run one server from time 0 to `end_us`.
+
+    Parameters
+    ----------
+    arrivals : Arrivals
+        What comes. What comes after the end is not looked at.
+    server : Server
+        What processing costs.
+    policy : str
+        The queue's.
+    end_us : int
+        When the run ends, whatever waits then.
+    monitor : StatisticsMonitor, optional
+        With what is to be pinned; without it everything is measured.
+    drop : float
+        The share of arrivals that the policy ``shed`` drops, see :func:`shed_share`.
+    seed : int
+        Of the shedding.
+    page_slots : int
+        Locations in a page of the queue.
+    looks : int
+        How often during a service arrivals are put into the queue. Nothing is decided between two services, so this changes
+        only how finely memory is followed.
+    """
+    if end_us <= 0:
+        raise OptionError(f"a run until {end_us} µs", expected="an end above 0")
+    monitor = monitor or StatisticsMonitor()
+    queue = UpdateQueue(policy, NumberedKeys(arrivals.keys), monitor=monitor, page_slots=page_slots, seed=seed)
+    feed = _Feed(queue, arrivals, drop, end_us)
+    served: list[Cells] = []
+    starts: list[int] = []
+    commits: list[int] = []
+    now = busy = 0
+    while True:
+        feed.enqueue(now)
+        if len(queue) == 0:
+            following = feed.next_us()
+            if following is None or following > end_us:
+                break
+            feed.hold(now, following)
+            now = following
+            continue
+        if now >= end_us:
+            break
+        taken = queue.dequeue(server.budget, now)
+        commit = now + server.batch_us(len(taken.locations))
+        monitor.served(len(taken.locations), (commit - now) / _US)
+        served.append(taken.cells)
+        starts.append(now)
+        commits.append(commit)
+        busy += min(commit, end_us) - now
+        for look in range(1, looks):
+            between = now + (commit - now) * look // looks
+            feed.hold(feed.held_us, between)
+            feed.enqueue(between)
+        feed.hold(feed.held_us, commit)
+        now = commit
+    feed.hold(feed.held_us, end_us)
+    return _outcome(feed, served, starts, commits, end_us, busy)
+
+
+class _Feed:
+    """Arrivals on their way into the queue, and what memory is held meanwhile."""
+
+    def __init__(self, queue: UpdateQueue, arrivals: Arrivals, drop: float, end_us: int) -> None:
+        self.queue = queue
+        self.arrivals = arrivals
+        self.end_us = end_us
+        self.on_demand, self.naive = Usage(), Usage()
+        self.held_us = 0
+        self.arrived = 0
+        self._drop = drop
+        self._last = int(np.searchsorted(arrivals.at_us, end_us, side="right"))
+        self._seen = np.zeros(arrivals.keys, dtype=np.bool_)
+        self._keys_seen = 0
+
+    def next_us(self) -> int | None:
+        return int(self.arrivals.at_us[self.arrived]) if self.arrived < self._last else None
+
+    def enqueue(self, now_us: int) -> None:
+        """Put in what has arrived."""
+        stop = min(int(np.searchsorted(self.arrivals.at_us, now_us, side="right")), self._last)
+        if stop <= self.arrived:
+            return
+        part = slice(self.arrived, stop)
+        self.arrived = stop
+        key = self.arrivals.key[part]
+        self.queue.enqueue(Updates(key, None, self.arrivals.at_us[part]), now_us, drop=self._drop)
+        if self._keys_seen < self.arrivals.keys:
+            self._seen[key] = True
+            self._keys_seen = int(np.count_nonzero(self._seen))
+
+    def hold(self, since_us: int, until_us: int) -> None:
+        """Count memory over a stretch of time in which nothing changes."""
+        seconds = (min(until_us, self.end_us) - since_us) / _US
+        self.held_us = min(until_us, self.end_us)
+        if seconds <= 0:
+            return
+        pages, used = self.queue.pages, len(self.queue)
+        self.on_demand.add(seconds, allocated=pages.used, used=used, paged=len(pages.pages()) * pages.slots)
+        self.naive.add(seconds, allocated=self._keys_seen, used=used, paged=self._keys_seen)
+
+
+def _outcome(
+    feed: _Feed, served: list[Cells], starts: list[int], commits: list[int], end_us: int, busy: int
+) -> Outcome:
+    feed.enqueue(end_us)  # what has come by then is stale, even if nobody looked
+    none = np.empty(0, dtype=np.int64)
+    rows = [len(cells) for cells in served]
+    key = np.concatenate([none, *(cells.number for cells in served)])
+    first = np.concatenate([none, *(cells.first_arrival for cells in served)])
+    start = np.repeat(np.array(starts, dtype=np.int64), rows)
+    commit = np.repeat(np.array(commits, dtype=np.int64), rows)
+    held = feed.queue.cells(np.flatnonzero(feed.queue.pages.held))
+    waits = held.state != RESTING  # rows that wait, and keys whose rows were dropped since their last result
+    waiting = held.number[waits], held.first_arrival[waits]
+    done = commit <= end_us
+    keys = feed.arrivals.keys
+    results = key, first, commit
+    return Outcome(
+        application=perceived(keys, end_us, results, waiting),
+        queue=_perceived(keys, end_us, (key, first, start), waiting),
+        arrived=feed.arrived,
+        delivered=int(done.sum()),
+        batches=int(np.count_nonzero(np.array(commits, dtype=np.int64) <= end_us)),
+        pending=len(feed.queue),
+        wait_s=float((start - first).mean()) / _US if len(start) else 0.0,
+        busy=busy / end_us,
+        halfway=perceived(keys, end_us // 2, results, waiting).mean,
+        on_demand=feed.on_demand,
+        naive=feed.naive,
+    )
+
+
+def perceived(
+    keys: int, until_us: int, results: tuple[Int64s, Int64s, Int64s], waiting: tuple[Int64s, Int64s]
+) -> Perceived:
+    """Return the staleness up to a time, from results of a run that may have gone on after it.
+
+    Parameters
+    ----------
+    keys : int
+        How many there are.
+    until_us : int
+    results : (key, first arrival, commit)
+        Of the whole run.
+    waiting : (key, first arrival)
+        What no result covers.
+    """
+    key, first, commit = results
+    done, open_ = commit <= until_us, (commit > until_us) & (first <= until_us)
+    came = waiting[1] <= until_us
+    pending = np.concatenate([waiting[0][came], key[open_]]), np.concatenate([waiting[1][came], first[open_]])
+    return _perceived(keys, until_us, (key[done], first[done], commit[done]), pending)
+
+
+def _perceived(
+    keys: int, end_us: int, results: tuple[Int64s, Int64s, Int64s], waiting: tuple[Int64s, Int64s]
+) -> Perceived:
+    account = StalenessAccount(keys)
+    closed = account.deliver(*results)
+    _, opened = account.open_ramps(end_us, *waiting)
+    return Perceived(account.finish(end_us, *waiting), Ramps.together([closed, opened]))

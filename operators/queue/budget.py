@@ -1,0 +1,162 @@
+"""How many rows a batch may process: the planner's arithmetic, from what shards reported. Pure; the figures come in."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...conf.errors import OptionError
+
+__all__ = ["BatchCost", "allot", "auto_budget"]
+
+
+# What a batch of Spark costs at least, as a first guess.
+_FIXED_S = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchCost:
+    """A running estimate of ``seconds = fixed + per_row * rows`` of a batch, from the two parts as measured; old batches fade.
+
+    Attributes
+    ----------
+    batches, fixed_s, rows, rows_s : float
+        Decayed sums over the batches seen: of 1, seconds that did not depend on the rows, rows, and seconds that these took.
+    """
+
+    batches: float = 0.0
+    fixed_s: float = 0.0
+    rows: float = 0.0
+    rows_s: float = 0.0
+
+    def seen(self, rows: int, seconds: float, rows_s: float | None = None, keep: float = 0.8) -> BatchCost:
+        """The estimate after one more batch.
+
+        Parameters
+        ----------
+        rows : int
+            That the batch processed.
+        seconds : float
+            That it took from plan to plan.
+        rows_s : float, optional
+            How long of that rows were flowing; unless known all but what a batch is guessed to cost at least.
+        keep : float
+            How much older batches count; a batch of more than twice or less than half of the foretold seconds makes them forgotten.
+        """
+        if rows <= 0 or seconds <= 0:
+            return self
+        flowing = max(seconds - _FIXED_S, seconds / 2) if rows_s is None else min(max(rows_s, 0.0), seconds)
+        if self.batches and not 0.5 < seconds / max(self.foretell(rows), 1e-9) < 2:
+            keep = 0.0
+        return BatchCost(
+            keep * self.batches + 1,
+            keep * self.fixed_s + seconds - flowing,
+            keep * self.rows + rows,
+            keep * self.rows_s + flowing,
+        )
+
+    @property
+    def per_row(self) -> float:
+        """Seconds for each further row; 0 if nothing is known."""
+        return self.rows_s / self.rows if self.rows else 0.0
+
+    @property
+    def fixed(self) -> float:
+        """Seconds of a batch without a row."""
+        return self.fixed_s / self.batches if self.batches else 0.0
+
+    def foretell(self, rows: int) -> float:
+        """Seconds that a batch of so many rows would take."""
+        return self.fixed + self.per_row * rows
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value; its members are the arguments of the class."""
+        return dataclasses.asdict(self)
+
+
+def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | None) -> int:
+    """The next batch's rows.
+
+    Parameters
+    ----------
+    cost : BatchCost
+    last : int
+        The budget before.
+    pending : int
+        Rows that wait.
+    duration_s : float or None
+        How long a batch is to take; None for whatever gives the least staleness.
+
+    Returns
+    -------
+    int
+        At least 1, at most twice and at least half of the last one.
+
+    Notes
+    -----
+    With n keys waiting, fixed cost f and c per row, a key is served every n/b batches of f + c·b seconds. Its result shows when the batch
+    ends, and has the age of a batch by then: mean staleness ≈ (f + c·b) · (1 + n/(2b)), least at b = √(n·f/(2c)).
+    """
+    if not cost.batches:
+        return last
+    per_row = max(cost.per_row, 1e-9)
+    if duration_s is None:
+        wanted = min(math.sqrt(max(pending, 1) * cost.fixed / per_row / 2), max(pending, 1))
+    else:
+        wanted = (duration_s - cost.fixed) / per_row
+        if wanted < 1:  # the fixed cost alone takes longer: as many rows as double it, or nothing would ever get done
+            wanted = cost.fixed / per_row
+    return max(1, round(min(max(wanted, last / 2), last * 2)))
+
+
+def allot(budget: int | None, places: Sequence[Sequence[Sequence[int]]], shares: int) -> list[int | None]:
+    """Divide a budget among shards so that the globally oldest places are served first.
+
+    Parameters
+    ----------
+    budget : int or None
+        None is no limit.
+    places
+        For each shard some ``[place, how many wait up to it]``, increasing; empty if nothing waits there.
+    shares : int
+        How many shards there are.
+
+    Returns
+    -------
+    list of int or None, of length shards
+        Together `budget`. What no waiting row needs is divided evenly, for rows that arrive with the batch.
+
+    Notes
+    -----
+    Exact at the places given; between two of them a shard may serve rows that are newer than another's by as much as the two are apart.
+    """
+    if budget is None:
+        return [None] * shares
+    marks = sorted((place, shard, count) for shard, each in enumerate(places) for place, count in each)
+    given = [0] * shares
+    total = 0
+    for _, shard, count in marks:
+        more = min(count - given[shard], budget - total)
+        given[shard] += more
+        total += more
+        if total == budget:
+            return list(given)
+    spare = budget - total
+    return [each + spare // shares + (number < spare % shares) for number, each in enumerate(given)]
+
+
+def check_budget(budget: int | str | None) -> None:
+    """Refuse a budget that would process nothing.
+
+    Raises
+    ------
+    OptionError
+        It is neither a whole number of at least 1 nor ``auto``.
+    """
+    if budget is None or budget == "auto" or (isinstance(budget, int) and not isinstance(budget, bool) and budget >= 1):
+        return
+    raise OptionError(
+        f"budget={budget!r}", expected="a whole number of at least 1, 'auto', or None for no limit", hint="leave it out"
+    )

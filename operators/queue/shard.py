@@ -1,0 +1,223 @@
+"""One shard of an update queue: a batch of frames in, the rows to be processed next out, all else in pages of state.
+
+Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the benchmarks drive it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import CheckpointError
+from ...core.feedback.ages import Ages
+from ...core.feedback.queue_reports import ShardReport
+from ...core.pushdown.ipc_frames import conflicts_in, from_frame
+from ...core.rows.sort_keys import in_order, ordered
+from ...core.rows.system_column import punctuation_mask, standing_for, system_field
+from ...core.watermark.bounds import bounds_in, times_of_bounds
+from ..runtime.arrivals import INTERVAL, WEIGHT, by_arrival, differing, micros
+from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ..runtime.row_pages import RowPages
+from ..runtime.store import CountingStore, Store
+from .cells import Updates
+from .control import Control, ShardPlan
+from .keys import HashedKeys, key_numbers, numbers_tell
+from .monitor import StatisticsMonitor
+from .most_stale import most_stale_here
+from .queue import UpdateQueue
+from .results import Enqueued
+from .shard_state import ShardState
+
+__all__ = ["QueueShard"]
+
+Int64s = npt.NDArray[np.int64]
+
+_SAMPLE = 64
+
+
+class QueueShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    number : int
+        The shard's.
+    plan : ShardPlan
+    store : Store
+        The shard's state.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another key, time or number of shards, or by another version.
+    """
+
+    def __init__(self, number: int, plan: ShardPlan, store: Store) -> None:
+        self._number = number
+        self._plan = plan
+        self._store = CountingStore(store)
+        self._state = ShardState(plan, self._store)
+        self._head = self._state.head
+        self._feeds = FeedBounds(self._head)
+        self._queue: UpdateQueue | None = None
+        self._rows: RowPages | None = None
+
+    def run(self, frames: Sequence[bytes], control: Control | None) -> tuple[pa.Table | None, ShardReport]:
+        """Take what arrived, give what is to be processed next, keep the rest.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Rows in the order of service, then the shard's own punctuation; None if there is neither.
+        ShardReport
+        """
+        tables = [from_frame(frame) for frame in frames]
+        schema = tables[0].schema if tables else self._state.schema
+        if schema is None:  # a tick for a shard that has never seen a row
+            return None, self._report(control.now_us if control else 0, Enqueued.nothing(), 0, Ages(), 0)
+        schema = schema.remove_metadata()
+        arrived = pa.concat_tables([table.cast(schema) for table in tables]) if tables else schema.empty_table()
+        mark = punctuation_mask(arrived)
+        punctuation = arrived.filter(mark)
+        rows = by_arrival(arrived.filter(pc.invert(mark))) if punctuation.num_rows else by_arrival(arrived)
+        queue, pages = self._open(schema)
+        arrival = micros(rows, "arrival")
+        # A clock that jumps back stands still.
+        now_us = max(control.now_us if control else int(arrival.max(initial=0)), self._head.get("now_us", 0))
+        if control and control.cost_s is not None and self._plan.cost_s is None:
+            queue.monitor.served(1000, control.cost_s * 1000)
+        took = queue.enqueue(self._updates(rows, arrival), now_us, drop=control.drop if control else 0.0)
+        conflicts = sum(map(conflicts_in, tables))
+        conflicts += int(differing(rows, took.batch_ties[:, 0], rows, took.batch_ties[:, 1]).sum())
+        conflicts += _conflicts(rows.take(pa.array(took.ties[:, 0])), pages.take(took.ties[:, 1]))
+        pages.put(took.locations, rows.take(pa.array(took.rows)))
+        budget = control.budget if control else self._share()
+        out = queue.dequeue(budget, now_us)
+        if self._plan.time is not None:
+            conflicts += _conflicts(pages.take(out.ties[:, 0]), pages.take(out.ties[:, 1]))
+        served = standing_for(pages.take(out.locations), out.cells.first_arrival, out.cells.covered)
+        told = self._punctuation(punctuation, queue, schema, now_us)
+        result = served if told.num_rows == 0 else pa.concat_tables([served, told], promote_options="default")
+        took = dataclasses.replace(took, superseded=took.superseded + out.superseded)
+        self._save(schema, now_us, budget)
+        return (result if len(result) else None), self._report(
+            now_us, took, len(rows), Ages.of(now_us - out.cells.first_arrival), conflicts
+        )
+
+    def _share(self) -> int | None:
+        """Without a word from the planner: what it said last, or an even part."""
+        if self._plan.auto and "budget" in self._head:
+            return int(self._head["budget"])
+        return None if self._plan.budget is None else max(1, -(-self._plan.budget // self._plan.shards))
+
+    def _open(self, schema: pa.Schema) -> tuple[UpdateQueue, RowPages]:
+        plan = self._plan
+        slots, keys = self._state.slots, list(plan.key)
+        rows = self._rows = RowPages(self._store, slots, schema)
+        exact = numbers_tell([schema.field(name).type for name in keys])
+        index = HashedKeys(None if exact else lambda locations: rows.take(locations, keys).columns)
+        monitor = StatisticsMonitor(half_life_s=plan.half_life_s, cost_s=plan.cost_s, cells=1 << 12)
+        seed = plan.seed + self._number
+        queue = UpdateQueue(plan.policy, index, monitor=monitor, page_slots=slots, seed=seed, stored=True)
+        self._queue = queue
+        if self._head:
+            self._fit(schema)
+            queue.restore(self._state.queue())
+        return queue, rows
+
+    def _fit(self, schema: pa.Schema) -> None:
+        stored = self._state.schema
+        if self._state.waiting and stored is not None and not stored.equals(schema):
+            raise CheckpointError(
+                f"rows with other columns wait in this checkpoint's queue: {', '.join(stored.names)}",
+                expected=", ".join(f"{field.name} {field.type}" for field in schema),
+                hint="let the query as it was run until its queue is empty, or start with a new checkpointLocation",
+            )
+
+    def _updates(self, rows: pa.Table, arrival: Int64s) -> Updates:
+        keys = [rows.column(name) for name in self._plan.key]
+        names = rows.column_names
+        return Updates(
+            (keys, key_numbers(keys)),
+            None if self._plan.time is None else ordered(rows.column(self._plan.time)),
+            arrival,
+            micros(rows, "first_arrival", arrival),
+            _field(rows, "covered", np.int64(1)),
+            rows.column(WEIGHT).to_numpy().astype(np.float64) if WEIGHT in names else None,
+            rows.column(INTERVAL).to_numpy().astype(np.int64) if INTERVAL in names else None,
+        )
+
+    def _punctuation(self, rows: pa.Table, queue: UpdateQueue, schema: pa.Schema, now_us: int) -> pa.Table:
+        """The shard's own promise for each feed: the feed's, but no later than any row that waits here. Without repeats."""
+        name = self._plan.time
+        if name is None:
+            return schema.empty_table()
+        rows = rows.filter(
+            pa.array(~key_mask(rows, self._plan.key))
+        )  # what speaks for one key says nothing of its feed
+        if rows.num_rows:
+            at = bounds_in(rows.column(name), ordered)
+            self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
+        waiting = queue.locations
+        due = self._feeds.due(int(queue.column("time", waiting).min()) if len(waiting) else ENDED)
+        if not due:
+            return schema.empty_table()
+        kind = schema.field(name).type
+        times = times_of_bounds([at for _, at in due], kind, lambda at: in_order(at, kind))
+        return punctuation_rows(schema, [f"{feed}/{self._number}" for feed, _ in due], now_us, **{name: times})
+
+    def _save(self, schema: pa.Schema, now_us: int, budget: int | None) -> None:
+        assert self._queue is not None
+        assert self._rows is not None
+        more = {"now_us": now_us, "budget": budget or 1, **self._feeds.to_json()}
+        gone = self._state.save(self._queue, schema, self._plan, more)
+        self._rows.save(np.flatnonzero(self._queue.pages.held), gone)
+
+    def _report(self, now_us: int, took: Enqueued, arrived: int, served: Ages, conflicts: int) -> ShardReport:
+        queue, rows = self._queue, self._rows
+        waiting = np.empty(0, dtype=np.int64) if queue is None else queue.locations
+        places: list[list[int]] = []
+        oldest = most_stale = None
+        if queue is not None and len(waiting):
+            oldest = int(queue.column("first_arrival", waiting).min())
+            place = np.sort(queue.column("place", waiting))
+            # Dense where the next budgets end: half of the samples within each halving of the queue.
+            at = np.unique(np.geomspace(1, len(place), _SAMPLE).astype(np.int64)) - 1
+            places = [[int(place[i]), int(i) + 1] for i in at]
+        if queue is not None and rows is not None and self._plan.most_stale:
+            most_stale = most_stale_here(queue, rows, self._plan.key, self._plan.most_stale)
+        return ShardReport(
+            shard=self._number,
+            now_us=now_us,
+            arrived=arrived,
+            delivered=served.count,
+            superseded=took.superseded,
+            older=took.older,
+            conflicts=conflicts,
+            shed=took.shed,
+            waiting=len(waiting),
+            ready_at_us=None if queue is None else queue.next_ready_us(),
+            oldest_us=oldest,
+            places=places,
+            used=0 if queue is None else queue.pages.used,
+            allocated=0 if queue is None else len(queue.pages.pages()) * self._state.slots,
+            pages_read=0 if rows is None else rows.pages_read,
+            pages_written=0 if rows is None else rows.pages_written,
+            state_bytes=self._store.written,
+            ages=served,
+            most_stale=most_stale,
+        )
+
+
+def _field(rows: pa.Table, name: str, default: np.int64) -> Int64s:
+    return pc.fill_null(system_field(rows, name), int(default)).to_numpy().astype(np.int64, copy=False)
+
+
+def _conflicts(rows: pa.Table, others: pa.Table) -> int:
+    every = np.arange(len(rows))
+    return int(differing(rows, every, others, every).sum())

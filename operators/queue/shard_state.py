@@ -1,0 +1,159 @@
+"""What a shard keeps from one batch to the next: a head, and pages of cells. Pages of rows are in `rows`."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...conf.errors import CheckpointError
+from ..runtime.store import Store
+from .cells import Cells
+from .control import ShardPlan
+from .queue import UpdateQueue
+
+__all__ = ["ShardState"]
+
+_VERSION = 1
+
+
+class ShardState:
+    """A shard's state but for its rows.
+
+    The head is one value, because each value costs a call to Spark's state store: a few words of JSON, the rows' schema, a bit for each
+    location that says whether a row lies there, and the update rates. Pages of cells are one value each. A cell that left stays in its
+    page until the page is written again: the bits in the head say so, so that rows that leave cost no writing of pages.
+
+    Parameters
+    ----------
+    plan : ShardPlan
+    store : Store
+
+    Attributes
+    ----------
+    head : dict
+        Empty for a shard that has never seen a row.
+    schema : pyarrow.Schema or None
+        Of the rows that wait.
+    slots : int
+        Locations in a page.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another key, time or number of shards, or by another version.
+    """
+
+    def __init__(self, plan: ShardPlan, store: Store) -> None:
+        self._store = store
+        self.head: dict[str, Any] = {}
+        self.schema: pa.Schema | None = None
+        self.slots = plan.page_slots
+        self._held = self._rates = b""
+        value = store.get("head", 0)
+        if value is not None:
+            head, schema, self._held, self._rates = _split(value)
+            self.head = json.loads(head)
+            _check(self.head, plan)
+            self.schema = pa.ipc.read_schema(pa.py_buffer(schema))
+            self.slots = self.head["slots"]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any row waits."""
+        return bool(self.head and self.head["pages"])
+
+    def queue(self) -> dict[str, Any]:
+        """The snapshot to restore the queue from."""
+        pages = self.head["pages"]
+        bits = np.unpackbits(np.frombuffer(self._held, np.uint8), count=len(pages) * self.slots).reshape(-1, self.slots)
+        cells, at = Cells.empty(int(bits.sum())), 0
+        for number, mine in zip(pages, bits.view(np.bool_), strict=True):
+            value = self._store.get("cells", number)
+            assert value is not None, f"page {number} of cells is not in the state store"
+            size = -(-self.slots // 8)
+            slot = np.flatnonzero(np.unpackbits(np.frombuffer(value, np.uint8, size), count=self.slots))
+            waiting = Cells.from_bytes(value[size:]).take(mine[slot])
+            cells.put(slice(at, at + len(waiting)), waiting)
+            at += len(waiting)
+        page, slot = np.nonzero(bits)
+        return {
+            **self.head["queue"],
+            "monitor": {**self.head["queue"]["monitor"], "count": np.frombuffer(self._rates, "<f4")},
+            "held": np.array(pages, dtype=np.int64)[page] * self.slots + slot,
+            "cells": cells,
+        }
+
+    def save(self, queue: UpdateQueue, schema: pa.Schema, plan: ShardPlan, more: Mapping[str, Any]) -> list[int]:
+        """Write the head, and the pages of cells that changed.
+
+        Parameters
+        ----------
+        queue, schema
+            What waits now.
+        plan : ShardPlan
+        more
+            Further members of the head.
+
+        Returns
+        -------
+        list of int
+            Pages that were given back.
+        """
+        pages = queue.pages.pages()
+        gone = sorted(set(self.head.get("pages", ())).difference(pages.tolist()))
+        for number in queue.changed().tolist():
+            mine = queue.pages.held[number]
+            cells = queue.cells(np.flatnonzero(mine) + number * self.slots)
+            self._store.put("cells", number, np.packbits(mine).tobytes() + cells.to_bytes())
+        for number in gone:
+            self._store.remove("cells", number)
+        counters = queue.counters()
+        rates = counters["monitor"].pop("count") if plan.policy in ("linecutting", "auto") else np.empty(0)
+        counters["monitor"].pop("count", None)
+        head = {
+            "layout": _VERSION,
+            "key": list(plan.key),
+            "time": plan.time,
+            "shards": plan.shards,
+            "slots": self.slots,
+            "pages": pages.tolist(),
+            "queue": counters,
+            **more,
+        }
+        held = np.packbits(queue.pages.held[pages]).tobytes()
+        parts = [json.dumps(head).encode(), schema.serialize().to_pybytes(), held, rates.astype("<f4").tobytes()]
+        self._store.put("head", 0, _joined(parts))
+        return gone
+
+
+def _joined(parts: Sequence[bytes]) -> bytes:
+    return struct.pack(f"<{len(parts)}q", *map(len, parts)) + b"".join(parts)
+
+
+def _split(value: bytes) -> list[bytes]:
+    ends = 32 + np.cumsum(struct.unpack_from("<4q", value))
+    return [value[start:end] for start, end in zip((32, *ends[:-1].tolist()), ends.tolist(), strict=True)]
+
+
+def _check(head: Mapping[str, Any], plan: ShardPlan) -> None:
+    problems = [
+        f"{name} {head[name]!r}, now {now!r}"
+        for name, now in (
+            ("layout", _VERSION),
+            ("key", list(plan.key)),
+            ("time", plan.time),
+            ("shards", plan.shards),
+        )
+        if head[name] != now
+    ]
+    if problems:
+        raise CheckpointError(
+            "the queue's state in this checkpoint was written with another " + "; ".join(problems),
+            expected="the same key, time and number of shards for the life of a checkpoint",
+            hint="put them back, or start with a new checkpointLocation: the table keeps what is newer",
+        )

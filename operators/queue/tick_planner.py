@@ -1,0 +1,132 @@
+"""What the next batch of a queue may do: pure arithmetic over the shards' reports."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...core.feedback.queue_reports import Served, ShardReport, read_reports, read_served
+from .budget import BatchCost, allot, auto_budget
+from .control import Control
+
+__all__ = ["Planner"]
+
+
+@dataclasses.dataclass
+class Planner:
+    """Plans ticks.
+
+    Attributes
+    ----------
+    slots : tuple of int
+        What each shard is grouped by.
+    reports : callable
+        The last report of each shard.
+    served : callable
+        What the tasks after the queue said last.
+    budget : int or None
+        Rows per batch; the first one if `auto`.
+    auto : bool
+        Whether to find the budget.
+    duration_s : float or None
+        How long a batch is to take, for `auto`.
+    cost_s : float or None
+        Seconds per row, pinned.
+    """
+
+    slots: tuple[int, ...]
+    reports: Callable[[], list[ShardReport]]
+    served: Callable[[], list[Served]]
+    budget: int | None
+    auto: bool = False
+    duration_s: float | None = None
+    cost_s: float | None = None
+
+    @property
+    def shards(self) -> int:
+        """How many there are."""
+        return len(self.slots)
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Planner:
+        """A planner from the options that the fluent stream gives."""
+        folder = options["feedback"]
+        budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
+        return cls(
+            tuple(int(slot) for slot in options["slots"].split(",")),
+            lambda: read_reports(folder),
+            lambda: read_served(folder),
+            None if budget is None else int(budget),
+            options.get("auto") == "true",
+            None if duration is None else float(duration),
+            None if cost is None else float(cost),
+        )
+
+    def initial(self) -> dict[str, Any]:
+        """The offset before the first tick."""
+        return {"tick": 0, "now_us": 0, "budget": self.budget, "cost": BatchCost().to_json(), "shares": [], "drop": 0.0}
+
+    def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
+        """The offset of the next tick; `start` if no row waits that may be served now."""
+        reports = self.reports()
+        waiting = sum(report.waiting for report in reports)
+        ready = [report.ready_at_us for report in reports if report.ready_at_us is not None]
+        # A clock that jumps back stands still for the queue.
+        now_us = max(now_us, start["now_us"], *(report.now_us for report in reports), 0)
+        if waiting == 0 or min(ready, default=0) > now_us:
+            return start
+        cost = BatchCost(**start["cost"])
+        latest = max(report.now_us for report in reports)
+        mine = [report for report in reports if report.now_us == latest]
+        # Only a batch that this planner began, and that left rows waiting, lasted from its tick until now.
+        if latest == start["now_us"]:
+            delivered = sum(report.delivered for report in mine)
+            cost = cost.seen(delivered, (now_us - start["now_us"]) / 1e6, self._flowing(start["now_us"], now_us))
+        budget = self.budget
+        if self.auto and budget is not None:
+            # Keys whose rows were shed are stale, too, though nothing of them waits.
+            stale = max(waiting, sum(report.used for report in reports))
+            budget = auto_budget(cost, start["budget"] or budget, stale, self.duration_s)
+        places: list[list[list[int]]] = [[] for _ in range(self.shards)]
+        for report in reports:
+            places[report.shard] = report.places
+        arrived = sum(report.arrived for report in mine)
+        return {
+            "tick": start["tick"] + 1,
+            "now_us": now_us,
+            "budget": budget,
+            "cost": cost.to_json(),
+            "shares": allot(budget, places, self.shards),
+            "drop": _drop(budget, waiting, arrived),
+        }
+
+    def _flowing(self, began_us: int, now_us: int) -> float | None:
+        """Seconds of the last batch in which its rows were on their way through what comes after the queue."""
+        told = [each for each in self.served() if each.rows and began_us <= each.began_us <= now_us]
+        if not told:
+            return None
+        return (max(each.ended_us for each in told) - min(each.began_us for each in told)) / 1e6
+
+    def told(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """The controls of a tick, each with its shard's slot; the offset before the first tick controls nothing."""
+        controls = self.controls(offset)
+        return [(slot, control.to_json()) for slot, control in zip(self.slots, controls, strict=False)]
+
+    def controls(self, offset: Mapping[str, Any]) -> list[Control]:
+        """What a tick says to each shard.
+
+        A row costs a shard as much longer than all of them as it has to share the machine.
+        """
+        cost = BatchCost(**offset["cost"]).per_row or None
+        cost = self.cost_s if self.cost_s is not None else cost
+        per_shard = None if cost is None else cost * self.shards
+        return [Control(offset["now_us"], share, per_shard, offset["drop"]) for share in offset["shares"]]
+
+
+def _drop(budget: int | None, waiting: int, arrived: int) -> float:
+    """The share of arrivals to shed, so that after this batch no more wait than the next one can take."""
+    if budget is None or not arrived:
+        return 0.0
+    room = max(budget - max(waiting - budget, 0), 0)
+    return max(0.0, 1.0 - room / arrived)

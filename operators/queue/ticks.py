@@ -1,0 +1,103 @@
+"""Ticks: a source that makes a batch happen while rows wait in a queue, and tells the shards what the batch may do.
+
+Its offset says all of it: the clock, each shard's budget, the measured cost. So a batch that is run again does the same. While nothing
+waits the offset stands still, and Spark starts no batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from ...conf.clock import now_us
+from ..runtime.pack import PACKED_DDL
+from .tick_planner import Planner
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["TickPlanner", "TickReader", "TickSource"]
+
+
+class TickPlanner(Protocol):
+    """Says when a tick is due, and what it tells which shard."""
+
+    def initial(self) -> dict[str, Any]:
+        """The offset before the first tick."""
+        ...
+
+    def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
+        """The offset of the next tick; `start` if none is due."""
+        ...
+
+    def told(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """What the tick of an offset tells: a shard's slot, and the words."""
+        ...
+
+
+class TickSource(DataSource):
+    """The ``upstream_ticks`` format; made by the fluent stream, not by users."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "upstream_ticks"
+
+    def schema(self) -> StructType | str:
+        """A shard's slot, no rows, and a control."""
+        return PACKED_DDL
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For ``spark.readStream``."""
+        del schema
+        return TickReader(Planner.of(self.options))
+
+
+class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark's adapter around the planner.
+
+    Parameters
+    ----------
+    planner : TickPlanner
+    """
+
+    def __init__(self, planner: TickPlanner) -> None:
+        self._planner = planner
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Before the first tick."""
+        return self._planner.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """A tick is one tick."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The next tick if rows wait that may be served, else `start`."""
+        del limit
+        return self._planner.plan(start, now_us())
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What waits is drained whatever the trigger is."""
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """One task that tells all shards."""
+        del start
+        return [_Tick(end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """A control for each shard."""
+        told = self._planner.told(cast("_Tick", partition).offset)
+        slots = pa.array([slot for slot, _ in told], pa.int32())
+        text = pa.array([words for _, words in told], pa.string())
+        yield pa.RecordBatch.from_arrays([slots, pa.nulls(len(told), pa.binary()), text], ["slot", "frame", "control"])
+
+
+class _Tick(InputPartition):
+    def __init__(self, offset: dict[str, Any]) -> None:
+        super().__init__(0)
+        self.offset = offset

@@ -1,0 +1,1 @@
+"""Sharded operators on Spark: state, frames between operators, pages of rows."""

@@ -1,0 +1,145 @@
+"""Entries: what a key has in a pane, as columns. Windows are computed from them and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.rows.newest import key_codes
+from ..aggregates.algebra import Aggregates
+
+__all__ = ["PANE", "Entries", "Keys", "combined", "grouped", "lifted"]
+
+Int64s = npt.NDArray[np.int64]
+
+PANE = "__upstream_pane"
+"""The column of pane numbers beside keys and states, where entries are one table."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Entries:
+    """States by key and pane. A key may have several in one pane: they add up.
+
+    Attributes
+    ----------
+    keys : pyarrow.Table
+        The update key's columns.
+    panes : int64 array of length entries
+    state : pyarrow.Table
+        Of the aggregates.
+    """
+
+    keys: pa.Table
+    panes: Int64s
+    state: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.panes)
+
+    @classmethod
+    def none(cls, aggregates: Aggregates, key: pa.Schema) -> Entries:
+        """Nothing of these keys."""
+        return cls(key.empty_table(), np.empty(0, dtype=np.int64), aggregates.state_schema.empty_table())
+
+    def take(self, which: npt.NDArray[np.bool_] | Int64s) -> Entries:
+        """Some of them, by mask or by position."""
+        at = pa.array(np.flatnonzero(which) if which.dtype == np.bool_ else which)
+        return Entries(self.keys.take(at), self.panes[which], self.state.take(at))
+
+    def between(self, first: int, last: int) -> Entries:
+        """Those of some panes, both ends inclusive."""
+        inside = (self.panes >= first) & (self.panes <= last)
+        return self if inside.all() else self.take(inside)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Entries]) -> Entries:
+        """All of them."""
+        some = [part for part in parts if len(part)] or [parts[0]]
+        if len(some) == 1:
+            return some[0]
+        return cls(
+            pa.concat_tables([part.keys for part in some]),
+            np.concatenate([part.panes for part in some]),
+            pa.concat_tables([part.state for part in some]),
+        )
+
+    def table(self) -> pa.Table:
+        """One table: the inverse of :meth:`of`."""
+        joined = self.keys.append_column(PANE, pa.array(self.panes))
+        for name in self.state.column_names:
+            joined = joined.append_column(name, self.state.column(name))
+        return joined
+
+    @classmethod
+    def of(cls, table: pa.Table, key: Sequence[str]) -> Entries:
+        """The entries of a table: the key's columns, :data:`PANE`, and the state's."""
+        state = [name for name in table.column_names if name not in (*key, PANE)]
+        return cls(table.select(list(key)), table.column(PANE).to_numpy(), table.select(state))
+
+
+class Keys:
+    """Numbers for the keys of several tables.
+
+    Parameters
+    ----------
+    tables : sequence of pyarrow.Table
+        The key's columns of each.
+
+    Attributes
+    ----------
+    size : int
+        How many different keys there are; their numbers are 0 to size - 1.
+    codes : list of int64 arrays
+        The number of each row's key, for each table.
+    """
+
+    def __init__(self, tables: Sequence[pa.Table]) -> None:
+        together = pa.concat_tables(tables)
+        codes, self._first, self.size = grouped(together.columns)
+        ends = np.cumsum([table.num_rows for table in tables])
+        self.codes = np.split(codes, ends[:-1])
+        self._table = together
+
+    def take(self, codes: Int64s) -> pa.Table:
+        """Keys by number."""
+        return self._table.take(pa.array(self._first[codes]))
+
+
+def grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, Int64s, int]:
+    """Number the distinct rows of some columns from 0 on.
+
+    Returns
+    -------
+    codes : int64 array of length rows
+    first : int64 array of length groups
+        The position of each group's first row.
+    groups : int
+    """
+    codes, size = key_codes(columns)
+    first = np.full(size, -1, dtype=np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    occurs = first >= 0
+    if occurs.all():
+        return codes, first, size
+    return (np.cumsum(occurs) - 1)[codes], first[occurs], int(np.count_nonzero(occurs))
+
+
+def combined(aggregates: Aggregates, entries: Entries) -> Entries:
+    """One entry for each key and pane."""
+    codes, first, groups = grouped([*entries.keys.columns, pa.array(entries.panes)])
+    if groups == len(entries):
+        return entries
+    state = aggregates.combine(entries.state, codes, groups)
+    return Entries(entries.keys.take(pa.array(first)), entries.panes[first], state)
+
+
+def lifted(aggregates: Aggregates, rows: pa.Table, key: Sequence[str], panes: Int64s) -> Entries:
+    """Rows reduced to one entry for each key and pane that occurs."""
+    keys = rows.select(list(key))
+    codes, first, groups = grouped([*keys.columns, pa.array(panes)])
+    state = aggregates.lift(rows.select(list(aggregates.inputs)), codes, groups)
+    return Entries(keys.take(pa.array(first)), panes[first], state)

@@ -1,0 +1,104 @@
+"""What feeds have promised a shard by punctuation, and what the shard has promised on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.rows.system_column import SYSTEM, system_array
+from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
+
+__all__ = ["ENDED", "FeedBounds", "key_mask", "punctuation_rows"]
+
+ENDED = AFTER_ALL
+"""The bound of a feed that has ended."""
+
+
+class FeedBounds:
+    """The bound of each feed: all of its rows with an earlier time have arrived. None of them ever decreases.
+
+    Parameters
+    ----------
+    saved : mapping
+        What :meth:`to_json` gave; empty at first.
+    """
+
+    def __init__(self, saved: Any = None) -> None:
+        saved = saved or {}
+        self._bounds: dict[str, int] = dict(saved.get("bounds", {}))
+        self._told: dict[str, int] = dict(saved.get("told", {}))
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value."""
+        return {"bounds": self._bounds, "told": self._told}
+
+    def hear(self, feeds: Iterable[str], bounds: Iterable[int]) -> None:
+        """Punctuation has come."""
+        for feed, bound in zip(feeds, bounds, strict=True):
+            self._bounds[feed] = max(self._bounds.get(feed, bound), bound)
+
+    @property
+    def bounds(self) -> Mapping[str, int]:
+        """The bound of each feed that has spoken."""
+        return self._bounds
+
+    @property
+    def low_watermark(self) -> int | None:
+        """The least of them (Eq. 4.1); None before the first punctuation, and while a feed has rows and has promised nothing."""
+        least = min(self._bounds.values(), default=None)
+        return None if least == BEFORE_ALL else least
+
+    @property
+    def over(self) -> frozenset[str]:
+        """Feeds that have ended."""
+        return frozenset(feed for feed, bound in self._bounds.items() if bound == ENDED)
+
+    def due(self, limit: int) -> list[tuple[str, int]]:
+        """What can be promised for each feed that was not yet: its bound, but no more than `limit`. It counts as promised from now on."""
+        capped = [(feed, min(bound, limit)) for feed, bound in self._bounds.items()]
+        due = [(feed, bound) for feed, bound in capped if bound > self._told.get(feed, bound - 1)]
+        self._told.update(due)
+        return due
+
+
+def key_mask(punctuation: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which punctuation rows are group-wise: they have a key, and speak for it alone."""
+    given = np.zeros(punctuation.num_rows, dtype=np.bool_)
+    for name in key:
+        given |= pc.is_valid(punctuation.column(name)).to_numpy(zero_copy_only=False)
+    return given
+
+
+def punctuation_rows(schema: pa.Schema, feeds: Sequence[str], now_us: int, **times: pa.Array) -> pa.Table:
+    """Punctuation rows of a schema.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        With the system column.
+    feeds : sequence of str
+        The feed of each row.
+    now_us : int
+        Their arrival.
+    times
+        Columns that are not null, by name; times are those of :func:`~upstream.core.watermark.bounds.times_of_bounds`.
+    """
+    n = len(feeds)
+    system = system_array(
+        source="",
+        seq=np.zeros(n, dtype=np.int64),
+        arrival_us=np.full(n, now_us, dtype=np.int64),
+        covered=np.zeros(n, dtype=np.int64),
+        punctuation=True,
+    )
+    fields = system.flatten()
+    fields[1] = pa.array(feeds, pa.string())
+    columns: dict[str, pa.Array] = {each.name: pa.nulls(n, each.type) for each in schema}
+    columns |= times
+    columns[SYSTEM] = pa.StructArray.from_arrays(fields, fields=list(system.type)).cast(schema.field(SYSTEM).type)
+    return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in schema]))

@@ -1,0 +1,172 @@
+"""From rows to frames and back: `pack` makes one frame for each task and shard, `unpack` makes rows of the shards' results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from ...conf.clock import now_us
+from ...conf.errors import SchemaError
+from ...core.feedback.queue_reports import Served, write_served
+from ...core.pushdown.ipc_frames import from_frame, to_frame
+from ...core.rows.buckets import bucket_of
+from ...core.rows.conflicts import ties_within
+from ...core.rows.newest import NewestPerKey, key_codes
+from ...core.rows.sort_keys import ordered
+from ...core.rows.split import apart, by_bucket, frames_column, some_at_once
+from ...core.rows.system_column import SYSTEM, standing_for, system_field
+from .arrivals import by_arrival, differing, micros
+
+__all__ = [
+    "FRAME_DDL",
+    "PACKED_DDL",
+    "check_keys",
+    "frames_to_rows",
+    "in_batches",
+    "pack",
+    "packed",
+    "rows_to_frame",
+    "unpack",
+]
+
+FRAME_DDL = "frame BINARY"
+PACKED_DDL = "slot INT, frame BINARY, control STRING"
+_SCHEMA = pa.schema([("slot", pa.int32()), ("frame", pa.binary()), ("control", pa.string())])
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def pack(
+    key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool, operator: str = "queue"
+) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``.
+
+    Parameters
+    ----------
+    key
+        The update key's columns.
+    slots
+        What each shard is grouped by. The shard of a key is its bucket (``pmod(hash(key), shards)``).
+    newest_by
+        The time column, for coalescing.
+    coalesce
+        Whether only the newest row per key of what a task holds is sent on. Only for policies that keep one row per key.
+    operator
+        What its user calls it, for errors.
+    """
+
+    def run(batches: Batches) -> Batches:
+        for table in some_at_once(batches):
+            yield _frames(table, key, slots, newest_by, coalesce, operator)
+
+    return run
+
+
+def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``: the rows of frames, in their order, without the columns `drop`.
+
+    How long what follows took to take them is left in `folder`: it is what the rows of this batch cost.
+    """
+
+    def run(batches: Batches) -> Batches:
+        rows, began_us = 0, 0
+        for batch in batches:
+            for frame in batch.column("frame"):
+                table = from_frame(frame.as_buffer()).drop_columns(list(drop))
+                began_us = began_us or now_us()
+                rows += table.num_rows
+                yield from in_batches(table, schema)
+        context = TaskContext.get()
+        if context is not None:
+            write_served(folder, context.partitionId(), Served(rows, began_us, now_us()))
+
+    return run
+
+
+def rows_to_frame(batches: Batches) -> Batches:
+    """A shard's rows as one frame, for :func:`frames_to_rows`."""
+    frame = to_frame(pa.Table.from_batches(list(batches)))
+    yield pa.RecordBatch.from_arrays([pa.array([frame], pa.binary())], ["frame"])
+
+
+def frames_to_rows(schema: pa.Schema) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``: the rows of frames, in their order."""
+
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for frame in batch.column("frame"):
+                yield from in_batches(from_frame(frame.as_buffer()), schema)
+
+    return run
+
+
+def _frames(
+    table: pa.Table, key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool, operator: str
+) -> pa.RecordBatch:
+    shards = len(slots)
+    rows, punctuation = apart(table)
+    check_keys(rows, key, operator)
+    rows, conflicting = _newest(rows, key, newest_by) if coalesce else (rows, rows.slice(0, 0))
+    found: list[tuple[int, bytes]] = []
+    if rows.num_rows:
+        conflicts = np.bincount(bucket_of([conflicting.column(name) for name in key], shards), minlength=shards)
+        for number, part in by_bucket(rows, key, shards):
+            frame = to_frame(pa.concat_tables([part, punctuation]), conflicts=int(conflicts[number]))
+            found.append((number, frame))
+    if punctuation.num_rows:
+        # Each shard hears of the progress of every feed, whether it has rows or not.
+        alone = to_frame(punctuation)
+        told = {number for number, _ in found}
+        found += [(number, alone) for number in range(shards) if number not in told]
+    return packed(found, slots)
+
+
+def in_batches(table: pa.Table, schema: pa.Schema) -> Batches:
+    """A frame's rows as Spark takes them."""
+    yield from table.cast(schema).combine_chunks().to_batches(max_chunksize=10_000)
+
+
+def check_keys(rows: pa.Table, key: Sequence[str], operator: str) -> None:
+    """Refuse rows without a key."""
+    for name in key:
+        if rows.column(name).null_count:
+            raise SchemaError(
+                f"{rows.column(name).null_count} rows have no {name}, and it is part of the update key",
+                expected="a value in every row: a row without a key updates nothing",
+                hint=f"leave such rows out before the {operator}, for example "
+                f'where("{name} IS NOT NULL OR {SYSTEM}.punctuation")',
+            )
+
+
+def packed(found: Sequence[tuple[int, bytes]], slots: Sequence[int]) -> pa.RecordBatch:
+    """Frames with their shards, as the operator takes them."""
+    numbers = pa.array([slots[number] for number, _ in found], pa.int32())
+    frames = frames_column([frame for _, frame in found])
+    return pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
+
+
+def _newest(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> tuple[pa.Table, pa.Table]:
+    """The newest row of each key, standing for the others; and of the others, those that conflict with it."""
+    none = rows.slice(0, 0)
+    if rows.num_rows < 2:
+        return rows, none
+    rows = by_arrival(rows)
+    codes, size = key_codes([rows.column(name) for name in key])
+    first_us = micros(rows, "first_arrival", micros(rows, "arrival"))
+    covered = pc.fill_null(system_field(rows, "covered"), 1).to_numpy()
+    if newest_by is None:
+        time = pc.fill_null(system_field(rows, "seq"), 0).to_numpy()
+    else:
+        time = ordered(rows.column(newest_by))
+    newest = NewestPerKey(codes, size, time, first_us, covered)
+    if len(newest.rows) == rows.num_rows:
+        return rows, none
+    pairs = ties_within(codes, size, None if newest_by is None else time, newest.rows)
+    other = pairs[differing(rows, pairs[:, 0], rows, pairs[:, 1]), 1]
+    return standing_for(rows.take(pa.array(newest.rows)), newest.first_arrival_us, newest.covered), rows.take(
+        pa.array(other)
+    )

@@ -1,0 +1,204 @@
+"""Runs of entries or of rows: what a batch leaves for later ones, in pages of neighbouring panes, written once and given back when its panes are over.
+
+A batch adds runs and reads only those whose panes it needs, so what it reads and writes follows from what has come, from what enters a
+window and from what leaves one; never from all that is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.pushdown.ipc_frames import from_frame, to_frame
+from .entries import PANE
+from .store import Store
+
+__all__ = ["Run", "Runs"]
+
+Int64s = npt.NDArray[np.int64]
+
+_ROWS = 2048  # fewer than this are not worth a value of their own: a call to Spark's state store costs as much as some thousand rows
+_MANY = 16
+_FEW = 4  # runs of one pane, each entry of which is likely to meet another of its key
+
+
+class Run(NamedTuple):
+    """A page of entries of neighbouring panes.
+
+    Parameters
+    ----------
+    number : int
+        Its name in the store.
+    first, last : int
+        Least and greatest pane.
+    rows : int
+        Entries, or rows, in it.
+    level : int
+        How often it was merged.
+    """
+
+    number: int
+    first: int
+    last: int
+    rows: int
+    level: int
+
+
+class Runs:
+    """The runs of a shard.
+
+    Parameters
+    ----------
+    store : Store
+    kind : str
+        What its values are called in the store.
+    known : sequence
+        What :meth:`known` gave after the batch before.
+    span : int
+        Panes that a run should cover at most: windows are entered and left a part at a time.
+    combine : callable, optional
+        Makes fewer rows of the rows of several runs, where there are several for one key and pane.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kind: str,
+        known: Sequence[Any],
+        span: int,
+        combine: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> None:
+        self._store = store
+        self._kind = kind
+        self._runs = [Run(*each) for each in known]
+        self._span = max(1, span)
+        self._combine = combine
+        self._loaded: dict[int, pa.Table] = {}
+        self.read = self.written = 0
+
+    @property
+    def known(self) -> list[Run]:
+        """The runs there are, as a JSON value."""
+        return self._runs
+
+    @property
+    def rows(self) -> int:
+        """Entries in all of them."""
+        return sum(run.rows for run in self._runs)
+
+    @property
+    def last_pane(self) -> int | None:
+        """The greatest pane of any of them."""
+        return max((run.last for run in self._runs), default=None)
+
+    def rows_from(self, pane: int) -> int:
+        """How many entries there are at most from a pane on."""
+        return sum(run.rows for run in self._runs if run.last >= pane)
+
+    def first_from(self, pane: int) -> int | None:
+        """The first pane of which there is something, from one on. Reads runs that begin before it."""
+        found: list[int] = []
+        for run in self._runs:
+            if run.first >= pane:
+                found.append(run.first)
+            elif run.last >= pane:
+                panes = self._load(run).column(PANE).to_numpy()  # sorted, as all runs are
+                found.append(int(panes[np.searchsorted(panes, pane)]))
+        return min(found, default=None)
+
+    def tables(self, first: int, last: int) -> list[pa.Table]:
+        """What has ``first <= pane <= last``, a table for each run that has some."""
+        found: list[pa.Table] = []
+        for run in self._runs:
+            if run.last < first or run.first > last:
+                continue
+            table = self._load(run)
+            if run.first < first or run.last > last:
+                panes = table.column(PANE).to_numpy()
+                table = table.filter(pa.array((panes >= first) & (panes <= last)))
+            if table.num_rows:
+                found.append(table)
+        return found
+
+    def add(self, table: pa.Table) -> None:
+        """Keep entries from now on.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            With :data:`PANE`.
+        """
+        if table.num_rows == 0:
+            return
+        panes = table.column(PANE).to_numpy()
+        order = np.argsort(panes, kind="stable")
+        table, panes = table.take(pa.array(order)), panes[order]
+        for low, high in self._parts(panes):
+            self._put(table.slice(low, high - low), panes[low:high], 0)
+        self._merge()
+
+    def drop_below(self, pane: int) -> None:
+        """Give back runs of which every pane is less."""
+        for run in self._runs:
+            if run.last < pane:
+                self._store.remove(self._kind, run.number)
+        self._runs = [run for run in self._runs if run.last >= pane]
+
+    def _parts(self, panes: Int64s) -> list[tuple[int, int]]:
+        """Cut sorted entries where a span begins, unless there would be too few."""
+        spans = panes // self._span
+        begins = np.flatnonzero(np.concatenate([[True], spans[1:] != spans[:-1]]))
+        # Those that lie in the same few thousand rows stay together.
+        part = begins // _ROWS
+        cuts = begins[np.concatenate([[True], part[1:] != part[:-1]])]
+        return list(zip(cuts.tolist(), [*cuts[1:].tolist(), len(panes)], strict=True))
+
+    def _merge(self) -> None:
+        """Many runs of one age become one: each entry is written once more for each factor of that many."""
+        while True:
+            many = self._many()
+            if many is None:
+                return
+            table = pa.concat_tables([self._load(run) for run in many])
+            if self._combine is not None:
+                table = self._combine(table)
+            for run in many:
+                self._store.remove(self._kind, run.number)
+            gone = set(many)
+            self._runs = [run for run in self._runs if run not in gone]
+            panes = table.column(PANE).to_numpy()
+            order = np.argsort(panes, kind="stable")
+            table, panes = table.take(pa.array(order)), panes[order]
+            for low, high in self._parts(panes):
+                self._put(table.slice(low, high - low), panes[low:high], many[0].level + 1)
+
+    def _many(self) -> list[Run] | None:
+        """Runs that are better one: small ones, of which each costs a call; and, where they can be combined, those of one pane."""
+        small: dict[int, list[Run]] = {}
+        alike: dict[tuple[int, int], list[Run]] = {}
+        for run in self._runs:
+            if run.rows < _ROWS:
+                small.setdefault(run.level, []).append(run)
+            elif run.first == run.last and self._combine is not None:
+                alike.setdefault((run.first, run.level), []).append(run)
+        found = [runs for runs in small.values() if len(runs) > _MANY]
+        return next(iter(found + [runs for runs in alike.values() if len(runs) > _FEW]), None)
+
+    def _put(self, table: pa.Table, panes: Int64s, level: int) -> None:
+        number = max((run.number for run in self._runs), default=-1) + 1
+        self._store.put(self._kind, number, to_frame(table))
+        self._loaded[number] = table
+        self._runs.append(Run(number, int(panes[0]), int(panes[-1]), table.num_rows, level))
+        self.written += 1
+
+    def _load(self, run: Run) -> pa.Table:
+        if run.number not in self._loaded:
+            frame = self._store.get(self._kind, run.number)
+            assert frame is not None, f"run {run.number} is not in the state store"
+            self._loaded[run.number] = from_frame(frame)
+            self.read += 1
+        return self._loaded[run.number]

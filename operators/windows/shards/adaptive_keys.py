@@ -1,0 +1,122 @@
+"""Of which keys a shard keeps rows, and of which partial aggregates: the method `adaptive` (AdaptWID, thesis §6.3)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ....core.pushdown.ipc_frames import from_frame, to_frame
+from ....core.rows.exact_integers import Int64s
+from ....core.rows.system_column import system_field
+from ...runtime.entries import PANE, Entries
+from ...runtime.store import Store
+from ..adaptive import GroupModes, Properties, much_larger
+from .plan import WindowPlan
+
+__all__ = ["KeyModes", "with_automatic_method"]
+
+_KIND, _HEAD = "modes", "adaptive"
+_WORD = 8  # bytes of the pane beside both, and about what a value of no fixed width takes at least
+
+
+class KeyModes:
+    """The modes of a shard's keys, over its batches.
+
+    Parameters
+    ----------
+    plan : WindowPlan
+    store : Store
+        The shard's.
+    head : mapping
+        The shard's head; :meth:`to_json` goes into it.
+    """
+
+    def __init__(self, plan: WindowPlan, store: Store, head: dict[str, Any]) -> None:
+        self._plan = plan
+        self._store = store
+        self._least = plan.paned.most_panes or 1
+        self._stream = Properties(**head[_HEAD]) if _HEAD in head else Properties(0.0, 0.0, float(self._least))
+        frame = store.get(_KIND, 0)
+        self._modes = (
+            GroupModes.none(self._least, plan.key_schema)
+            if frame is None
+            else GroupModes(self._least, from_frame(frame))
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For the shard's head."""
+        return {_HEAD: self._stream.to_json()}
+
+    def heard(self, rows: pa.Table, panes: Int64s, over: frozenset[str]) -> None:
+        """Rows have come, with their system column; some feeds are over."""
+        self._stream = self._stream.heard(system_field(rows, "source"), panes, over)
+
+    def closed(self, kept_from: int) -> None:
+        """A window has closed; until then panes from that one on were kept."""
+        self._stream = self._stream.closed(kept_from, self._least)
+
+    def split(self, rows: pa.Table | None, entries: Entries, needed: int) -> tuple[pa.Table | None, Entries]:
+        """Decide which keys are dense.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table or None
+            What came, with :data:`PANE`.
+        entries : Entries
+            The same, lifted.
+        needed : int
+            The first pane that is needed from now on.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Rows of sparse keys.
+        Entries
+            Of dense keys.
+
+        Notes
+        -----
+        What earlier batches left stays as it was kept until its panes are over: a switch moves nothing, in either direction. At the threshold both take the
+        same, and from then on the key's new rows are kept the other way, so that no more than that is ever kept in the way that takes more.
+        """
+        if rows is not None and rows.num_rows:
+            tup, aggr = rows.nbytes / rows.num_rows, entries.table().nbytes / max(len(entries), 1)
+            self._stream = self._stream.sized(aggr, tup)
+        keys = self._plan.key_schema.empty_table() if rows is None else rows.select(list(self._plan.key))
+        panes = np.empty(0, dtype=np.int64) if rows is None else rows.column(PANE).to_numpy()
+        self._modes = self._modes.observed(keys, panes, needed, self._stream)
+        if self._modes.table.num_rows:
+            self._store.put(_KIND, 0, to_frame(self._modes.table))
+        else:
+            self._store.remove(_KIND, 0)
+        if rows is None:
+            return None, entries
+        return rows.filter(pa.array(~self._modes.is_dense(keys))), entries.take(self._modes.is_dense(entries.keys))
+
+
+def with_automatic_method(plan: WindowPlan) -> WindowPlan:
+    """The plan with the method that suits its aggregates: ``adaptive`` if their least state is much larger than a row, else ``paned``.
+
+    Where rows must not be kept, it is ``paned`` too: windows over rows, and windows that keys are committed to.
+
+    Notes
+    -----
+    Sketches and lists grow with their rows, so those of sparse keys are small, and paned is what suits them.
+    """
+    if plan.by_rows or plan.emit == "eager":
+        return dataclasses.replace(plan, method="paned")
+    least = plan.algebra.size_of(plan.algebra.empty(1)).bytes
+    fields = [plan.schema.field(name) for name in plan.stored_columns if name not in plan.key]
+    row = sum(_width(field.type) for field in fields)
+    beside = _WORD * (1 + len(plan.key))
+    return dataclasses.replace(plan, method="adaptive" if much_larger(least + beside, row + beside) else "paned")
+
+
+def _width(kind: pa.DataType) -> float:
+    try:
+        return kind.bit_width / 8
+    except ValueError:  # strings, lists and the like
+        return _WORD

@@ -1,0 +1,124 @@
+"""What a shard of windows holds that it has not given yet, since when, and which promise would release some of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ....core.rows.exact_integers import LOWEST, Int64s
+from ..panes import Paned
+from .kept import KeptPanes
+
+__all__ = ["Held", "Holding", "Since"]
+
+_MOST = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """What waits for windows to close.
+
+    Attributes
+    ----------
+    count : int
+        Entries and rows that are kept for windows not yet closed; some of them may already have been in earlier ones.
+    since_us : int or None
+        When the oldest of them arrived, to a batch.
+    needs : int or None
+        The least low-watermark that closes a window with something in it; None if nothing is held.
+    """
+
+    count: int = 0
+    since_us: int | None = None
+    needs: int | None = None
+
+
+class Holding:
+    """Finds what a shard holds, without reading what it keeps unless windows have closed.
+
+    Parameters
+    ----------
+    saved
+        What :meth:`to_json` gave.
+    """
+
+    def __init__(self, saved: Any = None) -> None:
+        saved = saved or {}
+        self._floor: int | None = saved.get("floor")
+        self._first: int | None = saved.get("first")
+        self._since = Since(saved.get("since", ()))
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value."""
+        return {"floor": self._floor, "first": self._first, "since": self._since.to_json()}
+
+    def after(
+        self, paned: Paned, kept: KeptPanes, new: Int64s, closed: int, committed: int | None, now_us: int
+    ) -> Held:
+        """What is held after a batch.
+
+        Parameters
+        ----------
+        paned : Paned
+        kept : KeptPanes
+            With the batch's entries.
+        new : int64 array
+            The panes of these.
+        closed : int
+            The greatest window-id that is closed.
+        committed : int or None
+            With eager emission: the first window that a key is committed to.
+        now_us : int
+            When the batch arrived.
+        """
+        floor = _first_open_pane(paned, closed)
+        if floor != self._floor:
+            self._floor, self._first = floor, kept.first_from(floor)
+        ahead = new[new >= floor]
+        if len(ahead):
+            self._first = int(ahead.min()) if self._first is None else min(self._first, int(ahead.min()))
+            self._since.add(int(ahead.max()), now_us)
+        since, count = self._since.oldest(floor), kept.rows_from(floor)
+        if self._first is None or count == 0:  # eager emission keeps nothing of what it passes over
+            return Held()
+        first = int(paned.over.wids(self._first)[0])
+        wid = committed if committed is not None else first if closed == LOWEST else max(first, closed + 1)
+        return Held(count, since, int(paned.windows.extent(wid)[1]))
+
+
+class Since:
+    """When the oldest of what is held arrived, told by the panes that arrivals reached up to.
+
+    Parameters
+    ----------
+    saved
+        What :meth:`to_json` gave.
+    """
+
+    def __init__(self, saved: Any = ()) -> None:
+        # [greatest pane, arrival], both increasing: what came later and reaches less far is never the last to go.
+        self._reach: list[list[int]] = [list(each) for each in saved]
+
+    def to_json(self) -> list[list[int]]:
+        """A JSON value."""
+        return self._reach
+
+    def add(self, last_pane: int, now_us: int) -> None:
+        """Something has come, up to a pane."""
+        if not self._reach or last_pane > self._reach[-1][0]:
+            self._reach.append([last_pane, now_us])
+        if len(self._reach) > _MOST:  # rather too old than too young
+            self._reach[:2] = [[self._reach[1][0], self._reach[0][1]]]
+
+    def oldest(self, floor: int) -> int | None:
+        """The arrival of the oldest with panes from `floor` on; what is below is forgotten."""
+        self._reach = [each for each in self._reach if each[0] >= floor]
+        return self._reach[0][1] if self._reach else None
+
+
+def _first_open_pane(paned: Paned, closed: int) -> int:
+    """The least pane of which something may not have been given yet, once windows up to `closed` are closed."""
+    if closed == LOWEST:
+        return LOWEST
+    # In landmark windows, and where rows open windows, a pane is first given in the window with its own number.
+    return closed + 1 if paned.endless or paned.by_row else int(paned.first_and_last(closed + 1)[0])

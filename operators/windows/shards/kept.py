@@ -1,0 +1,102 @@
+"""What a shard keeps for later batches, by the method: partial aggregates, rows, or some of both. Whoever reads it gets entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from ...runtime.entries import PANE, Entries, combined
+from ...runtime.runs import Runs
+from ...runtime.store import Store
+from .adaptive_keys import KeyModes
+from .plan import WindowPlan
+
+__all__ = ["KeptPanes"]
+
+
+class KeptPanes:
+    """Runs of partial aggregates and runs of rows.
+
+    Parameters
+    ----------
+    plan : WindowPlan
+    store : Store
+        The shard's.
+    head : mapping
+        The shard's head; what :meth:`to_json` gives goes into it.
+
+    Attributes
+    ----------
+    modes : KeyModes or None
+        Of which keys rows are kept and of which partial aggregates, for the method ``adaptive``.
+    """
+
+    def __init__(self, plan: WindowPlan, store: Store, head: dict[str, Any]) -> None:
+        self._plan = plan
+        span = -(-(plan.paned.most_panes or 1) // 16)
+        self._entries = Runs(store, "run", head.get("runs", ()), span, self._combined)
+        self._rows = Runs(store, "rows", head.get("rows", ()), span)
+        self.modes = KeyModes(plan, store, head) if plan.method == "adaptive" else None
+
+    def _combined(self, table: pa.Table) -> pa.Table:
+        return combined(self._plan.algebra, Entries.of(table, self._plan.key)).table()
+
+    def to_json(self) -> dict[str, Any]:
+        """For the shard's head."""
+        modes = {} if self.modes is None else self.modes.to_json()
+        return {"runs": self._entries.known, "rows": self._rows.known, **modes}
+
+    @property
+    def last_pane(self) -> int | None:
+        """The greatest pane of which there is something."""
+        return max((each for each in (self._entries.last_pane, self._rows.last_pane) if each is not None), default=None)
+
+    def rows_from(self, pane: int) -> int:
+        """How many entries and rows are kept at most from a pane on."""
+        return self._entries.rows_from(pane) + self._rows.rows_from(pane)
+
+    def first_from(self, pane: int) -> int | None:
+        """The first pane of which something is kept, from one on."""
+        found = (self._entries.first_from(pane), self._rows.first_from(pane))
+        return min((each for each in found if each is not None), default=None)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The members of :class:`~upstream.core.feedback.window_reports.WindowReport` that say what is kept, read and written."""
+        both = (self._entries, self._rows)
+        return {
+            "entries": self._entries.rows,
+            "rows": self._rows.rows,
+            "runs_read": sum(runs.read for runs in both),
+            "runs_written": sum(runs.written for runs in both),
+        }
+
+    def tables(self, first: int, last: int) -> list[Entries]:
+        """What there is of some panes, both ends inclusive; rows are lifted."""
+        found = [Entries.of(table, self._plan.key) for table in self._entries.tables(first, last)]
+        return found + [self._plan.lifted(table) for table in self._rows.tables(first, last)]
+
+    def add(self, rows: pa.Table | None, entries: Entries, needed: int) -> None:
+        """Keep what has come, and give back what is over.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table or None
+            The rows that came as rows, with :data:`PANE`.
+        entries : Entries
+            All that came, lifted.
+        needed : int
+            The first pane that is needed from now on; more than any if nothing is.
+        """
+        self._entries.drop_below(needed)
+        self._rows.drop_below(needed)
+        if rows is not None:
+            rows = rows.filter(pa.array(rows.column(PANE).to_numpy() >= needed))
+        entries = entries.take(entries.panes >= needed)
+        if self.modes is not None:
+            rows, entries = self.modes.split(rows, entries, needed)
+        if rows is not None and self._plan.keeps_rows:
+            self._rows.add(rows)
+        if self._plan.method != "buffering":
+            self._entries.add(entries.table())

@@ -1,0 +1,111 @@
+"""From rows to frames of partial aggregates: what a task holds is reduced to keys and panes before it is shuffled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ....core.feedback.window_reports import WindowReport, read_window_reports
+from ....core.pushdown.ipc_frames import to_frame
+from ....core.rows.split import apart, by_bucket, some_at_once
+from ...runtime.arrivals import micros
+from ...runtime.pack import check_keys, packed
+from .plan import WindowPlan
+
+__all__ = ["final_somewhere", "frames_of", "is_partial", "latest_arrival", "outside_in", "tombstones_in", "window_pack"]
+
+_ARRIVAL, _OUTSIDE, _TOMBSTONES = b"upstream.arrival", b"upstream.outside", b"upstream.tombstones"
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable[[Batches], Batches]:
+    """A function for ``mapInArrow``.
+
+    Parameters
+    ----------
+    plan : WindowPlan
+    slots
+        What each shard is grouped by.
+    folder
+        Where the shards report what windows are final. A row that is in one of them is sent as it is, since its shard may have to put it aside as
+        late; all others as partial aggregates. Either is right: the shard decides by its own state.
+    """
+
+    def run(batches: Batches) -> Batches:
+        final = final_somewhere(read_window_reports(folder))
+        for table in some_at_once(batches):
+            yield frames_of(table, plan, slots, final)
+
+    return run
+
+
+def final_somewhere(reports: Sequence[WindowReport]) -> int | None:
+    """The greatest window that is final in any shard, or for any key; None without reports."""
+    return max((max(report.final, report.ahead) for report in reports), default=None)
+
+
+def is_partial(table: pa.Table) -> bool:
+    """Whether a frame holds partial aggregates; else it holds rows."""
+    return _ARRIVAL in (table.schema.metadata or {})
+
+
+def latest_arrival(table: pa.Table) -> int:
+    """When the last row of a frame arrived; 0 if it has none."""
+    if is_partial(table):
+        return int(table.schema.metadata[_ARRIVAL])
+    return int(micros(table, "arrival").max(initial=0))
+
+
+def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: int | None) -> pa.RecordBatch:
+    """The frames of one task's rows.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Rows and punctuation.
+    plan, slots
+        As for :func:`window_pack`.
+    final : int or None
+        Up to which window rows are sent as they are; None for none.
+    """
+    shards = len(slots)
+    rows, punctuation = apart(table)
+    check_keys(rows, plan.key, "window")
+    rows, gone = plan.checked(rows)
+    found: list[tuple[int, bytes]] = []
+    whole = np.ones(rows.num_rows, dtype=np.bool_)
+    times = np.empty(0, dtype=np.int64)
+    if not plan.by_rows and not plan.keeps_rows:
+        times = plan.times(rows)
+        whole = np.zeros(rows.num_rows, dtype=np.bool_)
+        # Mostly the oldest row already is in no window that is final: then no other has to be asked.
+        if final is not None and len(times) and int(plan.windows.wids(int(times.min()))[0]) <= final:
+            whole = plan.windows.wids(times)[0] <= final
+    early = rows.filter(pa.array(whole)) if whole.any() else rows.slice(0, 0)
+    if not whole.all():
+        rest = rows.filter(pa.array(~whole)) if len(early) else rows
+        entries, outside = plan.entries(rest, times[~whole])
+        told = {_ARRIVAL: str(int(micros(rest, "arrival").max(initial=0))), _OUTSIDE: str(outside)}
+        for number, part in by_bucket(entries.table(), plan.key, shards):
+            found.append((number, to_frame(part.replace_schema_metadata(told))))
+            told = {_ARRIVAL: told[_ARRIVAL]}  # counted by one shard only
+    # Each shard hears of the progress of every feed, whether it has rows or not.
+    late, none = dict(by_bucket(early, plan.key, shards)) if len(early) else {}, early.slice(0, 0)
+    told_to = range(shards) if punctuation.num_rows else late
+    found += [(number, to_frame(pa.concat_tables([late.get(number, none), punctuation]))) for number in told_to]
+    if gone:  # counted by one shard only
+        found.append((0, to_frame(none.replace_schema_metadata({_TOMBSTONES: str(gone)}))))
+    return packed(found, slots)
+
+
+def tombstones_in(table: pa.Table) -> int:
+    """Return how many tombstones were left out of a frame's task."""
+    return int((table.schema.metadata or {}).get(_TOMBSTONES, 0))
+
+
+def outside_in(table: pa.Table) -> int:
+    """How many rows of a frame's task were in no window."""
+    return int((table.schema.metadata or {}).get(_OUTSIDE, 0))

@@ -1,0 +1,233 @@
+"""What does not change while a windowed query runs, and how its rows become entries."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ....conf.errors import MalformedRowError, OptionError, SchemaError
+from ....core.rows.event_times import NO_TIME, event_time_us
+from ....core.rows.exact_integers import Int64s
+from ....core.rows.system_column import deleted_mask, system_field
+from ...aggregates.algebra import Aggregates
+from ...aggregates.functions import count
+from ...aggregates.parts import Aggregate
+from ...runtime.entries import PANE, Entries, lifted
+from ..calendars import CalendarWindows
+from ..emission import Emit
+from ..kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
+from ..panes import Paned, paned
+from ..rows import expand
+
+__all__ = ["ROWS", "Method", "Tombstones", "WindowPlan", "check_method", "check_tombstones"]
+
+Tombstones = Literal["fail", "drop"]
+"""What becomes of a tombstone before a window: it ends the query, or it is left out and counted."""
+
+Method = Literal["wid", "paned", "adaptive", "buffering"]
+"""How windows are computed; the results are the same."""
+
+ROWS = "__upstream_rows"
+"""The aggregate that every plan has: how many rows there are."""
+
+
+def check_method(method: str) -> None:
+    """Refuse other words."""
+    if method not in (*get_args(Method), "auto"):
+        raise OptionError(f"method={method!r}", expected="auto, " + ", ".join(get_args(Method)))
+
+
+def check_tombstones(tombstones: str) -> None:
+    """Refuse other words."""
+    if tombstones not in get_args(Tombstones):
+        raise OptionError(
+            f"tombstones={tombstones!r}",
+            expected="'fail' or 'drop'",
+            hint="a tombstone has a key and a time, and no values that could be taken out of an aggregate",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowPlan:
+    """A window operator. With another plan a checkpoint is refused.
+
+    Attributes
+    ----------
+    key : tuple of str
+        The update key's columns.
+    time : str or None
+        The column of the windowing attribute; None for windows over the rows of each key.
+    time_format, time_zone : str
+        How it is read, where its type does not say.
+    windows : SlidingWindows, LandmarkWindows, CalendarWindows or SlideByTupleWindows
+        Over microseconds.
+    aggregates : mapping of str to Aggregate
+        The results' names, and what they are.
+    emit : Emit
+    method : Method
+    lateness_us : int
+        How long a window may be corrected after it closed.
+    shards : int
+    schema : pyarrow.Schema
+        Of the rows.
+    slack_us : int or None
+        For the method ``buffering`` as others have it, to compare with (thesis §6.1.5): the low-watermark is the largest time that the shard has
+        seen, less this; punctuation does not count, but a feed's end does. Results then depend on the order of arrival, and on which keys are in
+        one shard, so it is no option of a stream.
+    tombstones : Tombstones
+        It may be another one in the next run: a query that a tombstone ended has to be able to go on.
+    """
+
+    key: tuple[str, ...]
+    time: str | None
+    time_format: str | None
+    time_zone: str
+    windows: SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows
+    aggregates: Mapping[str, Aggregate]
+    emit: Emit
+    method: Method
+    lateness_us: int
+    shards: int
+    schema: pa.Schema
+    slack_us: int | None = None
+    tombstones: Tombstones = "fail"
+
+    @cached_property
+    def algebra(self) -> Aggregates:
+        """The aggregates over these rows, and beside them how many rows there are."""
+        return Aggregates.of({**self.aggregates, ROWS: count()}, self.schema)
+
+    @cached_property
+    def paned(self) -> Paned:
+        """What state is kept by: panes, or for the method ``wid`` windows themselves."""
+        return Paned(self.windows, SlidingWindows(1, 1)) if self.method == "wid" else paned(self.windows)
+
+    @property
+    def every(self) -> bool:
+        """Whether each window gives a result, or of each key the most recent one only."""
+        return self.emit.startswith("all")
+
+    @property
+    def early(self) -> bool:
+        """Whether open windows give partial results."""
+        return self.emit.endswith("early")
+
+    @property
+    def key_schema(self) -> pa.Schema:
+        """Of the update key's columns."""
+        return pa.schema([self.schema.field(name) for name in self.key])
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether windows are over the rows of each key, as they arrive."""
+        return self.time is None
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether rows are kept as they are, of some keys at least; then they must come as they are."""
+        return self.method in ("adaptive", "buffering")
+
+    @property
+    def stored_columns(self) -> list[str]:
+        """What is kept of a row where rows are kept."""
+        return list(dict.fromkeys([*self.key, *self.algebra.inputs]))
+
+    def identity(self) -> dict[str, str]:
+        """What a checkpoint is bound to, in words."""
+        return {
+            "key": ", ".join(self.key),
+            "time": "rows"
+            if self.time is None
+            else f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})",
+            "window": repr(self.windows),
+            "aggregates": ", ".join(f"{name}={aggregate.text}" for name, aggregate in self.aggregates.items()),
+            "emit": self.emit,
+            "method": self.method,
+            "allowed lateness": f"{self.lateness_us} us",
+            "shards": str(self.shards),
+            **({} if self.slack_us is None else {"slack": f"{self.slack_us} us"}),
+        }
+
+    def times(self, rows: pa.Table) -> Int64s:
+        """The windowing attribute of rows, in microseconds.
+
+        Raises
+        ------
+        MalformedRowError
+            A row has none.
+        """
+        assert self.time is not None
+        times = event_time_us(rows.column(self.time), self.time_format, self.time_zone)
+        missing = int(np.count_nonzero(times == NO_TIME))
+        if missing:
+            raise MalformedRowError(
+                f"{missing} of {len(times)} rows have no time in {self.time!r} that can be read, so they are in no window",
+                expected="a time in each row",
+                hint="take such rows out before the window, and count them",
+            )
+        return times
+
+    def checked(self, rows: pa.Table) -> tuple[pa.Table, int]:
+        """Refuse rows that stand for several, and tombstones, unless these are to be dropped.
+
+        Returns
+        -------
+        pyarrow.Table
+            The rows without tombstones.
+        int
+            How many tombstones there were.
+
+        Raises
+        ------
+        SchemaError
+            Saying what to do instead.
+        """
+        covered = system_field(rows, "covered")
+        if len(covered) and int(pc.max(covered).as_py() or 1) > 1:
+            raise SchemaError(
+                "a row before the window stands for several updates, of which the others were coalesced",
+                expected="every row: a window over the newest ones only would count too few",
+                hint="put the window before the queue, and read the source without coalescing",
+            )
+        mask = deleted_mask(rows)
+        gone = int(pc.sum(mask).as_py() or 0)
+        if gone == 0:
+            return rows, 0
+        if self.tombstones == "fail":
+            raise SchemaError(
+                f"{gone} rows before the window are tombstones",
+                expected="values: a key that is gone has none to aggregate",
+                hint='give window(…, tombstones="drop") and start the query again: it goes on, leaves them out and counts them',
+            )
+        return rows.filter(pc.invert(mask)), gone
+
+    def entries(self, rows: pa.Table, times: Int64s) -> tuple[Entries, int]:
+        """Rows reduced to entries, and how many rows are in no window."""
+        rows, places, outside = self.placed(rows, times)
+        return lifted(self.algebra, rows, self.key, places), outside
+
+    def placed(self, rows: pa.Table, times: Int64s) -> tuple[pa.Table, Int64s, int]:
+        """Rows with their panes (or windows, a row for each), and how many are in no window."""
+        first, last = self.windows.wids(times)
+        outside = int(np.count_nonzero(last < first))
+        if self.method == "wid":
+            row, wid = expand(first, last)
+            return rows.take(pa.array(row)), wid, outside
+        if outside:
+            inside = last >= first
+            rows, times = rows.filter(pa.array(inside)), times[inside]
+        return rows, self.paned.pane_of(times), outside
+
+    def lifted(self, table: pa.Table) -> Entries:
+        """Rows that were kept, with :data:`PANE`, as entries."""
+        return lifted(self.algebra, table, self.key, table.column(PANE).to_numpy())
+
+    def rows_of(self, state: pa.Table) -> int:
+        """How many rows some states stand for."""
+        return int(np.sum(self.algebra.lower(state).column(ROWS).to_numpy())) if state.num_rows else 0

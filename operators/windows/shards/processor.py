@@ -1,0 +1,58 @@
+"""The window operator on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ....core.feedback.window_reports import write_window_report
+from ....core.pushdown.source_steps import ArrowStep
+from ...runtime.rows_aside import put_aside
+from ...runtime.shard_processor import ShardProcessor, batch_id
+from ...runtime.store import Store
+from .plan import WindowPlan
+from .row_shard import RowWindowShard
+from .shard import WindowShard
+
+__all__ = ["WindowProcessor"]
+
+
+class WindowProcessor(ShardProcessor):
+    """Runs each shard's windows.
+
+    Parameters
+    ----------
+    plan : WindowPlan
+    slots : sequence of int
+        What each shard is grouped by.
+    folder : str
+        Where the shards leave their reports.
+    late_location : str or None
+        Where late rows go.
+    leaving : callable
+        What becomes of a shard's results before Spark takes them.
+
+    Notes
+    -----
+    Guarantee: Spark keeps the state of a batch with the batch, so a batch that is run again starts from the same state and gives the same
+    results, and writes the same late rows to the same files.
+    """
+
+    def __init__(
+        self, plan: WindowPlan, slots: Sequence[int], folder: str, late_location: str | None, leaving: ArrowStep
+    ) -> None:
+        super().__init__("upstream_windows_v1", slots, folder, leaving)
+        self._plan = plan
+        self._late_location = late_location
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
+        frames = [bytes(row.frame) for row in rows if row.frame is not None]
+        windows = (RowWindowShard if self._plan.by_rows else WindowShard)(shard, self._plan, store)
+        result, report = windows.run(frames, batch_id())
+        if self._late_location is not None and windows.late is not None:
+            put_aside(self._late_location, "late", report.batch_id, report.shard, windows.late)
+        write_window_report(self._folder, report)
+        return result

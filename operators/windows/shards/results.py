@@ -1,0 +1,127 @@
+"""What window operators give, and the head of their state: whatever the windows are over."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ....core.rows.exact_integers import Int64s
+from ....core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
+from ...runtime import state_head as heads
+from ...runtime.store import Store
+from ..columns import ends_column
+from ..evaluate import Results
+from .plan import ROWS, WindowPlan
+
+__all__ = ["RESULT_COLUMNS", "check_identity", "head_of", "read_head", "result_schema", "results_table"]
+
+_VERSION = 1
+RESULT_COLUMNS = ("window_id", "window_start", "window_end", "window_time", "final")
+"""What a result has beside its key and its aggregates."""
+
+
+def result_schema(plan: WindowPlan) -> pa.Schema:
+    """The columns of results: key, window, aggregates, system column."""
+    ends = pa.int64() if plan.by_rows else TIMESTAMP
+    own = [
+        ("window_id", pa.int64()),
+        *((f"window_{name}", ends) for name in ("start", "end", "time")),
+        ("final", pa.bool_()),
+    ]
+    return pa.schema(
+        [
+            *(plan.schema.field(name).with_nullable(True) for name in plan.key),
+            *(pa.field(name, kind) for name, kind in own),
+            *(field for field in plan.algebra.result_schema if field.name != ROWS),
+            pa.field(SYSTEM, SYSTEM_TYPE),
+        ]
+    )
+
+
+def results_table(
+    plan: WindowPlan, parts: Sequence[tuple[Results, bool]], shard: int, now_us: int, seq: int
+) -> tuple[pa.Table, int]:
+    """Results as rows.
+
+    Parameters
+    ----------
+    plan : WindowPlan
+    parts : sequence of (Results, bool)
+        With whether their windows are complete.
+    shard : int
+        Which names their feed.
+    now_us : int
+        Their arrival: when what completed the windows came.
+    seq : int
+        Of the first row. It goes on from batch to batch, since of two results for one window the sink keeps the one with the greater.
+
+    Returns
+    -------
+    pyarrow.Table
+    int
+        The `seq` of the next row.
+    """
+    tables: list[pa.Table] = []
+    for results, final in parts:
+        tables.append(_table(plan, results, final, shard, now_us, seq))
+        seq += len(results)
+    return pa.concat_tables(tables), seq
+
+
+def _table(plan: WindowPlan, results: Results, final: bool, shard: int, now_us: int, begin: int) -> pa.Table:
+    schema, n = result_schema(plan), len(results)
+    ends = schema.field("window_end").type
+    start, end = plan.windows.start_and_end(results.wids)
+    values = plan.algebra.lower(results.state)
+    columns: dict[str, Any] = dict(zip(plan.key, results.keys.columns, strict=True))
+    columns |= {
+        "window_id": pa.array(results.wids),
+        "window_start": ends_column(start, ends),
+        "window_end": ends_column(end, ends),
+        "window_time": ends_column(plan.windows.last_instant(results.wids), ends),
+        "final": pa.array(np.full(n, final)),
+    }
+    columns |= {name: values.column(name) for name in plan.aggregates}
+    arrival = np.full(n, now_us, dtype=np.int64)
+    seq: Int64s = np.arange(begin, begin + n, dtype=np.int64)
+    columns[SYSTEM] = system_array(source=f"window/{shard}", seq=seq, arrival_us=arrival)
+    return pa.table(columns, schema=schema)
+
+
+def head_of(plan: WindowPlan, **members: Any) -> bytes:
+    """A shard's head: what its state is bound to, and some members."""
+    return json.dumps({"layout": _VERSION, "plan": plan.identity(), **members}).encode()
+
+
+def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
+    """A shard's head as the batch before left it; empty for a shard that has never been called.
+
+    Raises
+    ------
+    CheckpointError
+        It is of another plan, or of another version.
+    """
+    head = heads.read_head(store)
+    if head:
+        check_identity(head["plan"], plan, heads.other_layout(head["layout"], _VERSION))
+    return head
+
+
+def check_identity(was: Mapping[str, str], plan: WindowPlan, more: Sequence[str] = ()) -> None:
+    """Refuse a plan that is not the one that a checkpoint was begun with.
+
+    Raises
+    ------
+    CheckpointError
+    """
+    heads.check_identity(
+        was,
+        plan.identity(),
+        "the windows of this checkpoint were begun",
+        "window, key, aggregates and number of shards",
+        more,
+    )

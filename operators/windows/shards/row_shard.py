@@ -1,0 +1,186 @@
+"""One shard of windows over the rows of each key: its last hundred rows, every ten. Pure logic over a store.
+
+Rows are counted as they arrive, for each key by itself, so a window closes with its last row and needs no punctuation. What a key has
+depends on its own rows only: state lies in pages of keys, and a batch reads and writes those of the keys that it has rows of.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ....core.feedback.window_reports import WindowReport
+from ....core.pushdown.ipc_frames import from_frame, to_frame
+from ....core.rows.buckets import bucket_of
+from ....core.rows.exact_integers import LOWEST, Int64s
+from ...runtime.arrivals import by_arrival
+from ...runtime.entries import Entries, Keys, combined, lifted
+from ...runtime.pack import apart
+from ...runtime.store import CountingStore, Store
+from ..emission import every_window
+from ..evaluate import Results, combine_each
+from ..rows import ranks
+from .pack import latest_arrival, tombstones_in
+from .plan import WindowPlan
+from .results import head_of, read_head, results_table
+
+__all__ = ["RowWindowShard"]
+
+Mask = npt.NDArray[np.bool_]
+
+_KIND = "keys"
+_COUNTED = "__upstream_counted"
+_PAGES = 16
+
+
+class RowWindowShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    number : int
+        The shard's.
+    plan : WindowPlan
+        Of windows over rows.
+    store : Store
+
+    Attributes
+    ----------
+    late : None
+        No row is late: its number is that of its arrival.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another window, key or aggregate, or by another version.
+    """
+
+    late: pa.Table | None = None
+
+    def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
+        self._number = number
+        self._plan = plan
+        self._store = CountingStore(store)
+        self._head = read_head(store, plan)
+        self._kept: dict[str, int] = dict(self._head.get("kept", {}))
+
+    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
+        """Take what arrived, close the windows that are complete.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Results; None if there are none.
+        WindowReport
+        """
+        plan = self._plan
+        tables = [from_frame(frame) for frame in frames]
+        now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])
+        gone = self._head.get("tombstones", 0) + sum(map(tombstones_in, tables))
+        rows = by_arrival(apart(pa.concat_tables([table.replace_schema_metadata(None) for table in tables]))[0])
+        keys = rows.select(list(plan.key))
+        page = bucket_of(keys.columns, plan.shards * _PAGES) // plan.shards
+        touched = np.unique(page).tolist()
+        entries, counted = self._read(touched)
+        numbers = Keys([counted.select(list(plan.key)), keys, entries.keys])
+        known, mine, old = numbers.codes
+        started = np.zeros(numbers.size, dtype=np.int64)
+        started[known] = counted.column(_COUNTED).to_numpy()
+        rank, count = ranks(mine, started)
+        outside = self._outside(rank)
+        new = lifted(plan.algebra, rows.filter(pa.array(~outside)), plan.key, plan.paned.pane_of(rank[~outside]))
+        everything = Entries.concat([entries, new])
+        codes = np.concatenate([old, Keys([numbers.take(np.arange(numbers.size)), new.keys]).codes[1]])
+        before, now = (plan.windows.last_complete(each) for each in (started, count))
+        closed, partial = self._closed(numbers, everything, codes, before, now, count > started)
+        self._write(touched, self._needed(everything, codes, now), numbers, count)
+        parts = [(closed, True), (partial, False)]
+        result, seq = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0))
+        self._store.put("head", 0, head_of(plan, now_us=now_us, kept=self._kept, seq=seq, tombstones=gone))
+        report = WindowReport(
+            shard=self._number,
+            batch_id=batch_id,
+            now_us=now_us,
+            bound=None,
+            closed=LOWEST,
+            final=LOWEST,
+            ahead=LOWEST,
+            results=len(closed),
+            partial=len(partial),
+            corrected=0,
+            late=0,
+            superseded=0,
+            outside=int(np.count_nonzero(outside)),
+            tombstones=gone,
+            entries=sum(self._kept.values()),
+            rows=0,
+            running=0,
+            state_bytes=self._store.written,
+            runs_read=len(touched),
+            runs_written=len(touched),
+            plan=plan.identity(),
+        )
+        return (result if result.num_rows else None), report
+
+    def _needed(self, entries: Entries, codes: Int64s, now: Int64s) -> Entries:
+        paned = self._plan.paned
+        if not paned.endless:
+            return entries.take(entries.panes >= paned.first_and_last(now + 1)[0][codes])
+        # What is in a window is in all later ones, and may as well be in their first new pane.
+        later = Entries(entries.keys, np.maximum(entries.panes, now[codes] + 1), entries.state)
+        return combined(self._plan.algebra, later)
+
+    def _outside(self, rank: Int64s) -> Mask:
+        first, last = self._plan.windows.wids(rank)
+        return last < first
+
+    def _closed(
+        self, numbers: Keys, entries: Entries, codes: Int64s, before: Int64s, now: Int64s, grown: Mask
+    ) -> tuple[Results, Results]:
+        plan = self._plan
+        if plan.every:
+            code, wid = every_window(plan.paned, codes, entries.panes, before[codes], now[codes])
+        else:
+            code = np.flatnonzero(now > before)
+            wid = now[code]
+        found = Results(numbers.take(code), wid, combine_each(plan.paned, plan.algebra, entries, codes, (code, wid)))
+        code = np.empty(0, dtype=np.int64)
+        if plan.early:
+            first = plan.paned.first_and_last(now + 1)[0]
+            code = np.unique(codes[(entries.panes >= first[codes]) & grown[codes]])
+        partial = Results(
+            numbers.take(code),
+            now[code] + 1,
+            combine_each(plan.paned, plan.algebra, entries, codes, (code, now[code] + 1)),
+        )
+        return found, partial
+
+    def _read(self, pages: Sequence[int]) -> tuple[Entries, pa.Table]:
+        plan = self._plan
+        key = plan.key_schema
+        entries = [Entries.none(plan.algebra, key)]
+        counted = [key.append(pa.field(_COUNTED, pa.int64())).empty_table()]
+        for page in pages:
+            value = self._store.get(_KIND, page)
+            if value is not None:
+                (size,) = struct.unpack_from("<q", value)
+                entries.append(Entries.of(from_frame(value[8 : 8 + size]), plan.key))
+                counted.append(from_frame(value[8 + size :]))
+        return Entries.concat(entries), pa.concat_tables(counted)
+
+    def _write(self, pages: Sequence[int], entries: Entries, numbers: Keys, count: Int64s) -> None:
+        plan = self._plan
+        keys = numbers.take(np.arange(numbers.size))
+        counted = keys.append_column(_COUNTED, pa.array(count))
+        of_key = bucket_of(keys.columns, plan.shards * _PAGES) // plan.shards
+        of_entry = bucket_of(entries.keys.columns, plan.shards * _PAGES) // plan.shards
+        for number in pages:
+            mine = entries.take(of_entry == number)
+            frame = to_frame(mine.table())
+            rest = to_frame(counted.filter(pa.array(of_key == number)))
+            self._store.put(_KIND, number, struct.pack("<q", len(frame)) + frame + rest)
+            self._kept[str(number)] = len(mine)

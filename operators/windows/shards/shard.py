@@ -1,0 +1,338 @@
+"""One shard of a window operator: a batch of frames in, results of windows out, all else in runs of entries.
+
+Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the benchmarks drive it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ....core.feedback.window_reports import WindowReport
+from ....core.pushdown.ipc_frames import from_frame, to_frame
+from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ....core.rows.system_column import TIMESTAMP, system_field
+from ....core.watermark.bounds import bounds_in
+from ...runtime.arrivals import by_arrival
+from ...runtime.entries import PANE, Entries
+from ...runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ...runtime.pack import apart
+from ...runtime.store import CountingStore, Store
+from ..eager import Commitments, EagerOperator
+from ..evaluate import Results
+from ..groupwise import KeyBounds
+from ..operator import Progress, WindowOperator
+from .held_results import Held, Holding
+from .kept import KeptPanes
+from .pack import is_partial, latest_arrival, outside_in, tombstones_in
+from .plan import WindowPlan
+from .results import head_of, read_head, result_schema, results_table
+
+__all__ = ["WindowShard"]
+
+_COMMITTED = "__upstream_committed"
+
+
+class WindowShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    number : int
+        The shard's.
+    plan : WindowPlan
+    store : Store
+        The shard's state.
+
+    Attributes
+    ----------
+    late : pyarrow.Table or None
+        After :meth:`run`: the rows that missed a window which was final.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another window, key or aggregate, or by another version.
+    """
+
+    def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
+        self._number = number
+        self._plan = plan
+        self._store = CountingStore(store)
+        self._head = read_head(store, plan)
+        self._feeds = FeedBounds(self._head)
+        self._panes = KeptPanes(plan, self._store, self._head)
+        self._operator = WindowOperator(plan.paned, plan.algebra, every=plan.every, early=plan.early)
+        self._ahead = KeyBounds(self._table("ahead"), plan.key_schema)
+        self._nothing = Entries.none(plan.algebra, plan.key_schema)
+        self._late = self._outside = 0
+        self._committed: int | None = None
+        self.late: pa.Table | None = None
+
+    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
+        """Take what arrived, close the windows that are complete.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Results, then the shard's own punctuation; None if there is neither.
+        WindowReport
+        """
+        plan = self._plan
+        tables = [from_frame(frame) for frame in frames]
+        now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])
+        self._head["tombstones"] = self._head.get("tombstones", 0) + sum(map(tombstones_in, tables))
+        before, final = self._head.get("closed", LOWEST), self._head.get("final", LOWEST)
+        whole, punctuation = self._whole([table for table in tables if not is_partial(table)])
+        new, rows = self._arrived([table for table in tables if is_partial(table)], whole, final)
+        if punctuation.num_rows:
+            self._hear(punctuation)
+        bound = self._bound()
+        closed = max(before, self._complete(bound))
+        if closed > before and self._panes.modes is not None:
+            self._panes.modes.closed(self._operator.keep_from(before, final))
+        last_final = max(final, min(closed, self._complete(bound, plan.lateness_us)))
+        if plan.emit == "eager":
+            found, partial, wanted, needed = self._eagerly(Progress(before, closed, final), new)
+        else:
+            found, partial = self._as_closed(Progress(before, closed, final), new, ended=bound == ENDED)
+            wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else HIGHEST
+        given = self._by_key(found, new, closed)
+        parts = [(each, True) for each in given] + ([] if partial is None else [(partial, False)])
+        results, self._head["seq"] = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0))
+        result = pa.concat_tables([results, self._punctuation(last_final, bound, now_us)])
+        self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
+        holding = Holding(self._head.get("holding"))
+        # At the end of all feeds every window has closed, the last of which no number need have.
+        ended = bound == ENDED
+        held = Held() if ended else holding.after(plan.paned, self._panes, new.panes, closed, self._committed, now_us)
+        self._head["holding"] = holding.to_json()
+        self._save_head(closed, last_final, now_us)
+        corrected = int(np.count_nonzero(given[0].wids <= before))
+        report = WindowReport(
+            shard=self._number,
+            batch_id=batch_id,
+            now_us=now_us,
+            bound=bound,
+            closed=closed,
+            final=last_final,
+            ahead=self._ahead.farthest,
+            results=sum(map(len, given)) - corrected,
+            partial=0 if partial is None else len(partial),
+            corrected=corrected,
+            late=self._late,
+            superseded=0 if wanted is None else plan.rows_of(new.take(~wanted).state),
+            outside=self._outside,
+            tombstones=self._head["tombstones"],
+            running=self._head.get("running", 0),
+            state_bytes=self._store.written,
+            plan=plan.identity(),
+            held=held.count,
+            held_since_us=held.since_us,
+            needs=held.needs,
+            bounds=dict(self._feeds.bounds),
+            **self._panes.counts,
+        )
+        return (result if result.num_rows else None), report
+
+    def _by_key(self, found: Results, new: Entries, closed: int) -> list[Results]:
+        """Results, without those that keys had been given before all others; and those that keys are given so now."""
+        plan = self._plan
+        if len(self._ahead) == 0:
+            return [found]
+        found = found.take(~self._ahead.given(found))
+
+        def all_of(first: int, last: int) -> Entries:
+            return Entries.concat([new.between(first, last), self._kept(first, last)])
+
+        def complete(bound: Int64s) -> Int64s:
+            # Closed by a promise for the key, a window is not corrected: it waits for the allowed lateness.
+            return plan.windows.last_complete(
+                np.where(bound == ENDED, bound, np.maximum(bound, LOWEST + plan.lateness_us) - plan.lateness_us)
+            )
+
+        more = self._ahead.close(plan.paned, plan.algebra, plan.every, closed, complete, self._feeds.bounds, all_of)
+        self._keep_table("ahead", self._ahead.table)
+        return [found] if more is None else [found, more]
+
+    def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
+        """Rows that came as they are, by arrival, and punctuation."""
+        schema = tables[0].schema.remove_metadata() if tables else None
+        if schema is None:
+            none = pa.schema([*self._plan.schema]).empty_table()
+            return none, none
+        rows, punctuation = apart(pa.concat_tables([table.cast(schema) for table in tables]))
+        return by_arrival(rows), punctuation
+
+    def _arrived(self, partial: Sequence[pa.Table], whole: pa.Table, final: int) -> tuple[Entries, pa.Table | None]:
+        """Entries of what arrived that are in some window which is not final; and the rows themselves, where rows are kept."""
+        plan = self._plan
+        self._outside = sum(map(outside_in, partial))
+        parts = [Entries.of(table.replace_schema_metadata(None), plan.key) for table in partial]
+        for at, entries in enumerate(parts):
+            first, last = plan.paned.over.wids(entries.panes)
+            floor = np.maximum(final, self._ahead.closed_for(entries.keys))
+            closed = first <= floor
+            if closed.any():  # the reports that `pack` looks at were lost: nothing but their number is left of the rows
+                self._late += plan.rows_of(entries.take(closed).state)
+                parts[at] = entries.take(last > floor)
+        kept: pa.Table | None = None
+        if whole.num_rows:
+            times = plan.times(whole)
+            self._head["seen_us"] = max(int(times.max()), self._head.get("seen_us", LOWEST))
+            first, last = plan.windows.wids(times)
+            floor = np.maximum(final, self._ahead.closed_for(whole.select(list(plan.key))))
+            late = (first <= floor) & (last >= first)
+            if late.any():
+                missed = self.late = whole.filter(pa.array(late))
+                self._late += missed.num_rows
+            open_ = (last > floor) | (last < first)
+            if not open_.all():
+                whole, times = whole.filter(pa.array(open_)), times[open_]
+            rows, panes, outside = plan.placed(whole, times)
+            self._outside += outside
+            if plan.method == "wid":  # of its windows a late row is only in those that are not final
+                alive = panes > np.maximum(final, self._ahead.closed_for(rows.select(list(plan.key))))
+                rows, panes = rows.filter(pa.array(alive)), panes[alive]
+            if self._panes.modes is not None:
+                self._panes.modes.heard(rows, panes, self._feeds.over)
+            kept = rows.select(plan.stored_columns).append_column(PANE, pa.array(panes))
+            parts.append(plan.lifted(kept))
+        return Entries.concat([*parts, self._nothing]), kept
+
+    def _hear(self, punctuation: pa.Table) -> None:
+        assert self._plan.time is not None
+        name = self._plan.time
+        bounds = bounds_in(punctuation.column(name), lambda times: self._plan.times(pa.table([times], [name])))
+        feeds = system_field(punctuation, "source")
+        single = key_mask(punctuation, self._plan.key)
+        self._feeds.hear(feeds.filter(pa.array(~single)).to_pylist(), bounds[~single].tolist())
+        if single.any():
+            own = feeds.filter(pa.array(single))
+            known = pc.unique(own).to_pylist()
+            self._feeds.hear(known, [LOWEST] * len(known))  # feeds, though they have promised nothing for all keys
+            keys = punctuation.filter(pa.array(single)).select(list(self._plan.key))
+            if not self._plan.paned.endless and self._plan.emit != "eager":
+                self._ahead.hear(keys, own, bounds[single])
+
+    def _bound(self) -> int | None:
+        """The low-watermark; None before there is one."""
+        bound, seen_us = self._feeds.low_watermark, self._head.get("seen_us", LOWEST)
+        if self._plan.slack_us is None or bound == ENDED:
+            return bound
+        return None if seen_us == LOWEST else seen_us - self._plan.slack_us
+
+    def _complete(self, bound: int | None, lateness_us: int = 0) -> int:
+        if bound is None or bound <= LOWEST + lateness_us:
+            return LOWEST
+        return int(self._plan.windows.last_complete(bound if bound == ENDED else bound - lateness_us))
+
+    def _as_closed(self, progress: Progress, new: Entries, *, ended: bool) -> tuple[Results, Results | None]:
+        """Results of windows as they close; the window that is kept is replaced."""
+        before, closed = progress.before, progress.now
+        running = self._running() if self._needs_running(new, before, closed) else None
+        now = self._evaluated(closed, before, new, running, ended)
+        step = self._operator.step(dataclasses.replace(progress, now=now), new, self._kept, running)
+        if closed > now or ended:  # in a window after the last entries there are none
+            self._keep_table("running", None)
+        elif step.running is not None and step.running is not running:
+            self._keep_table("running", step.running.table())
+        return step.closed, step.partial
+
+    def _eagerly(self, progress: Progress, new: Entries) -> tuple[Results, None, npt.NDArray[np.bool_], int]:
+        """Results of the windows that keys were committed to."""
+        plan = self._plan
+        operator = EagerOperator(plan.paned, plan.algebra)
+        table = self._table("running")
+        if table is None:
+            before = operator.none(plan.key_schema)
+        else:
+            wids, last = (table.column(name).to_numpy() for name in (_COMMITTED, PANE))
+            before = Commitments(table.select(list(plan.key)), wids, last)
+        step = operator.step(progress, new, self._kept, before)
+        now = step.commitments
+        self._committed = int(now.wids.min()) if len(now) else None
+        table = now.keys.append_column(_COMMITTED, pa.array(now.wids)).append_column(PANE, pa.array(now.last_panes))
+        self._keep_table("running", table)
+        return step.closed, None, step.wanted, step.keep_from
+
+    def _evaluated(self, closed: int, before: int, new: Entries, running: Entries | None, ended: bool) -> int:
+        """How far windows must be computed: to the last complete one, but no further than there are entries."""
+        paned = self._plan.paned
+        last = [int(new.panes.max())] if len(new) else []
+        last += [] if self._panes.last_pane is None else [self._panes.last_pane]
+        last += [int(running.panes.max())] if running is not None and len(running) else []
+        if not last or closed <= before:
+            return before
+        first_wid, last_wid = paned.over.wids(max(last))
+        if paned.endless:
+            return max(before, min(closed, int(first_wid))) if ended else closed
+        return max(before, min(closed, int(last_wid)))
+
+    def _kept(self, first: int, last: int) -> Entries:
+        return Entries.concat([*self._panes.tables(first, last), self._nothing])
+
+    def _needs_running(self, new: Entries, before: int, closed: int) -> bool:
+        if not self._operator.keeps_window or before == LOWEST:
+            return self._operator.keeps_window
+        paned = self._plan.paned
+        late = len(new) > 0 and bool((new.panes <= int(paned.first_and_last(before)[1])).any())
+        return closed > before or late or (paned.endless and self._plan.early)
+
+    def _keep_table(self, kind: str, table: pa.Table | None) -> None:
+        """Put a table in the place of the last one of its kind. Its rows are counted in the head, so that nobody asks for one that is not there."""
+        rows = 0 if table is None else table.num_rows
+        if table is not None and rows:
+            self._store.put(kind, 0, to_frame(table))
+        elif self._head.get(kind):
+            self._store.remove(kind, 0)
+        self._head[kind] = rows
+
+    def _table(self, kind: str) -> pa.Table | None:
+        frame = self._store.get(kind, 0) if self._head.get(kind) else None
+        return None if frame is None else from_frame(frame)
+
+    def _running(self) -> Entries:
+        table = self._table("running")
+        return self._nothing if table is None else Entries.of(table, self._plan.key)
+
+    def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
+        """Return the promise on the windows' own times: all results before the next window's have been given, corrections included.
+
+        It is made for `window_time` and for `window_end`, so that a table may be in the order of either.
+        """
+        schema = result_schema(self._plan)
+        if bound is None or final == LOWEST:
+            return schema.empty_table()
+        ended = bound == ENDED
+        at = ENDED if ended else int(self._plan.windows.last_instant(final + 1))
+        told = self._head.get("told_us", LOWEST)
+        if at <= told:
+            return schema.empty_table()
+        self._head["told_us"] = at
+        end = None if ended else int(self._plan.windows.start_and_end(final + 1)[1])
+        times = {"window_time": None if ended else at, "window_end": end}
+        columns = {name: pa.array([time], pa.int64()).cast(TIMESTAMP) for name, time in times.items()}
+        return punctuation_rows(schema, [f"window/{self._number}"], now_us, **columns)
+
+    def _save_head(self, closed: int, final: int, now_us: int) -> None:
+        members = {
+            "running": self._head.get("running", 0),
+            "ahead": self._head.get("ahead", 0),
+            "closed": closed,
+            "final": final,
+            "now_us": now_us,
+            "seq": self._head["seq"],
+            "tombstones": self._head["tombstones"],
+            "told_us": self._head.get("told_us", LOWEST),
+            "seen_us": self._head.get("seen_us", LOWEST),
+            "holding": self._head["holding"],
+            **self._panes.to_json(),
+            **self._feeds.to_json(),
+        }
+        self._store.put("head", 0, head_of(self._plan, **members))

@@ -1,0 +1,1 @@
+"""Commands for tables: check, repair, rebucket, erase, another history."""

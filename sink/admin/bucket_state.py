@@ -1,0 +1,139 @@
+"""What is wrong with one bucket of a table as it lies there; nothing, as a rule."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.rows.buckets import bucket_of
+from ...core.rows.columns import columns_at
+from ...core.rows.newest import key_codes
+from ...delta_format.latest_table import SEQ
+from ..merge.contest import contest
+from ..spec.layout import Layout
+from ..table.contents import Contents, Unreadable
+
+__all__ = ["BucketState", "look_at", "newer"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketState:
+    """A bucket's files and rows.
+
+    Attributes
+    ----------
+    bucket : int
+    rows : int
+        In the files that can be read.
+    unreadable : tuple of Unreadable
+        Data files that cannot.
+    lost : int or None
+        Rows that the log says were in those; None where it does not say.
+    duplicates : int
+        Rows beyond those that the table keeps of each key.
+    misplaced : mapping of int to int
+        How many rows belong to which other bucket.
+    overruled : int
+        Rows that are older than a deletion of their key.
+    tombstones : int
+    unburied : Unreadable or None
+        The file of the tombstones, if it cannot be read.
+    """
+
+    bucket: int
+    rows: int = 0
+    unreadable: tuple[Unreadable, ...] = ()
+    lost: int | None = 0
+    duplicates: int = 0
+    misplaced: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    overruled: int = 0
+    tombstones: int = 0
+    unburied: Unreadable | None = None
+
+    @property
+    def is_right(self) -> bool:
+        """Whether its rows can stay as they are."""
+        return not (self.unreadable or self.duplicates or self.misplaced or self.overruled)
+
+
+def look_at(contents: Contents, bucket: int, *, whole: bool) -> tuple[BucketState, pa.Table, pa.Table]:
+    """Read a bucket, and say what is wrong with it.
+
+    Parameters
+    ----------
+    contents, bucket
+        Of which table, and which.
+    whole
+        Read the columns that decide nothing too, to see whether they can be read.
+
+    Returns
+    -------
+    BucketState
+    rows, tombstones : pyarrow.Table
+        Key, time and `_upstream_seq` of those that can be read.
+    """
+    parts: list[pa.Table] = []
+    unreadable: list[Unreadable] = []
+    paths = contents.snapshot.of_bucket(bucket).rows
+    for path in paths:
+        try:
+            parts.append(contents.deciding(path, whole=whole))
+        except Unreadable as found:
+            unreadable.append(found)
+    empty = contents.files.schema.empty_table().select(contents.layout.deciding)
+    rows = pa.concat_tables(parts) if parts else empty
+    unburied: Unreadable | None = None
+    try:
+        buried = contents.buried(bucket)
+    except Unreadable as found:
+        buried, unburied = empty, found
+    counts = [contents.snapshot.live_rows(found.path) for found in unreadable]
+    state = BucketState(
+        bucket,
+        rows.num_rows,
+        tuple(unreadable),
+        None if None in counts else sum(count or 0 for count in counts),
+        _duplicates(rows, contents.layout),
+        _misplaced(rows, bucket, contents.layout),
+        int((~newer(buried, rows, contents.layout, or_equal=True)).sum()),
+        buried.num_rows,
+        unburied,
+    )
+    return state, rows, buried
+
+
+def newer(held: pa.Table, rows: pa.Table, layout: Layout, *, or_equal: bool = False) -> Mask:
+    """Which rows are newer by their time than what is held of their key (at most one each); those of which nothing is held are.
+
+    `or_equal` counts equal times as newer, whichever row arrived first.
+    """
+    if layout.time is None:
+        # Nothing says which is newer: what is held answers for the key.
+        return contest(held, rows, layout).rival < 0 if not or_equal else np.ones(rows.num_rows, dtype=np.bool_)
+    before, after = (0, 0) if or_equal else (1, 0)
+    return contest(_with_seq(held, before), _with_seq(rows, after), layout).won
+
+
+def _with_seq(rows: pa.Table, seq: int) -> pa.Table:
+    place = rows.schema.get_field_index(SEQ)
+    return rows.set_column(place, SEQ, pa.array(np.full(rows.num_rows, seq), pa.int64()))
+
+
+def _duplicates(rows: pa.Table, layout: Layout) -> int:
+    if rows.num_rows == 0 or layout.keep.count is None:
+        return 0
+    codes, size = key_codes(columns_at(rows, layout.key))
+    return int(np.maximum(np.bincount(codes, minlength=size) - layout.keep.count, 0).sum())
+
+
+def _misplaced(rows: pa.Table, bucket: int, layout: Layout) -> dict[int, int]:
+    if rows.num_rows == 0 or not layout.key:
+        return {}
+    belongs, counts = np.unique(bucket_of(columns_at(rows, layout.key), layout.buckets), return_counts=True)
+    return {int(other): int(count) for other, count in zip(belongs, counts, strict=True) if other != bucket}

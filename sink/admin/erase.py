@@ -1,0 +1,337 @@
+"""``upstream erase``: takes a key out of a table as if it had never come, and says what remains of it, and until when.
+
+Rows that readers see, rows that are marked as dead, what is remembered of deletions: they leave by one commit. Then the tables of late and of
+conflicting rows, each by a commit of its own, and this machine's indexes. No text of the key goes into the log. What earlier versions hold goes with these, when
+their retention is over. A process that dies on the way leaves each table as it was or without the key; the same command does the rest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...conf.clock import now_us
+from ...conf.errors import TableError
+from ...conf.locations import absolute_location
+from ...core.rows.buckets import bucket_of
+from ...delta_format.data_files import LiveFiles
+from ...delta_format.latest_table import DELIVERED_KEY
+from ..spec.layout import Layout
+from ..spec.maintenance_rules import MaintenanceRules
+from ..table.contents import Contents, Unreadable
+from ..table.key_index import KeyIndex
+from ..table.log_entry import add_action, check_features, put_entry, removed_action
+from ..table.table import load_table, remove_unnamed, replay_log
+from ..table.tombstones import APP_ID, TombstoneList
+from .erased_outputs import append_pending, erase_from_output, outputs_of
+from .key_bucket import typed_key
+from .key_rows import Found, KeyRows
+from .key_text import text_key
+from .layout_change import nothing_since
+from .repairs import REPAIR_KEY
+
+if TYPE_CHECKING:
+    from ..table.files import StagedFile
+
+__all__ = ["Erasure", "Remnant", "erase_key", "erase_text_key"]
+
+_ATTEMPTS = 8
+_DAY_US = 86_400_000_000
+
+Key = Callable[[Layout, str], list[pa.Array]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Remnant:
+    """A place that may hold the key still.
+
+    Attributes
+    ----------
+    what : str
+    until_us : int or None
+        When it may be removed, in microseconds since the epoch; None where nothing here removes it.
+    how : str
+        By what it is removed.
+    """
+
+    what: str
+    until_us: int | None
+    how: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Erasure:
+    """What was taken out of a table, or would be.
+
+    Attributes
+    ----------
+    location : str
+    version : int
+        The table's, afterwards.
+    rows, dead : int
+        Rows of the key that readers saw, and rows that were marked as dead in the same files.
+    tombstones : int
+        Deletions of the key that were remembered.
+    outputs : mapping of str to int
+        Rows of the key in each table of late or conflicting rows.
+    indexes : int
+        Files removed from this machine's index cache.
+    remains : tuple of Remnant
+    """
+
+    location: str
+    version: int
+    rows: int
+    dead: int
+    tombstones: int
+    outputs: Mapping[str, int]
+    indexes: int
+    remains: tuple[Remnant, ...]
+
+    @property
+    def found(self) -> bool:
+        """Whether the key was anywhere in what is current."""
+        return bool(self.rows or self.dead or self.tombstones or any(self.outputs.values()))
+
+
+def erase_key(
+    path: str,
+    *key: Any,
+    storage: Mapping[str, str] | None = None,
+    outputs: Sequence[str] = (),
+    index_location: str | None = None,
+    dry_run: bool = False,
+) -> Erasure:
+    """Take a key out of a table, of its tables of late and conflicting rows, and of this machine's index cache.
+
+    A query may be writing meanwhile. Its batch goes on unless it touches the key's bucket at that very moment: then the query stops, and goes on when it is
+    restarted. A row of the key that comes later is a new row. Earlier versions hold the key until their retention is over; the result says until when.
+
+    Parameters
+    ----------
+    path, storage
+        The table.
+    *key
+        The values of its key's columns, in their order.
+    outputs
+        Tables of late or conflicting rows, beside those that the table's log names.
+    index_location
+        The query's option ``indexLocation``, if it has one.
+    dry_run
+        Say what would be done, and do nothing.
+
+    Returns
+    -------
+    Erasure
+
+    Raises
+    ------
+    OptionError
+        The values are not as many as the key's columns, or not of their types.
+    TableError
+        There is no such table, a file cannot be read, an entry cannot be written, or others commit all the time.
+    EnvironmentMissingError
+        It lies in an object store, and the package is not installed by which an entry is put there.
+
+    Examples
+    --------
+    >>> done = upstream.erase_key("latest", 4711)
+    >>> [(each.what, each.until_us) for each in done.remains]
+    """
+
+    def values(layout: Layout, location: str) -> list[pa.Array]:
+        return typed_key(layout, location, key)
+
+    return _erase(path, values, storage, outputs, index_location, dry_run=dry_run)
+
+
+def erase_text_key(
+    path: str,
+    given: Sequence[str],
+    *,
+    storage: Mapping[str, str] | None = None,
+    outputs: Sequence[str] = (),
+    index_location: str | None = None,
+    dry_run: bool = False,
+) -> Erasure:
+    """Do as :func:`erase_key` does, of a key as :func:`~upstream.sink.admin.key_text.text_key` reads it."""
+
+    def values(layout: Layout, location: str) -> list[pa.Array]:
+        return text_key(layout, location, given)
+
+    return _erase(path, values, storage, outputs, index_location, dry_run=dry_run)
+
+
+def _erase(
+    path: str,
+    key: Key,
+    storage: Mapping[str, str] | None,
+    outputs: Sequence[str],
+    index_location: str | None,
+    *,
+    dry_run: bool,
+) -> Erasure:
+    for _ in range(_ATTEMPTS):
+        with Contents.opened(path, storage) as contents:
+            values = key(contents.layout, contents.target.location)
+            attempt = _Attempt(contents, values)
+            if dry_run or attempt.commit():
+                return _beside(attempt, values, outputs, index_location, dry_run=dry_run)
+    raise TableError(
+        f"somebody else has written to the table at {absolute_location(path)} during each of {_ATTEMPTS} attempts to erase the key",
+        expected="a table that rests for as long as one of its buckets takes",
+        hint="stop the query that writes to it and say it again; the table is as it was",
+    )
+
+
+class _Attempt:
+    """What is to leave one version of the table."""
+
+    def __init__(self, contents: Contents, values: Sequence[pa.Array]) -> None:
+        self.contents = contents
+        self._bucket = int(bucket_of(list(values), contents.layout.buckets)[0])
+        rows = KeyRows(contents.layout.key, values)
+        held = contents.snapshot.of_bucket(self._bucket)
+        looked = (
+            rows.found_in(contents.files, path, vector) for path, vector in zip(held.rows, held.vectors, strict=True)
+        )
+        self.found: list[Found] = [each for each in looked if each is not None]
+        try:
+            self._buried = contents.buried(self._bucket)
+        except Unreadable as error:
+            raise TableError(
+                f"the file {error.path} of the table's deletions cannot be read: {error.reason}",
+                expected="a table that `upstream check` finds right",
+                hint=f"run `upstream repair {contents.target.location}` first",
+            ) from error
+        self._mine = rows.among(self._buried)
+        self.tombstones = int(self._mine.sum())
+
+    def commit(self) -> bool:
+        """Take it out; False if somebody else has taken the version."""
+        if not self.found and not self.tombstones:
+            return True
+        contents, made = self.contents, list[str]()
+        log = replay_log(contents.target, contents.table)
+        check_features(log, contents.target.location)
+        before, at_ms, committed = contents.table.version(), now_us() // 1000, False
+        try:
+            staged: list[StagedFile] = []
+            for each in self.found:
+                if each.kept.num_rows:
+                    staged.append(contents.files.stage(each.kept, self._bucket, 0))
+                    made.append(staged[-1].path)
+            deletions = self._deletions(made)
+            actions = [removed_action(log.files[each.path], at_ms) for each in self.found]
+            actions += [add_action(file, at_ms) for file in staged]
+            actions.append({"txn": {"appId": APP_ID, "version": deletions.number}})
+            info = {
+                "operation": "ERASE",
+                "engineInfo": "pyspark-upstream",
+                "readVersion": before,
+                REPAIR_KEY: {"done": ["a key was erased"], "keys": self._rows_left()},
+                DELIVERED_KEY: nothing_since(contents.table).to_json(),
+            }
+            committed = put_entry(contents.target.folder, before + 1, info, actions)
+        except OSError as error:
+            raise TableError(
+                f"the key cannot be erased from the table at {contents.target.location}: {contents.target.masked(error)}",
+                hint="check that the folder may be written to and has room, and say it again",
+            ) from error
+        finally:
+            if not committed:
+                remove_unnamed(contents.target, contents.files, made)
+        if committed:
+            contents.files.remove(contents.snapshot.tombstones.held() - deletions.held())
+        return committed
+
+    def _deletions(self, made: list[str]) -> TombstoneList:
+        contents, held = self.contents, self.contents.snapshot.tombstones
+        if not self.tombstones:
+            return held
+        left = self._buried.filter(pa.array(~self._mine))
+        if left.num_rows:
+            file = contents.tombstones.stage(left, self._bucket, 0)
+            made.append(file.path)
+            deletions = held.replaced([file], contents.files)
+        else:
+            deletions = held.without([self._bucket], contents.files)
+        made.append(deletions.place)
+        return deletions
+
+    def _rows_left(self) -> int | None:
+        snapshot = self.contents.snapshot
+        counts = [snapshot.live_rows(path) for path in snapshot.rows]
+        return None if None in counts else sum(count or 0 for count in counts) - sum(each.live for each in self.found)
+
+
+def _beside(
+    attempt: _Attempt,
+    values: Sequence[pa.Array],
+    outputs: Sequence[str],
+    index_location: str | None,
+    *,
+    dry_run: bool,
+) -> Erasure:
+    """Do the rest: other tables, indexes, a checkpoint from which earlier versions can go."""
+    contents = attempt.contents
+    target, layout = contents.target, contents.layout
+    table = load_table(target)
+    assert table is not None, "it was there just now"
+    named = outputs_of(table)
+    places = list(dict.fromkeys([*named, *(absolute_location(each) for each in outputs)]))
+    if not dry_run:
+        append_pending(target, layout, table)
+    rows = KeyRows(layout.key, values)
+    taken = {
+        place: count
+        for place in places
+        if (count := erase_from_output(target, place, rows, layout.key, needed=place not in named, dry_run=dry_run))
+        is not None
+    }
+    index = KeyIndex(target.location, layout.key, index_location, 0)
+    indexes = 0
+    if not dry_run:
+        table.update_incremental()
+        indexes = index.forget(LiveFiles.of(table).paths)
+        table.create_checkpoint()  # earlier versions can only go where there is one that is later
+    return Erasure(
+        target.location,
+        table.version(),
+        sum(each.live for each in attempt.found),
+        sum(each.dead for each in attempt.found),
+        attempt.tombstones,
+        taken,
+        indexes,
+        _remains(MaintenanceRules.of_table(table.metadata().configuration, None, None, 0.0), taken, index),
+    )
+
+
+def _remains(rules: MaintenanceRules, taken: Mapping[str, int], index: KeyIndex) -> tuple[Remnant, ...]:
+    until = now_us() + rules.retention_us
+    kept = f"the query's maintenance removes them, or `upstream maintain`; those that are no longer among the last {rules.versions:,} go before"
+    found = [
+        Remnant(
+            "earlier versions of the table: their data files, bounds in the log, deletions for followers", until, kept
+        ),
+        Remnant("files of tasks that died before their commit", until + _DAY_US, "as above"),
+    ]
+    found += [
+        Remnant(f"earlier versions of {place}", until, f"`upstream maintain {place}` removes them") for place in taken
+    ]
+    found += [
+        Remnant(
+            f"indexes on other machines, in {index.home}",
+            None,
+            "a worker removes them by and by, and at once when the machine starts anew; or remove the folder, it is a cache",
+        ),
+        Remnant(
+            "feeds, the query's checkpoint (rows that wait in queues, state of windows), its quarantine, tables that follow this one, copies",
+            None,
+            "this command does not touch them",
+        ),
+    ]
+    return tuple(found)

@@ -1,0 +1,140 @@
+"""A key that is erased from the tables beside the main one: late rows, and rows that lost in a conflict."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...conf.clock import now_us
+from ...conf.errors import TableError
+from ...delta_format.data_files import LiveFiles
+from ...delta_format.latest_table import METADATA_KEY, recorded_under
+from ..merge.outputs import OUTPUTS_KEY, Outputs, write_outputs
+from ..spec.key_names import columns_of
+from ..table.file_statistics import file_stats
+from ..table.files import DataFiles
+from ..table.log_entry import check_features, put_entry, removed_action
+from ..table.table import load_table, replay_log
+from .key_rows import KeyRows
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ...delta_format.log import LogReplay
+    from ..spec.layout import Layout
+    from ..spec.options import SinkTarget
+
+__all__ = ["append_pending", "erase_from_output", "outputs_of"]
+
+_ATTEMPTS = 8
+
+
+def outputs_of(table: DeltaTable) -> list[str]:
+    """Return where the commits in a table's log have put late and conflicting rows."""
+    named = [recorded_under(OUTPUTS_KEY, entry) or {} for entry in table.history()]
+    return list(dict.fromkeys(str(each["location"]) for kinds in named for each in kinds.values()))
+
+
+def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> None:
+    """Append what the last commit of a query put aside, should the query have died before it could: else its restart would, after the erasure."""
+    outputs = Outputs(target, layout, layout.arrow_schema())
+    writers: dict[str, None] = {}
+    for entry in table.history():
+        if recorded_under(OUTPUTS_KEY, entry) and (summary := recorded_under(METADATA_KEY, entry)):
+            writers[str(summary["query_id"])] = None
+    for query_id in writers:
+        write_outputs(outputs, table, query_id)
+
+
+def erase_from_output(
+    target: SinkTarget, place: str, rows: KeyRows, key: Sequence[str], *, needed: bool, dry_run: bool
+) -> int | None:
+    """Take a key's rows out of one table; how many they were, or None if there is no such table and none is needed.
+
+    Raises
+    ------
+    TableError
+        There is none and one is needed, it lacks the key's columns, a file cannot be read, or it cannot be written.
+    """
+    there = dataclasses.replace(target, location=place)
+    for _ in range(_ATTEMPTS):
+        table = load_table(there)
+        if table is None:
+            if needed:
+                raise TableError(f"there is no table at {place}", expected="a table of late or of conflicting rows")
+            return None
+        log = replay_log(there, table)
+        files = DataFiles(there, pa.schema(table.schema().to_arrow()))
+        missing = sorted(set(columns_of(key, files.schema.names)) - set(files.schema.names))
+        if missing or table.metadata().partition_columns:
+            raise TableError(
+                f"the table at {place} {'lacks ' + ', '.join(missing) if missing else 'is partitioned'}",
+                expected="a table of late or of conflicting rows, with the key's columns",
+            )
+        taken = _take_out(there, log, files, rows, dry_run=dry_run)
+        if taken is not None:
+            if taken and not dry_run:
+                table.update_incremental()
+                table.create_checkpoint()
+            return taken
+    raise TableError(
+        f"somebody else has written to the table at {place} during each of {_ATTEMPTS} attempts to erase the key",
+        expected="a table that rests for a moment",
+        hint="stop the query that writes to it and say it again",
+    )
+
+
+def _take_out(target: SinkTarget, log: LogReplay, files: DataFiles, rows: KeyRows, *, dry_run: bool) -> int | None:
+    """Commit the files without the key; None if somebody else has taken the version."""
+    vectors = log.vectors()
+    found = [each for path in sorted(log.files) if (each := rows.found_in(files, path, vectors.get(path))) is not None]
+    count = sum(each.live + each.dead for each in found)
+    if not found or dry_run:
+        return count
+    check_features(log, target.location)
+    made: list[str] = []
+    at_ms, committed = now_us() // 1000, False
+    actions: list[dict[str, Any]] = []
+    try:
+        for each in found:
+            actions.append(removed_action(log.files[each.path], at_ms))
+            if each.kept.num_rows:
+                path, size = files.write_rows(each.kept)
+                made.append(path)
+                actions.append(_added(path, size, each.kept, at_ms))
+        info = {"operation": "ERASE", "engineInfo": "pyspark-upstream", "readVersion": log.version}
+        committed = put_entry(target.folder, log.version + 1, info, actions)
+    except OSError as error:
+        raise TableError(
+            f"the key cannot be erased from the table at {target.location}: {target.masked(error)}",
+            hint="check that the folder may be written to and has room, and say it again",
+        ) from error
+    finally:
+        if not committed:
+            _discard(target, files, made)
+    return count if committed else None
+
+
+def _added(path: str, size: int, rows: pa.Table, at_ms: int) -> dict[str, Any]:
+    return {
+        "add": {
+            "path": path,
+            "partitionValues": {},
+            "size": size,
+            "modificationTime": at_ms,
+            "dataChange": True,
+            "stats": file_stats(rows),
+        }
+    }
+
+
+def _discard(target: SinkTarget, files: DataFiles, made: Sequence[str]) -> None:
+    """Remove files that an attempt has left, but none that the table names: the commit may have been made although it seemed to fail."""
+    with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
+        table = load_table(target)
+        held = set[str]() if table is None else set(LiveFiles.of(table).paths)
+        files.remove(set(made) - held)

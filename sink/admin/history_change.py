@@ -1,0 +1,97 @@
+"""Another number of rows of each key that a table keeps: more from now on, or fewer at once.
+
+More is a matter of the log alone: rows that have left do not come back, those that come from now on stay beside the newest. Of a deletion that a newer row
+had overtaken while only the newest was kept, nothing may be known any more; rows that are older than it and come after the change are taken for history.
+Fewer takes the rows that are too many out of the table by the same commit that says so, so that no reader ever sees more than the table says it
+keeps. Memory: one bucket.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from ...conf.errors import OptionError, TableError
+from ...delta_format.latest_table import DELIVERED_KEY, KEEP_PROPERTY
+from ..merge.newest_rows import newest_rows
+from ..merge.pending import as_pending
+from ..spec.history import Keep
+from ..table.contents import Contents
+from .layout_change import LayoutChange, nothing_since
+
+__all__ = ["change_keep"]
+
+
+def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = None) -> int:
+    """Let a table keep more or fewer of the newest rows of each key; returns its version afterwards.
+
+    A query that is writing to it fails with its next batch, and goes on when it is restarted with the new ``keep``. A process that dies leaves the table as
+    it was, and files that ``upstream maintain`` removes later. Versions from before have the rows that have left, as far as the retention goes.
+
+    Parameters
+    ----------
+    path, storage
+        The table.
+    keep
+        ``latest``, or ``latest N``.
+
+    Raises
+    ------
+    OptionError
+        It is none of the two.
+    TableError
+        There is no such table, it keeps all rows, it has no time by which rows of a key could be told apart, a file cannot be read, the entry cannot be written,
+        or somebody has written to the table meanwhile.
+    EnvironmentMissingError
+        It lies in an object store, and the package is not installed by which an entry is put there.
+    """
+    try:
+        wanted = Keep.parse(str(keep))
+    except ValueError:
+        raise OptionError(f"keep {keep!r} is not among those there are", expected="latest or 'latest N'") from None
+    with Contents.opened(path, storage) as contents:
+        return _change(contents, wanted)
+
+
+def _change(contents: Contents, wanted: Keep) -> int:
+    held = contents.layout.keep
+    if wanted == held:
+        return contents.table.version()
+    if held.count is None or wanted.count is None:
+        raise TableError(
+            f"the table at {contents.target.location} keeps {held}, and would have to keep {wanted}",
+            expected="a change among latest and latest N",
+            hint="fill a table at another path from this one's rows, read as a batch, by upstream.write_batch with the other keep",
+        )
+    if contents.layout.time is None:
+        raise TableError(
+            f"the table at {contents.target.location} records no time column by which rows are newer, and would have to keep {wanted}",
+            expected="a table that was made with a time column, and without guard=arrival",
+            hint="fill a table at another path, with a time column",
+        )
+    with LayoutChange(contents) as change:
+        keys = _leave_out(contents, wanted, change) if wanted.count < held.count else _rows(contents)
+        properties = {KEEP_PROPERTY: None if wanted.latest else str(wanted)}
+        told = {DELIVERED_KEY: nothing_since(contents.table).to_json()}
+        return change.commit("CHANGE KEEP", f"keep {held} became {wanted}", keys, properties, told=told)
+
+
+def _leave_out(contents: Contents, keep: Keep, change: LayoutChange) -> int:
+    """Write the buckets anew that have more rows of a key; how many rows the table has then."""
+    layout, count = dataclasses.replace(contents.layout, keep=keep), 0
+    for bucket in contents.buckets:
+        paths = contents.snapshot.of_bucket(bucket).rows
+        rows = pa.concat_tables([contents.files.schema.empty_table(), *map(change.read, paths)])
+        newest = newest_rows(as_pending(rows), layout).rows
+        count += newest.num_rows
+        if newest.num_rows < rows.num_rows:
+            change.replace(paths, [contents.files.stage(newest, bucket, 0)], changed=True)
+    return count
+
+
+def _rows(contents: Contents) -> int | None:
+    """How many rows the table has, as far as the log says."""
+    counts = [contents.snapshot.live_rows(path) for path in contents.snapshot.rows]
+    return None if None in counts else sum(count or 0 for count in counts)

@@ -1,0 +1,89 @@
+"""The bucket that a key's rows lie in: a filter on it lets any reader leave out all other files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...conf.errors import OptionError
+from ...conf.locations import absolute_location
+from ...core.rows.buckets import bucket_of
+from ...storage.folder import TableFolder
+from ..table.contents import recorded_layout
+
+if TYPE_CHECKING:
+    from ..spec.layout import Layout
+
+__all__ = ["key_bucket", "typed_key"]
+
+
+def key_bucket(path: str, *key: Any, storage: Mapping[str, str] | None = None) -> int:
+    """The bucket of a table in which the rows of a key are, if there are any: the value of their column ``_upstream_bucket``.
+
+    Polars and deltalake read all files of a table with deletion vectors even where one key is asked for; with a filter on the bucket beside that on the key
+    they read one bucket's. ``upstream rebucket`` changes it.
+
+    Parameters
+    ----------
+    path, storage
+        The table.
+    *key
+        The values of its key's columns, in their order.
+
+    Returns
+    -------
+    int
+        From 0 to the table's number of buckets - 1; what ``pmod(hash(k1, k2, …), buckets)`` is in Spark.
+
+    Raises
+    ------
+    TableError
+        There is no such table, or it is not one of ours.
+    OptionError
+        The values are not as many as the key's columns, or not of their types.
+
+    Examples
+    --------
+    >>> bucket = upstream.key_bucket("latest", 4711)
+    >>> pl.scan_delta("latest").filter(pl.col("_upstream_bucket") == bucket, pl.col("k") == 4711).collect()
+    """
+    given = storage or {}
+    with TableFolder(absolute_location(path), given).guarded():
+        target, _, layout = recorded_layout(path, given)
+    return int(bucket_of(typed_key(layout, target.location, key), layout.buckets)[0])
+
+
+def typed_key(layout: Layout, location: str, key: Sequence[Any]) -> list[pa.Array]:
+    """Return a key's values as columns of one row, in the types of the table's key.
+
+    Parameters
+    ----------
+    layout, location
+        The table's.
+    key
+        The values, in the order of the key's columns.
+
+    Raises
+    ------
+    OptionError
+        As :func:`key_bucket`.
+    """
+    names, types = layout.key, layout.key_types
+    expected = ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True)) or "a table with a key"
+    if len(key) != len(names) or not names:
+        raise OptionError(
+            f"{len(key)} values for the key of the table at {location}", expected=f"one each for {expected}"
+        )
+    try:
+        columns = [pa.array([value], kind) for value, kind in zip(key, types, strict=True)]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        columns = []
+    cut = any(
+        pa.types.is_integer(column.type) and column[0].as_py() != value
+        for column, value in zip(columns, key, strict=False)
+    )
+    if not columns or cut or None in key:  # Arrow makes 1 of 1.5
+        raise OptionError(f"{key!r} is no key of the table at {location}", expected=f"values of the types {expected}")
+    return columns

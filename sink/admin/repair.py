@@ -1,0 +1,302 @@
+"""``upstream repair``: mends what ``upstream check`` finds, and says what it did. Memory: one bucket at a time.
+
+Buckets that are not right are written anew from what can be read of them, the newest row per key, with what lies in other buckets and belongs to them; all
+of them are replaced in one commit. A process that dies before it leaves the table as it was, and files that ``--orphans`` removes later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ...conf.clock import now_us
+from ...conf.errors import TableError
+from ...core.rows.buckets import bucket_of
+from ...core.rows.columns import columns_at
+from ..commit.entry_commit import EntryCommit
+from ..maintenance.orphans import orphans_of
+from ..merge.held_rows import Replacement
+from ..merge.newest_rows import newest_rows
+from ..merge.pending import as_pending
+from ..table.contents import Contents, Unreadable
+from ..table.table import remove_unnamed
+from ..table.tombstones import APP_ID
+from .bucket_state import BucketState, look_at, newer
+from .log_state import look_at_log
+from .repairs import REPAIR_KEY, rows_recorded
+
+if TYPE_CHECKING:
+    from ..table.files import StagedFile
+
+__all__ = ["Repairs", "repair_table"]
+
+_WEEK_US = 7 * 86_400_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Repairs:
+    """What was done, or would be.
+
+    Attributes
+    ----------
+    location : str
+    version : int
+        Of the table afterwards.
+    done : tuple of str
+        A sentence each; empty if there was nothing to mend.
+    left : tuple of str
+        What is wrong and cannot be mended.
+    rows_before, rows_after : int
+        How many rows the table has before the repair, as far as that is known of files that cannot be read, and after it.
+    version_before : int
+        The version to go back to.
+    """
+
+    location: str
+    version: int
+    done: tuple[str, ...]
+    left: tuple[str, ...]
+    rows_before: int = 0
+    rows_after: int = 0
+    version_before: int = 0
+
+
+def repair_table(
+    path: str,
+    *,
+    storage: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    orphans: bool = False,
+    retention_us: int = _WEEK_US,
+    force: bool = False,
+) -> Repairs:
+    """Mend a table. No query may be writing to it.
+
+    Parameters
+    ----------
+    path, storage
+        The table.
+    dry_run
+        Say what would be done, and do nothing.
+    orphans
+        Remove files that no version within the retention needs.
+    retention_us
+        How old these have to be, in microseconds.
+    force
+        Whether rows may go that are no duplicates: those in files that are gone or damaged, and those that are older than a deletion of their key.
+
+    Raises
+    ------
+    TableError
+        There is no table, it is not one of ours, it cannot be opened, a file cannot be read and nothing shows that it is damaged, rows would go
+        without `force`, or somebody has written to it meanwhile.
+    EnvironmentMissingError
+        It lies in an object store, and the package is not installed by which an entry is put there.
+    """
+    with Contents.opened(path, storage) as contents:
+        return _repair(contents, dry_run=dry_run, orphans=orphans, retention_us=retention_us, force=force)
+
+
+def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: int, force: bool) -> Repairs:
+    before = contents.snapshot.version
+    log = look_at_log(contents)
+    states = [look_at(contents, bucket, whole=True)[0] for bucket in contents.buckets]
+    _check_proven(contents, states)
+    wrong = {state.bucket for state in states if not state.is_right}
+    touched = sorted(wrong.union(*(state.misplaced for state in states)))
+    unburied = [state for state in states if state.unburied is not None]
+    done = [*_plan(states), *(_forgotten(state) for state in unburied)]
+    recorded = rows_recorded(contents.table)
+    if not done and recorded is not None and recorded.rows != sum(state.rows for state in states):
+        done.append(
+            f"a count of {sum(state.rows for state in states):,} rows is recorded in place of {recorded.rows:,}"
+        )
+    checkpoint = any(mends for _, mends in log.problems)
+    if checkpoint:
+        done.append("a checkpoint of the log is written")
+    if not (dry_run or force):
+        _check_rows_that_go(contents, states)
+    rows = sum(state.rows for state in states)
+    if done and dry_run:
+        rows = _kept(states, touched) + sum(_newest(contents, bucket, states).num_rows for bucket in touched)
+    elif done:
+        rows = _commit(contents, states, touched, [state.bucket for state in unburied], done)
+    if checkpoint and not dry_run:
+        # Of a version of its own: where there is a checkpoint, none is written anew.
+        contents.table.update_incremental()
+        contents.table.create_checkpoint()
+    if orphans:
+        found = orphans_of(contents, now_us() - retention_us)
+        done += [f"the file {each} is removed: no version within the retention needs it" for each in found]
+        if not dry_run:
+            contents.files.remove(found)
+    left = tuple(text for text, mends in log.problems if not mends)
+    rows_before = sum(state.rows + (state.lost or 0) for state in states)
+    return Repairs(contents.target.location, contents.table.version(), tuple(done), left, rows_before, rows, before)
+
+
+def _check_proven(contents: Contents, states: Sequence[BucketState]) -> None:
+    """Refuse to repair what could not be read: the table may be in order."""
+    found = [file for state in states for file in (*state.unreadable, state.unburied) if file is not None]
+    unproven = [file for file in found if not file.proven]
+    if unproven:
+        raise _unread(contents, unproven[0], len(unproven) - 1)
+
+
+def _unread(contents: Contents, file: Unreadable, more: int = 0) -> TableError:
+    others = f" (and {more} more)" if more else ""
+    return TableError(
+        f"the file {file.path}{others} of the table at {contents.target.location} cannot be read, and nothing shows that it is damaged: {file.reason}",
+        expected="a file that can be read; or one that is missing, or of which the size or the footer is wrong, on a second look",
+        hint="check permissions, limits of open files, and the store, and repair the table again. If what is in the file is damaged, put it back from a "
+        "copy, or move it away: then `upstream repair --force` takes it out of the table. Nothing was changed",
+    )
+
+
+def _check_rows_that_go(contents: Contents, states: Sequence[BucketState]) -> None:
+    going: list[str] = []
+    if damaged := [file for state in states for file in state.unreadable]:
+        lost = [state.lost for state in states if state.unreadable]
+        rows = "an unknown number of rows" if None in lost else f"{sum(each or 0 for each in lost):,} rows"
+        going.append(
+            f"{rows} in {len(damaged)} files that are gone or damaged (such as {damaged[0].path}: {damaged[0].reason})"
+        )
+    if overruled := sum(state.overruled for state in states):
+        going.append(f"{overruled:,} rows that are older than a deletion of their key")
+    if going:
+        raise TableError(
+            f"the repair of the table at {contents.target.location} would take out rows that are no duplicates: {'; '.join(going)}",
+            expected="--force (force=True), to say that these rows may go",
+            hint="put missing files back from a copy if there is one; look at `upstream repair --dry-run`, then repair with --force. Nothing was changed",
+        )
+
+
+def _plan(states: Sequence[BucketState]) -> list[str]:
+    done: list[str] = []
+    for state in states:
+        where = f"bucket {state.bucket}"
+        done += [
+            f"{where}: the data file {file.path} is taken out of the table: {file.reason}" for file in state.unreadable
+        ]
+        if state.unreadable:
+            lost = "an unknown number of" if state.lost is None else f"{state.lost:,}"
+            done.append(
+                f"{where}: {lost} rows are lost with it; write them again, for example with upstream.write_batch"
+            )
+        if state.duplicates:
+            done.append(
+                f"{where}: of keys with more rows than the table keeps the newest stay; {state.duplicates:,} rows go"
+            )
+        if state.misplaced:
+            done.append(f"{where}: {sum(state.misplaced.values()):,} rows are moved to their buckets")
+        if state.overruled:
+            done.append(f"{where}: {state.overruled:,} rows that are older than a deletion of their key go")
+    return done
+
+
+def _forgotten(state: BucketState) -> str:
+    assert state.unburied is not None
+    return (
+        f"bucket {state.bucket}: the deletions in {state.unburied.path} are forgotten ({state.unburied.reason}): "
+        "older rows that come late bring deleted keys back"
+    )
+
+
+def _commit(
+    contents: Contents,
+    states: Sequence[BucketState],
+    touched: Sequence[int],
+    unburied: Sequence[int],
+    done: Sequence[str],
+) -> int:
+    """Commit the repair; how many rows the table has then."""
+    made: list[str] = []
+    committed = False
+    try:
+        replacements: list[Replacement] = []
+        for bucket in touched:
+            file = _written_anew(contents, bucket, states)
+            made += [] if file is None else [file.path]
+            replacements.append(Replacement(file, contents.snapshot.of_bucket(bucket).rows))
+        deletions = contents.snapshot.tombstones.without(unburied, contents.files)
+        made += {deletions.place} - contents.snapshot.tombstones.held() if deletions.number else ()
+        rows = _kept(states, touched) + sum(0 if each.rows is None else each.rows.rows for each in replacements)
+        _check_count(contents, states, rows)
+        told = {REPAIR_KEY: {"done": list(done), "keys": rows}}
+        entry = EntryCommit(contents.target, contents.files, now_us() // 1000)
+        committed = entry.commit(contents.table, replacements, {APP_ID: deletions.number}, told, made)
+    finally:
+        if not committed:
+            remove_unnamed(contents.target, contents.files, made)
+    if not committed:
+        raise TableError(
+            f"somebody else has written to the table at {contents.target.location} during the repair",
+            expected="nobody else writing to the table",
+            hint="stop the queries that write to it, and repair it again; it is as it was",
+        )
+    return rows
+
+
+def _kept(states: Sequence[BucketState], touched: Sequence[int]) -> int:
+    return sum(state.rows for state in states if state.bucket not in touched)
+
+
+def _check_count(contents: Contents, states: Sequence[BucketState], rows: int) -> None:
+    """Refuse a result with fewer rows than the first look has found reason for."""
+    if contents.layout.keep.count not in (None, 1):
+        return  # of several rows of a key those of one time count once
+    least = sum(state.rows - state.duplicates - state.overruled - sum(state.misplaced.values()) for state in states)
+    if rows < least:
+        raise TableError(
+            f"the repair of the table at {contents.target.location} would leave {rows:,} rows, and at least {least:,} are right",
+            expected="the same rows whenever the table is read",
+            hint="repair the table again while nobody writes to it. Nothing was changed",
+        )
+
+
+def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]) -> StagedFile | None:
+    """One file with the newest rows that belong to the bucket; None if there are none."""
+    newest = _newest(contents, bucket, states)
+    return None if newest.num_rows == 0 else contents.files.stage(newest, bucket, 0)
+
+
+def _newest(contents: Contents, bucket: int, states: Sequence[BucketState]) -> pa.Table:
+    """The newest row of each key that belongs to the bucket, wherever it lies."""
+    layout = contents.layout
+    parts = [_belonging(contents, other, bucket) for other in states if _has_rows_of(other, bucket)]
+    rows = pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
+    newest = newest_rows(as_pending(rows), layout).rows
+    if any(state.bucket == bucket and state.unburied is not None for state in states):
+        buried = newest.slice(0, 0).select(layout.deciding)
+    else:
+        try:
+            buried = contents.buried(bucket)
+        except Unreadable as found:
+            raise _unread(contents, found) from found
+    return newest.filter(pa.array(newer(buried, newest.select(layout.deciding), layout, or_equal=True)))
+
+
+def _has_rows_of(state: BucketState, bucket: int) -> bool:
+    return state.bucket == bucket or bucket in state.misplaced
+
+
+def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table:
+    """What lies in one bucket, can be read, and belongs to another, or to itself."""
+    parts: list[pa.Table] = []
+    damaged = {file.path for file in source.unreadable}
+    for path in contents.snapshot.of_bucket(source.bucket).rows:
+        if path in damaged:  # said and counted before
+            continue
+        try:
+            rows = contents.rows(path)
+        except Unreadable as found:  # it could be read at the first look
+            raise _unread(contents, found) from found
+        if not contents.layout.key:
+            parts.append(rows)
+            continue
+        mine = bucket_of(columns_at(rows, contents.layout.key), contents.layout.buckets) == bucket
+        parts.append(rows.filter(pa.array(mine)))
+    return pa.concat_tables(parts) if parts else contents.files.schema.empty_table()

@@ -1,0 +1,314 @@
+"""Which batch of which writer a commit is, and whether the table has it already.
+
+Spark repeats a query's last batch only, with what its journal says of that batch. So a number below the last one that the table has is
+no repeat, and neither is the same number with another journal: the checkpoint was put back to an earlier state, and to pass over the
+batch would lose its rows. With each commit goes a fingerprint, as the version of a transaction, which stays when entries of the log go.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from ...conf.errors import CheckpointError, TableError
+from ..figures.summary import APP_PREFIX
+from ..spec.options import SinkTarget
+from ..table.table import transaction_version
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ...storage.folder import TableFolder
+
+__all__ = [
+    "FINGERPRINT_PREFIX",
+    "BatchIdentity",
+    "Fingerprint",
+    "NumberedWrite",
+    "call_application",
+    "offsets_digest",
+    "read_offsets",
+    "recorded_batch",
+]
+
+FINGERPRINT_PREFIX = "upstream.fingerprint-"
+"""Begins the application of a fingerprint's transaction; a writer's own begins with ``upstream-``."""
+
+# Together 63 bits, as many as a transaction's version has.
+_BATCH_BITS, _OFFSETS_BITS, _COLUMNS_BITS = 16, 27, 20
+
+
+class Fingerprint(NamedTuple):
+    """What tells a batch from another one of the same number.
+
+    Attributes
+    ----------
+    batch : int
+        The last bits of the number, since a release that records no fingerprints leaves an old one behind.
+    offsets : int
+        Of what the batch reads; 0 if that is not known.
+    columns : int
+        Of the columns that are written, and the one that marks deletions.
+    """
+
+    batch: int
+    offsets: int
+    columns: int
+
+    @classmethod
+    def of(cls, batch_id: int, offsets: str | None, columns: str) -> Fingerprint:
+        """Of a batch with a digest of what it reads, and a description of its columns."""
+        read = 0 if offsets is None else 1 + _hashed(offsets) % ((1 << _OFFSETS_BITS) - 1)
+        return cls(batch_id % (1 << _BATCH_BITS), read, _hashed(columns) % (1 << _COLUMNS_BITS))
+
+    @classmethod
+    def of_number(cls, number: int) -> Fingerprint:
+        """The inverse of :attr:`number`."""
+        rest, columns = divmod(number, 1 << _COLUMNS_BITS)
+        return cls(*divmod(rest, 1 << _OFFSETS_BITS), columns)
+
+    @property
+    def number(self) -> int:
+        """As a transaction's version holds it."""
+        return ((self.batch << _OFFSETS_BITS) + self.offsets << _COLUMNS_BITS) + self.columns
+
+    def of_batch(self, batch_id: int) -> bool:
+        """Whether it can be that of a batch."""
+        return self.batch == batch_id % (1 << _BATCH_BITS)
+
+
+@dataclasses.dataclass(frozen=True)
+class NumberedWrite:
+    """A write of a writer, wherever the table keeps numbers and fingerprints.
+
+    Attributes
+    ----------
+    location : str
+        The table's.
+    writer : str
+        Names the writer.
+    number : int
+        Of the batch.
+    fingerprint : Fingerprint
+    of_query : bool
+        Whether Spark numbers the writes: it repeats none but the last.
+    one_of_several : bool
+        Whether a batch of the query may write to the table several times.
+    every_row : bool
+        Whether the table keeps every row, so that a row that is written twice is there twice.
+    """
+
+    location: str
+    writer: str
+    number: int
+    fingerprint: Fingerprint
+    of_query: bool
+    one_of_several: bool
+    every_row: bool = False
+
+    @property
+    def application(self) -> str:
+        """Names the writer in the table's transactions."""
+        return APP_PREFIX + self.writer
+
+    def repeats(self, recorded: int | None, fingerprint_of: Callable[[str], Fingerprint | None]) -> bool:
+        """Whether the table has the write.
+
+        Parameters
+        ----------
+        recorded
+            The writer's last number in the table; None if it has none.
+        fingerprint_of
+            Looks up the fingerprint of a writer's last write; None if there is none.
+
+        Raises
+        ------
+        TableError
+            It has not, though it has the number or a later one.
+        """
+        if recorded is None or recorded < self.number:
+            return False
+        if not self.of_query:
+            return True  # Delta's rule of txnVersion
+        if recorded > self.number:
+            raise self._overtaken(
+                f"batch {self.number} comes after batch {recorded} of the same query, which the table at {self.location} has",
+                recorded,
+            )
+        known = fingerprint_of(self.writer)
+        if known is None or not known.of_batch(self.number):
+            return True
+        if 0 not in (known.offsets, self.fingerprint.offsets) and known.offsets != self.fingerprint.offsets:
+            raise self._overtaken(
+                f"batch {self.number} of this query is in the table at {self.location} with other input than it has now",
+                recorded,
+            )
+        if known.columns != self.fingerprint.columns and self._is_another_call(fingerprint_of):
+            raise TableError(
+                f"batch {self.number} is repeated, and writes to the table at {self.location} in another order than before",
+                expected="the same writes in the same order whenever foreachBatch is called for a batch",
+                hint="write in a fixed order; or give each write a queryId of its own, with the batch's number as batchId",
+            )
+        return True
+
+    def _is_another_call(self, fingerprint_of: Callable[[str], Fingerprint | None]) -> bool:
+        """Whether another write of the query's batches has these columns. If none has, the program was changed since."""
+        if not self.one_of_several:
+            return False
+        first = _first_application(self.writer)
+        for call in count():
+            writer = call_application(first, call)
+            found = fingerprint_of(writer)
+            if found is None:
+                return False
+            if writer != self.writer and found.columns == self.fingerprint.columns:
+                return True
+        raise AssertionError("unreachable: some call has never been made")
+
+    def _overtaken(self, problem: str, recorded: int) -> TableError:
+        again = (
+            "a new table"
+            if self.every_row
+            else "a new checkpointLocation, so that it reads its input from the beginning"
+        )
+        unchanged = "" if self.every_row else ": rows that the table has, or has newer, change nothing"
+        return TableError(
+            problem,
+            expected="the checkpoint as this query left it, since Spark repeats a query's last batch only; to take this one for a repeat would "
+            "lose its rows",
+            hint=f"put the checkpoint back as it was after batch {recorded}; or start the query with {again}{unchanged}",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchIdentity:
+    """A batch of a writer.
+
+    Attributes
+    ----------
+    target : SinkTarget
+        The table, and how its batches are numbered.
+    writer : str
+        Names the writer in summaries and transactions.
+    number : int
+        Of the batch.
+    fingerprint : Fingerprint
+    """
+
+    target: SinkTarget
+    writer: str
+    number: int
+    fingerprint: Fingerprint
+
+    @classmethod
+    def of(cls, target: SinkTarget, writer: str, number: int, columns: str) -> BatchIdentity:
+        """The identity of a batch that is to be committed.
+
+        Parameters
+        ----------
+        target, writer, number
+            As the attributes.
+        columns
+            Describes what is written.
+
+        Raises
+        ------
+        CheckpointError
+            The checkpoint cannot be read.
+        """
+        offsets = target.offsets if target.application is not None else read_offsets(target.checkpoint_folder, number)
+        return cls(target, writer, number, Fingerprint.of(number, offsets, columns))
+
+    def recorded(self, table: DeltaTable | None) -> int | None:
+        """The writer's last batch by the table's transactions; None if it has none."""
+        return None if table is None else recorded_batch(self.target, table, self.writer)
+
+    def repeats(self, table: DeltaTable, recorded: int | None) -> bool:
+        """Whether the table has the batch.
+
+        Parameters
+        ----------
+        table
+            As it is now.
+        recorded
+            See :meth:`recorded`.
+
+        Raises
+        ------
+        TableError
+            As :meth:`NumberedWrite.repeats`.
+        """
+        if not self.target.repeatable:
+            return False
+        write = NumberedWrite(
+            self.target.location,
+            self.writer,
+            self.number,
+            self.fingerprint,
+            of_query=self.target.of_query,
+            one_of_several=self.target.application is not None,
+            every_row=self.target.options.keep.count is None,
+        )
+        return write.repeats(recorded, functools.partial(self._fingerprint, table))
+
+    def transactions(self) -> dict[str, int]:
+        """The versions of transactions that go with the commit, by their application."""
+        if not self.target.repeatable:
+            return {}
+        numbers = {APP_PREFIX + self.writer: self.number}
+        return numbers | ({FINGERPRINT_PREFIX + self.writer: self.fingerprint.number} if self.target.of_query else {})
+
+    def _fingerprint(self, table: DeltaTable, writer: str) -> Fingerprint | None:
+        number = transaction_version(self.target, table, FINGERPRINT_PREFIX + writer)
+        return None if number is None else Fingerprint.of_number(number)
+
+
+def recorded_batch(target: SinkTarget, table: DeltaTable, writer: str) -> int | None:
+    """A writer's last batch by the table's transactions; None if it has none."""
+    return transaction_version(target, table, APP_PREFIX + writer)
+
+
+def call_application(query_id: str, call: int) -> str:
+    """Who writes, where a ``foreachBatch`` writes to one table several times: the query with the number of the call, from 0."""
+    return query_id if call == 0 else f"{query_id}/{call + 1}"
+
+
+def _first_application(application: str) -> str:
+    query_id, _, call = application.rpartition("/")
+    return query_id if query_id and call.isdecimal() else application
+
+
+def offsets_digest(noted: bytes) -> str:
+    """Of Spark's note of what a batch reads."""
+    return hashlib.sha256(noted).hexdigest()
+
+
+def read_offsets(checkpoint: TableFolder, batch_id: int) -> str | None:
+    """A digest of what Spark has noted of a batch before it began, each byte of it; None if it has noted nothing.
+
+    Raises
+    ------
+    CheckpointError
+        It cannot be read.
+    """
+    place = f"offsets/{batch_id}"
+    try:
+        return offsets_digest(checkpoint.read(place))
+    except FileNotFoundError:
+        return None
+    except (OSError, pa.ArrowException) as error:
+        raise CheckpointError(
+            f"what the query is to read in batch {batch_id} cannot be read from {checkpoint.location}/{place}: {checkpoint.masked(error)}",
+            expected="the file that Spark writes before each batch, readable beside the driver",
+            hint="check that it may be read; the restarted query repeats the batch",
+        ) from (error if checkpoint.is_local else None)
+
+
+def _hashed(content: str) -> int:
+    return int.from_bytes(hashlib.sha256(content.encode()).digest()[:8], "big")

@@ -1,0 +1,145 @@
+"""What names a batch that is written, so that it is recognised when it is repeated: who writes, and the number of the write."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ...conf.errors import OptionError
+from ...conf.options import documented, option, parse_options, text, told, whole
+from .batch_identity import call_application
+
+__all__ = ["WRITE_OPTION", "BatchName", "BatchOptions", "name_in"]
+
+WRITE_OPTION = "upstreamWrite"
+"""What else there is to a name; not for users."""
+
+
+class BatchName(NamedTuple):
+    """A write's name.
+
+    Attributes
+    ----------
+    application : str
+        Who writes.
+    number : int
+        Grows from write to write.
+    of_query : bool
+        Whether Spark numbers the writes: it repeats none but the last.
+    call : int
+        Which of the query's writes of this batch to this table, from 0.
+    offsets : str or None
+        A digest of what the query reads in this batch.
+    numbered_by : str or None
+        The query whose input numbers the rows, where it is another than who writes.
+    """
+
+    application: str
+    number: int
+    of_query: bool = False
+    call: int = 0
+    offsets: str | None = None
+    numbered_by: str | None = None
+
+    @property
+    def writer(self) -> str:
+        """Who writes, as the table knows it."""
+        return call_application(self.application, self.call)
+
+    def options(self) -> dict[str, str]:
+        """As a writer is given it. By Delta's names: a session with Delta refuses one of them without the other on any write."""
+        named = {"txnAppId": self.writer, "txnVersion": str(self.number)}
+        return named | (
+            {WRITE_OPTION: json.dumps({"offsets": self.offsets, "query": self.numbered_by or self.application})}
+            if self.of_query
+            else {}
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchOptions:
+    """The name by options: by Delta's words, or by those of ``foreachBatch``."""
+
+    txn_app_id: str | None = option(
+        "txnAppId",
+        text(),
+        None,
+        "Who writes, such as the name of a job: with `txnVersion` it names a write. Of each writer the table remembers the last number.",
+    )
+    txn_version: int | None = option(
+        "txnVersion",
+        whole(),
+        None,
+        "The number of the write: one that is not above the last of this `txnAppId` is taken for a repeat, and changes nothing.",
+    )
+    query_id: str | None = option(
+        "queryId",
+        text(),
+        None,
+        "The same as `txnAppId`, by the name that suits a `foreachBatch`; it goes with `batchId`.",
+    )
+    batch_id: int | None = option(
+        "batchId",
+        whole(),
+        None,
+        "Spark's number of a query's batch; it goes with `queryId`. The last one again is a repeat. An earlier one is refused: Spark repeats none, so the query's checkpoint was put back.",
+    )
+
+
+def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple[BatchName | None, dict[str, str]]:
+    """The name that options give a write, and the other options.
+
+    Parameters
+    ----------
+    given
+        All options, with names in any case.
+    running
+        Of the batch inside of whose ``foreachBatch`` this is: stands for what the options do not say.
+
+    Raises
+    ------
+    OptionError
+        A value is mistyped, one half of the name is missing, or a half is given twice.
+    """
+    write, given = told(given, WRITE_OPTION, json.loads, "the writer is told which write of a batch it is")
+    names = {doc.name.lower() for doc in documented(BatchOptions)}
+    own = {name: value for name, value in given.items() if name.lower() in names}
+    others = {name: value for name, value in given.items() if name not in own}
+    (said,) = parse_options(own, [BatchOptions])
+    twice = [
+        f"{one} is {first}, {other} is {second}"
+        for one, first, other, second in (
+            ("txnAppId", said.txn_app_id, "queryId", said.query_id),
+            ("txnVersion", said.txn_version, "batchId", said.batch_id),
+        )
+        if None not in (first, second) and first != second
+    ]
+    if twice:
+        raise OptionError(
+            "; ".join(twice), expected="one of them: they are two names of one thing", hint="leave one out"
+        )
+    application = said.query_id if said.txn_app_id is None else said.txn_app_id
+    number = said.batch_id if said.txn_version is None else said.txn_version
+    of_query = write is not None or said.batch_id is not None
+    if running is not None and application in (None, running.application):
+        of_query = of_query or number in (None, running.number)
+        application, number = running.application, running.number if number is None else number
+    if application is None and number is None:
+        return None, others
+    if application is None or number is None:
+        raise OptionError(
+            f"the write is given {'a number' if application is None else 'an application id'} alone",
+            expected="both txnAppId and txnVersion (or queryId and batchId), which together name a write; or neither",
+            hint='give .option("txnAppId", …), such as the name of the job; a stream has query.id'
+            if application is None
+            else 'give .option("txnVersion", …), a number that grows from write to write',
+        )
+    offsets, query = (None, None) if write is None else (write["offsets"], write.get("query"))
+    if running is not None and of_query and number == running.number:
+        # Also where each write of the batch has a name of its own.
+        offsets, query = running.offsets, running.application
+    return BatchName(
+        application, number, of_query, offsets=offsets, numbered_by=None if query == application else query
+    ), others

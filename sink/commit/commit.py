@@ -1,0 +1,413 @@
+"""One Delta commit for a batch, made once whatever happens between its steps.
+
+Files are staged under names of their own and become visible by the commit alone, which also records (query id, batch id), the number of
+the list of tombstones and what feeds have promised. So a process may die between any two steps (:mod:`~upstream.sink.spec.steps` numbers
+them): before `COMMITTED` nothing has happened but orphaned files, which VACUUM removes (those of tombstones are small, and stay); after
+it, the repeated batch is recognised, as not `NEW`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...conf.clock import now_us
+from ...conf.errors import TableError
+from ...core.feedback.source_counts import journaled_counts
+from ...delta_format.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, NOTHING_YET, Delivered
+from ..figures.freshness import HISTORY_KEY, history_note
+from ..figures.queue_figures import look_at_queue
+from ..figures.summary import CommitSummary, last_summary
+from ..figures.target_verdict import judged
+from ..maintenance.runner import commit_hooks, last_maintained, maintain
+from ..merge.bucket import BucketMerge, BucketMerger, Tally
+from ..merge.feed_bounds import later_bound
+from ..merge.newest_rows import newest_rows
+from ..merge.outputs import OUTPUTS_KEY, Aside, Outputs, PutAside, files_named
+from ..merge.pending import concat_pending
+from ..merge.staleness import Arrivals
+from ..merge.task import TaskResult
+from ..spec import steps
+from ..spec.layout import Layout
+from ..spec.options import SinkTarget
+from ..spec.steps import Step
+from ..table.files import DataFiles, StagedFile
+from ..table.table import Snapshot, create_table, load_table, take_snapshot
+from ..table.tombstones import APP_ID
+from .arrival_order import Numbering
+from .batch_identity import BatchIdentity
+from .entry_commit import EntryCommit
+from .last_commit import LastCommit
+from .rebase import buckets_changed
+from .writer_id import writer_id
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["BatchCommit"]
+
+# Others may commit at the same moment without touching what this commit replaces; each time it looks again.
+_TRIES = 8
+
+
+class BatchCommit:
+    """Commits the results of a batch's tasks.
+
+    Parameters
+    ----------
+    target, layout, files, merger
+        The table.
+    clock_us
+        Says when the commit is made.
+    """
+
+    def __init__(
+        self,
+        target: SinkTarget,
+        layout: Layout,
+        files: DataFiles,
+        merger: BucketMerger,
+        clock_us: Callable[[], int] = now_us,
+    ) -> None:
+        self._outputs = Outputs(target, layout, layout.arrow_schema())
+        self._target = target
+        self._layout = layout
+        self._files = files
+        self._merger = merger
+        self._clock_us = clock_us
+
+    def commit(self, results: Sequence[TaskResult], batch_id: int) -> CommitSummary | None:
+        """Make the batch visible.
+
+        Returns
+        -------
+        CommitSummary or None
+            None if there was nothing to record: the batch brought nothing, or is a repeat.
+
+        Raises
+        ------
+        TableError
+            Somebody else has changed what this batch replaces, the table does not hold what this query has committed or holds what the query has not, or the store failed.
+        CheckpointError
+            The query's id, or its last commit, cannot be read or written.
+        """
+        made: list[
+            str
+        ] = []  # files to be removed at the end, unless the table names them then: written here, or replaced
+        try:
+            query_id = writer_id(self._target)
+            last = self._last_commit()
+            table = load_table(self._target)
+            if table is None and last is None:
+                if not any(result.rows or result.bounds for result in results):
+                    return None  # nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing
+                table = create_table(self._target, self._layout)
+            steps.reached(Step.LOOKED)
+            summary = self._commit_to(table, last, results, batch_id, query_id, made)
+        except BaseException:
+            with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
+                self.discard(results, made)
+            raise
+        if summary is not None and table is not None:
+            maintain(self._target, table, self._clock_us)  # after the commit, so that no row waits for it
+        steps.reached(Step.MAINTAINED)
+        return summary
+
+    def _commit_to(
+        self,
+        table: DeltaTable | None,
+        last: LastCommit | None,
+        results: Sequence[TaskResult],
+        batch_id: int,
+        query_id: str,
+        made: list[str],
+    ) -> CommitSummary | None:
+        identity = BatchIdentity.of(self._target, query_id, batch_id, self._layout.described())
+        merged = _Merged.of(results)
+        for _ in range(_TRIES):
+            recorded = identity.recorded(table)
+            if last is not None:
+                last.check(table, self._target.location, recorded, query_id)
+            if table is None:
+                break
+            # A batch that is in the table already changes nothing.
+            if identity.repeats(table, recorded):
+                self.discard(results, made)
+                self._remember(table, table.version(), batch_id)
+                return None
+            steps.reached(Step.NEW)
+            self._layout.check_recorded(table, self._target.location)  # another keep leaves the files as they are
+            # The rows that the tasks merged with must still be what the table holds.
+            snapshot = take_snapshot(table, self._files, self._target)
+            self._check_base(results, snapshot)
+            numbering = Numbering.of(self._target, query_id, table, snapshot, self._files)
+            numbered = numbering.transactions(self._target, table, snapshot, self._files, results)
+            steps.reached(Step.CHECKED)
+            # Buckets that came in several tasks, or lie in other files by now, are merged once more.
+            merged = self._merge_again(merged, snapshot, made)
+            steps.reached(Step.MERGED_AGAIN)
+            before = last_summary(table, query_id, near=None if last is None else last.version)
+            summary = self._summarise(results, merged, snapshot, before, batch_id, query_id)
+            if summary is None:
+                return None
+            # Which files the tombstones are in from now on. Without a time column none has to be kept.
+            buried = merged.tombstones if self._layout.time is not None else []
+            deletions = snapshot.tombstones.replaced(buried, self._files)
+            steps.reached(Step.LISTED)
+            # All or nothing, and only on top of the very version that was checked.
+            made += deletions.held() | snapshot.tombstones.held()
+            # Files that the entry itself names are put on the disk with it; those that tasks wrote are there.
+            self._target.folder.sync({file.path for file in merged.deletions} | deletions.held())
+            # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
+            numbers = {APP_ID: deletions.number} | numbered | identity.transactions()
+            told: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
+            told[DELIVERED_KEY] = merged.delivered(summary).to_json()
+            if put_aside := self._outputs.named(merged.aside):
+                told[OUTPUTS_KEY] = put_aside
+            # What is loaded is shared by all that this process writes to the table, and may have moved on.
+            same = table.version() == snapshot.version
+            if same and self._transact(table, _Commit(merged, summary, numbers, told), made):
+                steps.reached(Step.COMMITTED)
+                # What is needed no more. Of the rows' earlier files readers of earlier versions make use.
+                needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
+                staged = [file.path for result in results for file in result.staged]
+                self._files.remove({*staged, *made} - needed)
+                steps.reached(Step.CLEARED)
+                self._remember(table, snapshot.version + 1, batch_id)
+                return summary
+            table = load_table(self._target)
+        raise TableError(
+            f"others kept committing to the table at {self._target.location}, or removed it, while batch {batch_id} was to be committed",
+            expected="one query writing to the table at a time",
+            hint="stop the other writer and restart this query; it repeats the batch",
+        )
+
+    def _last_commit(self) -> LastCommit | None:
+        """What the query knows to have committed; a batch of its own has no checkpoint, and knows nothing."""
+        return None if self._target.application is not None else LastCommit.of(self._target.checkpoint_folder)
+
+    def _remember(self, table: DeltaTable, version: int, batch_id: int) -> None:
+        if self._target.application is None:
+            LastCommit(str(table.metadata().id), version, batch_id).remember(self._target.checkpoint_folder)
+        steps.reached(Step.REMEMBERED)
+
+    def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
+        """Remove what an attempt wrote or replaced, but nothing that the table holds: the commit may have been made although it seemed to fail."""
+        staged = [file.path for result in results for file in result.staged]
+        table = load_table(self._target)
+        held: set[str] = set()
+        if table is not None:
+            snapshot = take_snapshot(table, self._files, self._target)
+            held = snapshot.named() | _named_beside(table)
+        for result in results:
+            self._outputs.discard(result.aside, held)
+        self._files.remove({*staged, *made} - held)
+
+    def _check_base(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
+        merges = [merge for result in results for merge in result.merges if not merge.blind]
+        seen = {(merge.bucket, merge.held) for merge in merges if snapshot.of_bucket(merge.bucket) != merge.held}
+        for bucket in sorted(buckets_changed(self._target.folder, snapshot, seen)):
+            raise TableError(
+                f"bucket {bucket} of the table at {self._target.location} was changed by another writer during this batch",
+                expected="one query writing to the table at a time; others may put files together, and change no row",
+                hint="restart the query; it repeats the batch upon the table as it is now",
+            )
+
+    def _merge_again(self, merged: _Merged, snapshot: Snapshot, made: list[str]) -> _Merged:
+        by_bucket: dict[int, list[BucketMerge]] = {}
+        for merge in merged.merges:
+            by_bucket.setdefault(merge.bucket, []).append(merge)
+        final: list[BucketMerge] = []
+        strays, aside = merged.strays, Aside(self._outputs)
+        for bucket, merges in by_bucket.items():
+            held = snapshot.of_bucket(bucket)
+            if merges[0].blind or (len(merges) == 1 and merges[0].held == held):
+                final += merges
+                continue
+            several = len(merges) > 1
+            strays += several
+            counts = (aside.lost,) if several else ()  # conflicts within one merge, and with what is held, are counted
+            came = newest_rows(
+                concat_pending([self._merger.came_with(merge) for merge in merges]), self._layout, *counts
+            )
+            _, merge = self._merger.merge(bucket, held, came)
+            assert merge.won, "rows that won alone win together, and against the same rows in other files"
+            made += [file.path for file in merge.staged()]
+            final.append(merge)
+        return _Merged(final, strays, PutAside.together([merged.aside, aside.staged()]))
+
+    def _summarise(
+        self,
+        results: Sequence[TaskResult],
+        merged: _Merged,
+        snapshot: Snapshot,
+        last: CommitSummary | None,
+        batch_id: int,
+        query_id: str,
+    ) -> CommitSummary | None:
+        marks = dict(last.low_watermarks) if last else {}
+        for result in results:
+            for feed, bound in result.bounds.items():
+                marks[feed] = later_bound(marks[feed], bound) if feed in marks else bound
+        rows = sum(result.rows for result in results)
+        if rows == 0 and ((last is not None and marks == last.low_watermarks) or not marks):
+            return None
+        updates = sum(result.updates for result in results)
+        tally = merged.tally
+        committed_us = self._clock_us()
+        arrivals = Arrivals.together([result.arrivals for result in results])
+        staleness = arrivals.staleness(committed_us)
+        checkpoint = self._target.checkpoint_folder if self._target.checkpoint else None  # a batch has none
+        waiting = look_at_queue(checkpoint, batch_id) if checkpoint else None
+        open_marks = [bound for bound in marks.values() if bound is not None]
+        summary = CommitSummary(
+            batch_id=batch_id,
+            query_id=query_id,
+            committed_at_us=committed_us,
+            rows=rows,
+            updates=updates,
+            delivered=tally.delivered,
+            superseded=updates - tally.delivered,
+            older=sum(result.older for result in results),
+            keys=_keys_after(snapshot, merged),
+            low_watermarks=dict(sorted(marks.items())),
+            low_watermark=None if NOTHING_YET in open_marks else min(open_marks, default=None),
+            staleness=staleness,
+            stray_buckets=merged.strays,
+            deleted=tally.deleted,
+            absent=tally.absent,
+            ages=None if staleness is None else arrivals.ages(committed_us),
+            area=None if staleness is None else arrivals.area(committed_us, last.committed_at_us if last else None),
+            conflicts=merged.aside.conflicts,
+            late=merged.aside.late,
+            no_text=merged.aside.texts,
+            sources=journaled_counts(checkpoint, batch_id) if checkpoint else None,
+            maintained=last_maintained(self._target.location),
+        )
+        if waiting is not None:
+            oldest = None if waiting.oldest_us is None else max(committed_us - waiting.oldest_us, 0) / 1e6
+            summary = dataclasses.replace(summary, queue=waiting.did, pending=waiting.pending, oldest=oldest)
+        target = self._target.options.target
+        return summary if target is None else judged(summary, target, last)
+
+    def _transact(self, table: DeltaTable, commit: _Commit, made: list[str]) -> bool:
+        """Whether the commit was made; False if somebody else has taken the version."""
+        from deltalake.exceptions import DeltaError
+
+        merges = commit.merged.merges
+        own = self._target.is_durable and self._target.is_local  # delta-rs waits for no disk
+        if own or any(merge.replacement.parts_of(merge.held.rows) for merge in merges):
+            entry = EntryCommit(self._target, self._files, commit.at_ms)
+            return entry.commit(table, [merge.replacement for merge in merges], commit.numbers, commit.told, made)
+        before = table.version()
+        try:
+            self._replace_buckets(table, commit)
+        except (DeltaError, OSError) as error:
+            after = load_table(self._target)
+            if after is not None and after.version() > before:
+                return False
+            raise TableError(
+                f"batch {commit.summary.batch_id} cannot be committed to the table at {self._target.location}: {self._target.masked(error)}",
+                hint="check that the folder may be written to and has room; the restarted query repeats the batch",
+            ) from error
+        return True
+
+    def _replace_buckets(self, table: DeltaTable, commit: _Commit) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.transaction import AddAction
+
+        adds: list[Any] = [
+            AddAction(file.path, file.size, {BUCKET: str(file.bucket)}, commit.at_ms, True, file.stats)
+            for file in commit.merged.rows
+        ]
+        touched = [str(merge.bucket) for merge in commit.merged.merges if merge.replaced]
+        table.create_write_transaction(
+            adds,
+            "overwrite" if touched else "append",
+            table.schema(),
+            [BUCKET],
+            [(BUCKET, "in", touched)] if touched else None,
+            commit_properties=CommitProperties(
+                custom_metadata=dict(commit.told),
+                # Retrying by itself, it would pass over what somebody else appended to these buckets.
+                max_commit_retries=0,
+                app_transactions=[Transaction(name, number) for name, number in commit.numbers.items()],
+            ),
+            post_commithook_properties=commit_hooks(on=self._target.options.maintenance == "off"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Merged:
+    """The merges of buckets in which anything won, how many buckets had come in several tasks, and what was put aside."""
+
+    merges: list[BucketMerge]
+    strays: int
+    aside: PutAside
+
+    @classmethod
+    def of(cls, results: Sequence[TaskResult]) -> _Merged:
+        """As the tasks give them."""
+        won = [merge for result in results for merge in result.merges if merge.won]
+        return cls(won, 0, PutAside.together([result.aside for result in results]))
+
+    @property
+    def rows(self) -> list[StagedFile]:
+        return [merge.rows for merge in self.merges if merge.rows is not None]
+
+    @property
+    def tombstones(self) -> list[StagedFile]:
+        return [merge.tombstones for merge in self.merges if merge.tombstones is not None]
+
+    @property
+    def deletions(self) -> list[StagedFile]:
+        return [merge.deletions for merge in self.merges if merge.deletions is not None]
+
+    def delivered(self, summary: CommitSummary) -> Delivered:
+        """What the commit tells those who follow the table."""
+        marks = summary.low_watermarks.values()
+        return Delivered(
+            summary.committed_at_us,
+            {file.path: file.fresh for file in self.rows if file.fresh},
+            {file.path: file.rows for file in self.deletions},
+            summary.low_watermark,
+            bool(marks) and all(mark is None for mark in marks),
+        )
+
+    @property
+    def tally(self) -> Tally:
+        return functools.reduce(Tally.plus, (merge.tally for merge in self.merges), Tally())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Commit:
+    """What is to become visible at once: files, the account of them, numbers of transactions by their application, and what else the commit says of itself."""
+
+    merged: _Merged
+    summary: CommitSummary
+    numbers: Mapping[str, int]
+    told: Mapping[str, Any]
+
+    @property
+    def at_ms(self) -> int:
+        return self.summary.committed_at_us // 1000
+
+
+def _named_beside(table: DeltaTable) -> set[str]:
+    """The files of deletions and of rows put aside that the last commits, the one in question among them, have told of."""
+    entries = table.history(_TRIES)
+    told = [Delivered.of_commit(entry) for entry in entries]
+    named = set[str]().union(*map(files_named, entries))
+    return named | {path for each in told if each is not None for path in each.deletions}
+
+
+def _keys_after(snapshot: Snapshot, merged: _Merged) -> int | None:
+    gone = {path for merge in merged.merges for path in merge.replaced}
+    kept = [snapshot.live_rows(path) for path in snapshot.rows if path not in gone]
+    if any(rows is None for rows in kept):
+        return None
+    dead = sum(merge.replacement.newly_dead(snapshot.vectors) for merge in merged.merges)
+    return sum(rows or 0 for rows in kept) - dead + sum(file.rows for file in merged.rows)

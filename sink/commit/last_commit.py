@@ -1,0 +1,150 @@
+"""What a query's checkpoint remembers of the table: its last commit there, so that a table that has lost it is noticed.
+
+The table says which batches of a query it holds, but a table that was deleted, put back from a copy or taken back by RESTORE says so of
+itself as it was, or (RESTORE keeps transactions) of what it does not hold any more. Going on would lose batches silently.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...conf.errors import CheckpointError, TableError
+from ...core.feedback.queue_reports import read_values, write_value
+from ...delta_format.latest_table import METADATA_KEY, recorded_under
+from ...storage.folder import TableFolder
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ..spec.options import SinkTarget
+
+__all__ = ["FOLDER", "LastCommit", "version_remembered"]
+
+FOLDER = "upstream-sink"
+"""Below the checkpoint, what the sink keeps there."""
+_NAME = "last-commit.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class LastCommit:
+    """The last commit that a query knows to have made.
+
+    Attributes
+    ----------
+    table_id : str
+        The id that Delta gave the table when it was made.
+    version : int
+        Of the table, by that commit or later.
+    batch_id : int
+        Recorded with it.
+    """
+
+    table_id: str
+    version: int
+    batch_id: int
+
+    @classmethod
+    def of(cls, checkpoint: TableFolder) -> LastCommit | None:
+        """What the checkpoint remembers; None before its first commit.
+
+        Raises
+        ------
+        CheckpointError
+            It cannot be read.
+        """
+        try:
+            values = read_values(checkpoint.below(FOLDER), _NAME)
+            return cls(**values[0]) if values else None
+        except (OSError, ValueError, TypeError, pa.ArrowException) as error:
+            raise _unusable(checkpoint, error) from error
+
+    def remember(self, checkpoint: TableFolder) -> None:
+        """Put it in the place of the last one.
+
+        Raises
+        ------
+        CheckpointError
+            It cannot be written.
+        """
+        try:
+            write_value(checkpoint.below(FOLDER), _NAME, dataclasses.asdict(self))
+        except (OSError, pa.ArrowException) as error:
+            raise _unusable(checkpoint, error) from error
+
+    def check(self, table: DeltaTable | None, location: str, recorded: int | None, query_id: str) -> None:
+        """Refuse a table that does not hold what this query has committed.
+
+        Parameters
+        ----------
+        table
+            As it is now; None if there is none.
+        location
+            Where.
+        recorded
+            The query's last batch by the table's transactions; None if it has none.
+        query_id
+            Names the query in the commits' summaries.
+
+        Raises
+        ------
+        TableError
+            It is gone, is another one, or was taken back.
+        """
+        if table is None:
+            raise self._lost(f"there is no table at {location} any more")
+        if str(table.metadata().id) != self.table_id:
+            raise self._lost(f"the table at {location} is another one than this query has written: it was made anew")
+        if table.version() < self.version or recorded is None or recorded < self.batch_id:
+            raise self._lost(
+                f"the table at {location}, at version {table.version()}, does not hold this query's last commit"
+            )
+        newer = table.version() - self.version
+        entries = table.history(newer) if newer else []
+        mine = {self.version, *(int(entry["version"]) for entry in entries if _query_of(entry) == query_id)}
+        for entry in entries:
+            if entry.get("operation") != "RESTORE":
+                continue
+            restored_to = (entry.get("operationParameters") or {}).get("version")
+            made = int(entry["version"])
+            # Restored by a time: to which version is not said.
+            if restored_to is None or any(int(restored_to) < version < made for version in mine):
+                raise self._lost(
+                    f"version {made} of the table at {location} has restored it to an earlier one, without commits of this query"
+                )
+
+    def _lost(self, problem: str) -> TableError:
+        return TableError(
+            problem,
+            expected=f"the table {self.table_id} with what this query committed up to batch {self.batch_id}, in version {self.version} or "
+            "later: to go on without it would lose rows",
+            hint="put the table back as it was; or start the query with a new checkpointLocation, so that it reads its input from the "
+            "beginning: rows that the table has, or has newer, change nothing. To go on without those rows, remove "
+            f"{FOLDER}/{_NAME} from the query's checkpoint",
+        )
+
+
+def version_remembered(target: SinkTarget) -> int | None:
+    """The version with the query's last commit, or a later one, by its checkpoint; None if that does not know, or there is none.
+
+    Raises
+    ------
+    CheckpointError
+        As :meth:`LastCommit.of`.
+    """
+    last = LastCommit.of(target.checkpoint_folder) if target.application is None and target.checkpoint else None
+    return None if last is None else last.version
+
+
+def _query_of(entry: dict[str, Any]) -> Any:
+    return (recorded_under(METADATA_KEY, entry) or {}).get("query_id")
+
+
+def _unusable(checkpoint: TableFolder, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"what the checkpoint remembers of the table cannot be kept in {checkpoint.location}/{FOLDER}: {checkpoint.masked(error)}",
+        expected=f"a folder that can be read and written beside the driver, with {_NAME} as the sink wrote it",
+        hint="check that the disk has room and the folder may be written to; the restarted query repeats the batch",
+    )

@@ -1,0 +1,127 @@
+"""Keeps the leases of this driver's queries while they have nothing to write, and gives up those of queries that have ended.
+
+A query renews its lease with its batches; one that waits for rows has none. So the driver's Python process, where there is one, looks
+after them in a thread: it knows which of Spark's queries are running. A query that no Python process has started loses its lease when it waits
+longer than that lasts, and is refused should another one have begun to write by then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from ...conf.clock import now_us
+from ...conf.errors import TableError
+from ...conf.process_identity import Process
+from ...storage.folder import TableFolder
+from .lease import Lease, hold_lease, read_lease, release_lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["LeaseKeeper", "keep_lease"]
+
+_log = logging.getLogger(__name__)
+# How often leases are looked at: a fraction of the shortest.
+_LOOKS = 6
+_LEAST_S = 0.2
+
+
+class LeaseKeeper:
+    """Renews and gives up leases of one driver.
+
+    Parameters
+    ----------
+    process
+        The driver.
+    running
+        The ids of all queries that run in it; it raises when Spark has been stopped.
+    clock_us
+        The time.
+    """
+
+    def __init__(
+        self, process: Process, running: Callable[[], Collection[str]], clock_us: Callable[[], int] = now_us
+    ) -> None:
+        self._process = process
+        self._running = running
+        self._clock_us = clock_us
+        self._tables: dict[str, TableFolder] = {}
+        self._term_us: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._woken = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, folder: TableFolder, term_us: int) -> None:
+        """Look after a table from now on; a lease that an ended query of this driver has left is given up at once."""
+        with folder.guarded():
+            self.look_at(folder, self._running())
+        with self._lock:
+            self._tables[folder.location] = folder
+            self._term_us[folder.location] = term_us
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep, name="upstream-leases", daemon=True)
+                self._thread.start()
+        self._woken.set()
+
+    def look_at(self, folder: TableFolder, running: Collection[str]) -> Lease | None:
+        """Renew a table's lease, or give it up, if it is a query's of this driver; who holds the table then."""
+        lease = read_lease(folder)
+        if lease is None or lease.process != self._process:
+            return lease
+        if lease.query_id not in running:
+            release_lease(folder)
+            return None
+        if lease.is_due(self._clock_us()):
+            hold_lease(folder, lease.query_id, self._process, lease.term_us, self._clock_us())
+        return lease
+
+    def _keep(self) -> None:
+        while True:
+            with self._lock:
+                wait_s = max(min(self._term_us.values()) / 1e6 / _LOOKS, _LEAST_S)
+            if self._woken.wait(wait_s):
+                self._woken.clear()
+                continue
+            try:
+                running = self._running()
+            except Exception:  # noqa: BLE001 Spark has been stopped, in whichever way that shows
+                with self._lock:
+                    self._thread = None
+                return
+            for folder in list(self._tables.values()):
+                try:
+                    with folder.guarded():
+                        self.look_at(folder, running)
+                except (OSError, TableError) as error:
+                    _log.warning("The lease of the table at %s cannot be renewed: %s", folder.location, error)
+
+
+_keepers: dict[tuple[Process, str], LeaseKeeper] = {}
+
+
+def keep_lease(session: SparkSession, folder: TableFolder, term_us: int) -> None:
+    """Look after the lease of a table that a query of this session is about to write. Nothing happens where there is no JVM beside."""
+    if term_us == 0:
+        return
+    try:
+        context = session.sparkContext
+        jvm: Any = context._jvm
+        process = Process.of(int(jvm.java.lang.ProcessHandle.current().pid()))
+    except Exception:  # noqa: BLE001 Spark Connect, whose client has no JVM and may not reach the table either
+        return
+    # A process may have one application after another.
+    keeper = _keepers.setdefault((process, str(context.applicationId)), LeaseKeeper(process, lambda: _running(session)))
+    keeper.add(folder, term_us)
+
+
+def _running(session: SparkSession) -> set[str]:
+    """All of the application: a session knows its own queries alone."""
+    context: Any = session.sparkContext._jsc
+    java: Any = session._jsparkSession
+    if context.sc().isStopped():
+        raise RuntimeError("Spark has been stopped")
+    found = java.sharedState().activeStreamingQueries()
+    return {str(each.toString()) for each in found.keySet().toArray()}

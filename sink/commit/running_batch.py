@@ -1,0 +1,137 @@
+"""The batch inside of whose ``foreachBatch`` a write is: which query's it is, what the query reads in it, and which of its writes this is.
+
+A repeat of the batch makes the same writes in the same order. So the number of a write among those of its batch to one table, from 0,
+names it, and each is applied once wherever a process dies between two of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...conf.errors import OptionError
+from .batch_identity import offsets_digest
+from .batch_name import BatchName, name_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Calls", "RunningBatch", "named_write", "running_batch"]
+
+# What Spark tells the thread that runs a foreachBatch.
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunningBatch:
+    """A batch that is under way.
+
+    Attributes
+    ----------
+    name : BatchName
+        Of its first write.
+    run : str
+        Of the query: another one after each start.
+    """
+
+    name: BatchName
+    run: str
+
+
+class Calls:
+    """Counts the writes of each batch to each table, in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # One entry for each query and table that this process has met.
+        self._made: dict[tuple[str, str], tuple[tuple[str, int], int]] = {}
+        self._busy: set[tuple[str, str]] = set()
+
+    @contextlib.contextmanager
+    def call(self, batch: RunningBatch, location: str) -> Generator[int]:
+        """The number of the write that the block makes. One that fails does not count, so that it can be tried again.
+
+        Raises
+        ------
+        OptionError
+            Another write of the batch to the table is under way.
+        """
+        place, now = (batch.name.application, location), (batch.run, batch.name.number)
+        with self._lock:
+            if place in self._busy:
+                raise OptionError(
+                    f"two writes of batch {batch.name.number} to the table at {location} at once",
+                    expected="one after the other, in the same order whenever foreachBatch is called for a batch: the order names them",
+                    hint="write one after the other; or give each write a queryId of its own, with the batch's number as batchId",
+                )
+            self._busy.add(place)
+            seen, made = self._made.get(place, (now, 0))
+        made = made if seen == now else 0
+        try:
+            yield made
+            self._made[place] = now, made + 1
+        finally:
+            with self._lock:
+                self._busy.discard(place)
+
+
+_CALLS = Calls()
+
+
+@contextlib.contextmanager
+def named_write(
+    session: SparkSession, given: Mapping[str, str], location: str
+) -> Generator[tuple[BatchName | None, dict[str, str]]]:
+    """The name of the write that the block makes, by its options and by the batch that is under way; and the other options.
+
+    Raises
+    ------
+    OptionError
+        As :func:`~upstream.sink.commit.batch_name.name_in`, or as :meth:`Calls.call`.
+    """
+    running = running_batch(session)
+    name, others = name_in(given, None if running is None else running.name)
+    if running is None or name is None or name != running.name:
+        yield name, others
+        return
+    with _CALLS.call(running, location) as call:
+        yield name._replace(call=call), others
+
+
+def running_batch(session: SparkSession) -> RunningBatch | None:
+    """The batch whose ``foreachBatch`` this thread runs; None outside of one."""
+    context = getattr(session, "_sc", None)
+    if context is None:
+        return None
+    query_id, number = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    if query_id is None or number is None:
+        return None
+    query = _active_query(session, query_id)
+    offsets = _offsets_digest(session, query, int(number))
+    return RunningBatch(BatchName(query_id, int(number), of_query=True, offsets=offsets), str(query.runId()))
+
+
+def _active_query(session: SparkSession, query_id: str) -> Any:
+    """Spark's own object. The session of a foreachBatch is a copy that does not list its queries; what all sessions share does."""
+    jvm: Any = session._jvm  # pyright: ignore[reportPrivateUsage] the only way there
+    java_session: Any = session._jsparkSession  # pyright: ignore[reportPrivateUsage]
+    queries = java_session.sharedState().activeStreamingQueries()
+    return queries.get(jvm.java.util.UUID.fromString(query_id))
+
+
+def _offsets_digest(session: SparkSession, query: Any, batch_id: int) -> str | None:
+    """Of Spark's note of what the batch reads, read by Spark, wherever the checkpoint lies; None if there is none."""
+    jvm: Any = session._jvm  # pyright: ignore[reportPrivateUsage]
+    java_context: Any = session.sparkContext._jsc  # pyright: ignore[reportPrivateUsage]
+    path = jvm.org.apache.hadoop.fs.Path(f"{query.resolvedCheckpointRoot()}/offsets/{batch_id}")
+    files = path.getFileSystem(java_context.hadoopConfiguration())
+    if not files.exists(path):
+        return None
+    stream = files.open(path)
+    try:
+        return offsets_digest(bytes(stream.readAllBytes()))
+    finally:
+        stream.close()

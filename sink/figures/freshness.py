@@ -1,0 +1,66 @@
+"""How fresh a table is, where those look who know SQL alone: beside each version in the table's history, and as a view over the metrics.
+
+No row is written for it: when a row's own update happened is in the user's time column; when the table was last committed, and up to when it
+is complete, is true of the table as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...conf.column_names import quoted
+
+if TYPE_CHECKING:
+    from .summary import CommitSummary
+
+__all__ = ["HISTORY_KEY", "complete_up_to_us", "freshness_view", "history_note"]
+
+HISTORY_KEY = "userMetadata"
+"""Where Delta has a commit's words for people: Spark's ``DESCRIBE HISTORY`` shows them, and nothing else of a commit's metadata."""
+
+
+def complete_up_to_us(low_watermark: Any) -> int | None:
+    """A low-watermark in microseconds since the epoch; None if there is none, or where the time column holds numbers.
+
+    Parameters
+    ----------
+    low_watermark
+        As commits record it.
+    """
+    if not isinstance(low_watermark, str):
+        return None
+    return int(np.datetime64(low_watermark.removesuffix("Z"), "us").astype(np.int64))
+
+
+def history_note(summary: CommitSummary) -> str:
+    """What ``DESCRIBE HISTORY`` tells of a commit, as JSON."""
+    note: dict[str, Any] = {
+        "committed_at": f"{np.datetime64(summary.committed_at_us, 'us')}Z",
+        "complete_up_to": summary.low_watermark,
+        "keys": summary.keys,
+    }
+    if summary.staleness is not None:
+        note["staleness_p99_s"] = summary.staleness.p99
+    if summary.pending is not None:
+        note |= {"pending": summary.pending, "oldest_s": summary.oldest}
+    return json.dumps(note)
+
+
+def freshness_view(metrics: str, table: str) -> str:
+    """Spark SQL of one row: how fresh a table is at the moment of the query.
+
+    Parameters
+    ----------
+    metrics, table
+        Where the table of metrics and the table lie, absolute.
+    """
+    literal = table.replace("\\", "\\\\").replace("'", "\\'")
+    last = f"FROM delta.{quoted(metrics)} WHERE table = '{literal}' ORDER BY committed_at DESC LIMIT 1"
+    return (
+        "SELECT committed_at, complete_up_to, low_watermark, keys, pending, oldest_s, staleness_p50_s, staleness_p99_s, "
+        "timestampdiff(MICROSECOND, committed_at, current_timestamp()) / 1e6 AS since_commit_s, "
+        f"timestampdiff(MICROSECOND, complete_up_to, current_timestamp()) / 1e6 AS behind_s {last}"
+    )

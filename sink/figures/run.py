@@ -1,0 +1,103 @@
+"""The figures of a run: what its commits say, added up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from ...core.feedback.ages import Ages, Staleness
+from .summary import CommitSummary, read_summaries
+
+__all__ = ["RunFigures", "run_figures", "run_staleness"]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFigures:
+    """Some commits of one query. Times in seconds.
+
+    Attributes
+    ----------
+    commits, updates, delivered, superseded : int
+        As in :class:`~upstream.sink.figures.summary.CommitSummary`, summed.
+    seconds : float
+        From the first arrival among the first commit's rows to the last commit.
+    staleness : Staleness or None
+        Application staleness of all delivered rows at their commits; quantiles are right to 4.5 %. None if no row tells when it arrived.
+    over_time : (float, float) or None
+        The average staleness of a key over time, what waits included: no less than, no more than. Updates that lost to a newer row of the
+        table are left out. None where `staleness` is, or where the number of keys is not known.
+    pending : int or None
+        Keys that wait after the last commit; None without a queue.
+    oldest : float or None
+        The age of the oldest update that waits then.
+    target_met : float or None
+        The share of the commits with a verdict that kept to their target.
+    """
+
+    commits: int
+    updates: int
+    delivered: int
+    superseded: int
+    seconds: float
+    staleness: Staleness | None
+    over_time: tuple[float, float] | None
+    pending: int | None
+    oldest: float | None
+    target_met: float | None
+
+
+def run_staleness(
+    path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
+) -> RunFigures | None:
+    """The figures of the query that last wrote to a table, from its log.
+
+    Parameters
+    ----------
+    path
+        The table.
+    after_version
+        The version that the run began with; -1 for all that the log still holds.
+    storage_options
+        For a table in an object store.
+
+    Returns
+    -------
+    RunFigures or None
+        None if there is no commit.
+    """
+    return run_figures([summary for _, summary in read_summaries(path, after_version, storage_options)])
+
+
+def run_figures(summaries: Sequence[CommitSummary]) -> RunFigures | None:
+    """The figures of some commits, oldest first; of several queries' only the last one's. None if there are none."""
+    if not summaries:
+        return None
+    last = summaries[-1]
+    mine = [each for each in summaries if each.query_id == last.query_id]
+    ages = Ages.together(each.ages for each in mine if each.ages is not None)
+    begun_us = mine[0].committed_at_us - (0 if mine[0].ages is None else mine[0].ages.max_s * 1e6)
+    seconds = max(last.committed_at_us - begun_us, 0) / 1e6
+    verdicts = [each.target_met for each in mine if each.target_met is not None]
+    return RunFigures(
+        commits=len(mine),
+        updates=sum(each.updates for each in mine),
+        delivered=sum(each.delivered for each in mine),
+        superseded=sum(each.superseded for each in mine),
+        seconds=seconds,
+        staleness=ages.figures(),
+        over_time=_over_time(mine, seconds) if ages.count else None,
+        pending=last.pending,
+        oldest=last.oldest,
+        target_met=sum(verdicts) / len(verdicts) if verdicts else None,
+    )
+
+
+def _over_time(summaries: Sequence[CommitSummary], seconds: float) -> tuple[float, float] | None:
+    last = summaries[-1]
+    if not last.keys or seconds <= 0:
+        return None
+    areas = [each.area for each in summaries if each.area is not None]
+    waiting, oldest = last.pending or 0, last.oldest or 0.0
+    least, most = sum(area[0] for area in areas), sum(area[1] for area in areas) + waiting * oldest**2 / 2
+    # A key that waits may be one that the table does not have yet.
+    return least / ((last.keys + waiting) * seconds), most / (last.keys * seconds)

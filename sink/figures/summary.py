@@ -1,0 +1,283 @@
+"""What each commit says of itself in the table's log, for people and monitors.
+
+One JSON value under the key ``upstream`` of the commit's metadata. The low-watermarks in it are promises: every row of that
+feed with an earlier time is in the table (or lost to a newer one).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...conf.locations import absolute_location
+from ...core.feedback.ages import Ages, Staleness
+from ...core.feedback.source_counts import SourceCounts
+from ...delta_format.latest_table import METADATA_KEY, recorded_under
+from ...storage.folder import TableFolder
+from ..spec.maintenance_rules import Maintained
+from .queue_figures import QueueFigures
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["APP_PREFIX", "CommitSummary", "last_commit", "last_summary", "read_summaries", "summaries_after"]
+
+_LOG_ENTRY = re.compile(r"(\d{20})\.json")
+_LOOK_BACK = (1, 16, 256)
+APP_PREFIX = "upstream-"
+"""Begins the application of a writer's transactions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CommitSummary:
+    """The account of one commit.
+
+    Attributes
+    ----------
+    batch_id : int
+        Spark's number of the micro-batch.
+    query_id : str
+        The id of the query's checkpoint.
+    committed_at_us : int
+        Microseconds since the epoch.
+    rows : int
+        Rows received, punctuation apart.
+    updates : int
+        Updates that these rows stand for (rows coalesced at the source included).
+    delivered : int
+        Keys whose row in the table changed, or left it.
+    superseded : int
+        Updates that changed nothing in the table: another one of the batch, or the table's newer row or deletion, made them
+        unnecessary, or they deleted what was not there: `updates` - `delivered`.
+    older : int
+        Keys whose newest row of the batch was older than the table's, or than its deletion.
+    keys : int or None
+        Rows in the table afterwards; None if a foreign file does not say how many it holds.
+    low_watermarks : mapping of str to int, float, str or None
+        Per feed the time before which it is complete, in the time column's terms (ISO text or a number); None when it has ended, and
+        :data:`~upstream.delta_format.latest_table.NOTHING_YET` while it has rows and nothing is known.
+    low_watermark : int, float, str or None
+        The least over the feeds that have not ended; None if there is none, or while nothing is known of one of them.
+    staleness : Staleness or None
+        Ages in seconds of the delivered rows; None if rows do not tell when they arrived.
+    stray_buckets : int
+        Buckets that came in more than one task and had to be merged once more: the query should repartition by bucket.
+    deleted : int
+        Of the `delivered` keys those whose row left the table.
+    absent : int
+        Keys that were deleted while the table held no row of them.
+    ages : Ages or None
+        The distribution behind `staleness`, to be added up over commits; None as there.
+    area : (float, float) or None
+        Staleness over time of the delivered keys that this commit ended, in key square seconds: no less than, no more than.
+    queue : QueueFigures or None
+        What the query's queue did in this batch; None if it has none. What it superseded is in `superseded` when its key is delivered.
+    pending : int or None
+        Keys that wait in the queue after this batch (rows, under the policy ``append``).
+    oldest : float or None
+        The age in seconds, at the commit, of the oldest update that waits; None if none does.
+    target : str or None
+        The bound that staleness is to keep to.
+    target_met : bool or None
+        Whether it did, the oldest that waits included where the bound is for ``max``; None if nothing was delivered.
+    needed_rows_per_s : float or None
+        Where it did not: how many rows a second the query would have to process; None if that is not known, or none would do.
+    needed_budget : int or None
+        The same in rows a batch, for batches that follow each other as this one did.
+    conflicts : int
+        Pairs of rows with one key and one time, but different content, that met in this batch or with what the table held: the later arrival stays.
+    late : int or None
+        Rows with a time below the low-watermark that the query had committed for their feed; None unless there is an output for them.
+    no_text : int or None
+        Rows with text that is not UTF-8, put aside and not among the `updates`; None unless there is an output for them.
+    sources : SourceCounts or None
+        What the query's sources have counted from the beginning of its checkpoint up to this batch; None if they do not look at all rows.
+    maintained : Maintained or None
+        What maintenance did after this process's commit before this one; None if it was not due.
+    """
+
+    batch_id: int
+    query_id: str
+    committed_at_us: int
+    rows: int
+    updates: int
+    delivered: int
+    superseded: int
+    older: int
+    keys: int | None
+    low_watermarks: Mapping[str, Any]
+    low_watermark: Any
+    staleness: Staleness | None
+    stray_buckets: int = 0
+    deleted: int = 0
+    absent: int = 0
+    ages: Ages | None = None
+    area: tuple[float, float] | None = None
+    queue: QueueFigures | None = None
+    pending: int | None = None
+    oldest: float | None = None
+    target: str | None = None
+    target_met: bool | None = None
+    needed_rows_per_s: float | None = None
+    needed_budget: int | None = None
+    conflicts: int = 0
+    late: int | None = None
+    no_text: int | None = None
+    sources: SourceCounts | None = None
+    maintained: Maintained | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON value, the inverse of :meth:`from_json`."""
+        value = dataclasses.asdict(self)
+        # Most queries have no queue, and many no target: what is not there takes no room in the log.
+        value = {name: each for name, each in value.items() if each is not None or name not in _MAY_BE_ABSENT}
+        return value if self.ages is None else {**value, "ages": self.ages.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CommitSummary:
+        """The summary that :meth:`to_json` described. Unknown names, of later versions, are ignored."""
+        known = {field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value}
+        if known.get("staleness") is not None:
+            known["staleness"] = Staleness(**known["staleness"])
+        if known.get("ages") is not None:
+            known["ages"] = Ages.from_json(known["ages"])
+        if known.get("area") is not None:
+            known["area"] = tuple(known["area"])
+        if known.get("queue") is not None:
+            known["queue"] = QueueFigures.from_json(known["queue"])
+        if known.get("sources") is not None:
+            known["sources"] = SourceCounts(**known["sources"])
+        if known.get("maintained") is not None:
+            known["maintained"] = Maintained.from_json(known["maintained"])
+        return cls(**known)
+
+
+_MAY_BE_ABSENT = frozenset(
+    field.name for field in dataclasses.fields(CommitSummary) if field.default is not dataclasses.MISSING
+)
+
+
+def last_summary(
+    table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
+) -> CommitSummary | None:
+    """The most recent summary of a query, or that of one of its batches, as far back as the log goes. Parameters as of :func:`last_commit`."""
+    found = last_commit(table, query_id, batch_id, near)
+    return None if found is None else found[0]
+
+
+def last_commit(
+    table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
+) -> tuple[CommitSummary, Mapping[str, Any]] | None:
+    """As :func:`last_summary`, with all of the commit's metadata.
+
+    Parameters
+    ----------
+    table
+        As it is now.
+    query_id
+        Names the query in the summaries.
+    batch_id
+        Of the batch; the query's last one unless given.
+    near
+        The version that the query's last commit has by what its checkpoint remembers: only later ones are read then.
+    """
+    newer = None if near is None else table.version() - near + 1
+    limits = sorted({*_LOOK_BACK} if newer is None or newer < 1 else {*_LOOK_BACK, newer})
+    for limit in (*limits, None):
+        history = table.history(limit)
+        for entry in history:
+            summary = _summary_of(entry)
+            if summary is None or summary.query_id != query_id:
+                continue
+            if batch_id in (None, summary.batch_id):
+                return summary, entry
+            if summary.batch_id < batch_id:
+                return None  # its number grows
+        if limit is None or len(history) < limit:
+            break
+        if limit == _LOOK_BACK[-1] and table.transaction_version(f"{APP_PREFIX}{query_id}") is None:
+            break  # it has never committed: there is nothing to be found
+    return None
+
+
+def summaries_after(table: DeltaTable, query_id: str, batch_id: int) -> list[CommitSummary]:
+    """The summaries of a query's batches after one, oldest first, as far back as the log goes."""
+    for limit in (*_LOOK_BACK, None):
+        history = table.history(limit)
+        mine = [each for each in map(_summary_of, history) if each is not None and each.query_id == query_id]
+        if limit is None or len(history) < limit or any(each.batch_id <= batch_id for each in mine):
+            return [each for each in reversed(mine) if each.batch_id > batch_id]
+    raise AssertionError("unreachable: the last look has no limit")
+
+
+def read_summaries(
+    path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
+) -> list[tuple[int, CommitSummary]]:
+    """The summaries of commits after a version, oldest first. Costs one failed look-up when there is none.
+
+    Parameters
+    ----------
+    path
+        The table.
+    after_version
+        The last version already seen; -1 for all that the log still holds.
+    storage_options
+        For a table in an object store.
+
+    Returns
+    -------
+    list of (int, CommitSummary)
+        Versions with their summaries. Commits of others (OPTIMIZE, for example) are left out; an absent table has none.
+    """
+    location = absolute_location(path)
+    if "://" in location:
+        return _read_remote(location, after_version, dict(storage_options or {}))
+    log = os.path.join(location, "_delta_log")
+    found: list[tuple[int, CommitSummary]] = []
+    for version in _versions_after(log, after_version):
+        try:
+            with open(os.path.join(log, f"{version:020d}.json"), encoding="utf-8") as entry:
+                lines = [json.loads(line) for line in entry if line.startswith('{"commitInfo"')]
+        except FileNotFoundError:
+            continue
+        summary = _summary_of(lines[0]["commitInfo"]) if lines else None
+        if summary is not None:
+            found.append((version, summary))
+    return found
+
+
+def _versions_after(log: str, version: int) -> list[int]:
+    following: list[int] = []
+    while os.path.exists(os.path.join(log, f"{version + 1 + len(following):020d}.json")):
+        following.append(version + 1 + len(following))
+    if following or (version >= 0 and os.path.exists(os.path.join(log, f"{version:020d}.json"))):
+        return following
+    # The log may have been trimmed beyond that version.
+    names = os.listdir(log) if os.path.isdir(log) else []
+    return sorted(
+        int(match.group(1)) for name in names if (match := _LOG_ENTRY.fullmatch(name)) and int(match.group(1)) > version
+    )
+
+
+def _read_remote(location: str, after_version: int, storage: dict[str, str]) -> list[tuple[int, CommitSummary]]:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    with TableFolder(location, storage).guarded():
+        try:
+            table = DeltaTable(location, storage_options=storage)
+        except TableNotFoundError:
+            return []
+        newer = table.version() - after_version
+        entries = table.history(newer) if newer > 0 else []
+    found = [(int(entry["version"]), _summary_of(entry)) for entry in reversed(entries)]
+    return [(version, summary) for version, summary in found if summary is not None]
+
+
+def _summary_of(commit_info: Mapping[str, Any]) -> CommitSummary | None:
+    recorded = recorded_under(METADATA_KEY, commit_info)
+    return CommitSummary.from_json(recorded) if recorded is not None and "batch_id" in recorded else None

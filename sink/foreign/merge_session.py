@@ -1,0 +1,116 @@
+"""A copy of a Spark session in which one MERGE runs under its name, and what the table's log says of earlier ones.
+
+Delta takes the name of a write from the session's settings, and a session is shared: by threads, and by all that a user writes meanwhile.
+So the name is set in a copy. With a query's batch goes its fingerprint, in the commit's user metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ...conf.errors import EnvironmentMissingError
+from ..commit.batch_identity import Fingerprint, NumberedWrite
+from ..figures.summary import APP_PREFIX
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import SparkSession
+
+__all__ = ["MergeSession"]
+
+_TXN_APP_ID, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_BATCH_KEY = "upstreamBatch"
+# Others may write to the table as well: at last the whole log is read.
+_LOOK_BACK = (16, 256, None)
+
+
+class MergeSession:
+    """A copy of a session, with its settings, views and functions, for one write.
+
+    Parameters
+    ----------
+    spark
+        The session; nothing is changed in it.
+    path
+        The table's folder or address.
+
+    Raises
+    ------
+    EnvironmentMissingError
+        The session is a client of Spark Connect.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        java_session: Any = getattr(spark, "_jsparkSession", None)
+        if java_session is None:
+            raise EnvironmentMissingError(
+                "this Spark session is a client of Spark Connect",
+                expected="with engine=merge and a named write, a session in the driver's own process",
+                hint="run the job on the driver, with upstream.session()",
+            )
+        self._spark = spark
+        self._jvm: Any = spark._jvm  # pyright: ignore[reportPrivateUsage] the only way there
+        self._path = path
+        # Not wrapped as a session of Python's: to make one of those sets what Python takes for the session of all RDDs.
+        self._java: Any = java_session.cloneSession()
+
+    def table(self) -> DeltaTable:
+        """The table; what is built upon it runs in the copy."""
+        from delta.tables import DeltaTable
+
+        return DeltaTable(self._spark, self._jvm.io.delta.tables.DeltaTable.forPath(self._java, self._path))
+
+    def recorded(self, writer: str) -> int | None:
+        """The number of a writer's last write in the table; None if there is none."""
+        log: Any = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(self._java, self._path)
+        found: Any = log._2().transactions().get(APP_PREFIX + writer)
+        return int(found.get()) if found.isDefined() else None
+
+    def fingerprint(self, writer: str) -> Fingerprint | None:
+        """The fingerprint of a writer's last write; None if it has made none, or the log does not hold it any more."""
+        number = self.recorded(writer)
+        if number is None:
+            return None
+        for limit in _LOOK_BACK:
+            history = (self.table().history() if limit is None else self.table().history(limit)).select("userMetadata")
+            entries = history.collect()
+            for entry in entries:
+                told = _told(entry[0])
+                if told.get("writer") == writer and told.get("number") == number:
+                    return Fingerprint.of_number(int(told["fingerprint"]))
+            if limit is None or len(entries) < limit:
+                break
+        return None
+
+    def name(self, write: NumberedWrite) -> None:
+        """Have the writes of the copy go by this name."""
+        conf: Any = self._java.conf()
+        conf.set(_TXN_APP_ID, write.application)
+        conf.set(_TXN_VERSION, str(write.number))
+        if write.of_query:
+            batch = {"writer": write.writer, "number": write.number, "fingerprint": write.fingerprint.number}
+            told = {**_users(conf.get(_USER_METADATA, None)), _BATCH_KEY: batch}
+            conf.set(_USER_METADATA, json.dumps(told))
+
+
+def _users(metadata: str | None) -> dict[str, Any]:
+    """What the user has every commit of the session say."""
+    if not metadata:
+        return {}
+    value = _parsed(metadata)
+    return value if isinstance(value, dict) else {"userMetadata": metadata}
+
+
+def _told(metadata: str | None) -> dict[str, Any]:
+    value = _parsed(metadata or "")
+    batch = value.get(_BATCH_KEY) if isinstance(value, dict) else None
+    return batch if isinstance(batch, dict) else {}
+
+
+def _parsed(metadata: str) -> Any:
+    try:
+        return json.loads(metadata)
+    except ValueError:
+        return None

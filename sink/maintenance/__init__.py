@@ -1,0 +1,1 @@
+"""Maintenance: compaction, orphans, tombstones that have expired."""

@@ -1,0 +1,205 @@
+"""The files of a bucket written anew: small ones together, without the rows that are marked as dead, sorted by key. Memory: twice the rows of one new file.
+
+Maintenance does it after a commit to the buckets that wear most (:mod:`~upstream.sink.maintenance.wear`), and where delta-rs (1.6.6) refuses to put small files together:
+in tables under column mapping. By hand it is done to all buckets of any table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.clock import now_us
+from ...conf.errors import TableError
+from ...core.rows.columns import columns_at
+from ...delta_format.latest_table import BUCKET
+from ..spec.layout import Layout
+from ..table.files import DataFiles, StagedFile
+from ..table.key_index import KeyIndex
+from ..table.log_entry import add_action, check_features, may_put_entries, put_entry, removed_action
+from ..table.table import remove_unnamed, replay_log
+from .wear import wear_of, worst_buckets
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ...delta_format.deletion_vectors import DeletionVector
+    from ...delta_format.log import LogReplay
+    from ..spec.options import SinkTarget
+
+__all__ = ["compact_bucket", "compact_table", "compact_worst"]
+
+# What is written by hand: a file of so much is read as fast as one by itself.
+_LARGE = 128 << 20
+# After a commit, in the process that commits.
+_IN_PASSING = 64 << 20
+_ATTEMPTS = 5
+
+
+def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], int] = now_us) -> int:
+    """Write anew each bucket that has files to put together, or rows that are marked as dead, by a commit of its own; returns how many files went.
+
+    A query that writes meanwhile goes on with the new files. Readers, and those who follow the table, do not notice.
+
+    Parameters
+    ----------
+    target, table
+        The table; brought up to date.
+    clock_us
+        The time.
+
+    Raises
+    ------
+    TableError
+        A file cannot be read, or somebody else has written to the table in the midst of it each time. What was done stays.
+    OSError
+        An entry cannot be written.
+    EnvironmentMissingError
+        The table lies in an object store, and the package is not installed by which an entry is put there.
+    """
+    gone, log = 0, replay_log(target, table)
+    for bucket in sorted({int(add["partitionValues"][BUCKET]) for add in log.files.values()}):
+        for _ in range(_ATTEMPTS):
+            went = compact_bucket(target, table, log, bucket, _LARGE, clock_us() // 1000)
+            if went is not None:
+                gone += went
+                break
+            table.update_incremental()
+        else:
+            raise TableError(
+                f"bucket {bucket} of the table at {target.location} cannot be written anew: somebody else has written to the table each time",
+                expected="a table that rests for as long as one bucket takes",
+                hint="stop the query that writes to it and say it again; the buckets before this one are done",
+            )
+    return gone
+
+
+def compact_worst(
+    target: SinkTarget, table: DeltaTable, late: Callable[[], bool], clock_us: Callable[[], int] = now_us
+) -> int:
+    """Write anew the buckets that have become the worst to read, of a table with deletion vectors; returns how many files went.
+
+    Each by a commit of its own, so that it may end anywhere. If somebody else commits at the same moment the rest waits for the next time.
+
+    Parameters
+    ----------
+    target, table
+        The table.
+    late
+        Whether the time is used up; asked before each bucket.
+    clock_us
+        The time.
+
+    Raises
+    ------
+    TableError, OSError
+        As of :func:`compact_bucket`.
+    """
+    if "deletionVectors" not in (table.protocol().writer_features or ()) or not may_put_entries(target, table):
+        return 0
+    table.update_incremental()
+    gone, log = 0, replay_log(target, table)
+    for bucket in worst_buckets(wear_of(log)):
+        went = None if late() else compact_bucket(target, table, log, bucket, _IN_PASSING, clock_us() // 1000)
+        if went is None:
+            break
+        gone += went
+    return gone
+
+
+def compact_bucket(
+    target: SinkTarget, table: DeltaTable, log: LogReplay, bucket: int, small: int, written_ms: int
+) -> int | None:
+    """Put the small files of a bucket together, and rid all of them of dead rows.
+
+    Parameters
+    ----------
+    target, table
+        The table.
+    log
+        Of it; what it has read is not read again.
+    bucket
+        Which.
+    small
+        Files of fewer bytes are small, and no more than so many bytes become one file.
+    written_ms
+        The time, in milliseconds since the epoch.
+
+    Returns
+    -------
+    int or None
+        How many files went; None if somebody else has committed meanwhile, and nothing was done.
+
+    Raises
+    ------
+    TableError
+        A file cannot be read, or the table has a feature by whose rules no entry is written here.
+    OSError
+        The entry cannot be written.
+    """
+    log.follow(table.version())
+    check_features(log, target.location)
+    layout = Layout.recorded(table, target.location)
+    files = DataFiles(target, layout.file_schema())
+    index = KeyIndex(target.location, layout.key, target.options.index_location, target.options.index_limit)
+    vectors = log.vectors()
+    held = {path: add["size"] for path, add in log.files.items() if add["partitionValues"][BUCKET] == str(bucket)}
+    groups = _groups(held, vectors, small)
+    if not groups:
+        return 0
+    actions: list[dict[str, Any]] = []
+    made: list[StagedFile] = []
+    committed = False
+    try:
+        for paths in groups:
+            rows = files.read_rows(paths, [vectors.get(path) for path in paths])
+            if rows.num_rows:
+                rows = _by_key(rows, layout.key)
+                made.append(files.stage(rows, bucket, 0, to_last=True))
+                # Now its columns are at hand. Who still needs one that goes makes it anew.
+                index.replace(paths, made[-1].path, rows.select(layout.deciding))
+            actions += [removed_action(log.files[path], written_ms, changed=False) for path in paths]
+        actions += [add_action(file, written_ms, changed=False) for file in made]
+        info = {"operation": "OPTIMIZE", "engineInfo": "pyspark-upstream", "readVersion": table.version()}
+        committed = put_entry(target.folder, table.version() + 1, info, actions)
+    finally:
+        if not committed:
+            remove_unnamed(target, files, [file.path for file in made])
+    if not committed:
+        return None
+    table.update_incremental()
+    return sum(map(len, groups))
+
+
+def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], small: int) -> list[list[str]]:
+    """What becomes one file each: small files that together are no larger than one is to be, by their names, and files with dead rows."""
+    groups: list[list[str]] = [[]]
+    room = small
+    for path in sorted(path for path, size in sizes.items() if size < small):
+        if sizes[path] > room:
+            groups.append([])
+            room = small
+        groups[-1].append(path)
+        room -= sizes[path]
+    groups += [[path] for path, size in sorted(sizes.items()) if size >= small]
+    return [group for group in groups if len(group) > 1 or any(path in vectors for path in group)]
+
+
+def _by_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """The rows in the order of their key, so that the bounds of a row group say which keys it may hold; as they are if it has no order."""
+    if not key:
+        return rows
+    columns = columns_at(rows, key)
+    try:
+        if len(columns) == 1 and pa.types.is_signed_integer(columns[0].type):
+            order = pa.array(np.argsort(columns[0].to_numpy(), kind="stable"))  # files that are sorted already are runs
+        else:
+            names = [str(at) for at in range(len(columns))]
+            order = pc.sort_indices(pa.table(columns, names=names), sort_keys=[(name, "ascending") for name in names])
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return rows
+    return rows.combine_chunks().take(order)

@@ -1,0 +1,89 @@
+"""Which buckets are to be written anew after a commit, so that no reader ever meets many dead rows or small files: decided from numbers alone.
+
+Each batch marks rows as dead and leaves small files; a bucket that is written anew has neither. As soon as the table has more than its share of both, the worst buckets
+are written anew, so many that it has not. Each of these is at least as bad as the whole table, so what is written follows what was made worse: in the long run at
+most :data:`SHARE` rows for each dead one, and about half as many where all buckets wear alike, since then they come one after the other.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...delta_format.latest_table import BUCKET
+
+if TYPE_CHECKING:
+    from ...delta_format.log import LogReplay
+
+__all__ = ["FILE", "SHARE", "WORTH", "Wear", "wear_of", "worst_buckets"]
+
+SHARE = 10
+"""Of so many live rows at most one is dead."""
+FILE = 4096
+"""A file beyond a bucket's first two counts as so many dead rows. The second is that of the fresh rows: the next batch would make it again."""
+WORTH = 10_000
+"""A bucket with fewer rows is read in no time, whatever it is like."""
+
+
+class Wear(NamedTuple):
+    """What readers of a bucket meet.
+
+    Attributes
+    ----------
+    live, dead : int
+        Rows that count, and that are marked as dead.
+    files : int
+    """
+
+    live: int
+    dead: int
+    files: int
+
+    @property
+    def burden(self) -> int:
+        """What a reader has to bear beyond the live rows, in rows."""
+        return self.dead + FILE * max(self.files - 2, 0)
+
+
+def worst_buckets(worn: Mapping[int, Wear]) -> list[int]:
+    """The buckets to write anew, the worst first; as few as will do.
+
+    Parameters
+    ----------
+    worn
+        Of each bucket.
+    """
+    counted = {bucket: wear for bucket, wear in worn.items() if wear.live + wear.dead >= WORTH}
+    burden = sum(wear.burden for wear in counted.values())
+    most = sum(wear.live for wear in counted.values()) // SHARE
+    chosen: list[int] = []
+    for bucket in sorted(counted, key=lambda each: (-counted[each].burden / max(counted[each].live, 1), each)):
+        if burden <= most:
+            break
+        chosen.append(bucket)
+        burden -= counted[bucket].burden
+    return chosen
+
+
+def wear_of(log: LogReplay) -> dict[int, Wear]:
+    """How each bucket of a table is, by its log. Files of which it does not say how many rows they hold count as empty."""
+    vectors = log.vectors()
+    worn: dict[int, Wear] = {}
+    for path, add in log.files.items():
+        bucket = int(add["partitionValues"][BUCKET])
+        dead = vectors[path].cardinality if path in vectors else 0
+        before = worn.get(bucket, Wear(0, 0, 0))
+        live = max(_rows(add.get("stats") or "{}") - dead, 0)
+        worn[bucket] = Wear(before.live + live, before.dead + dead, before.files + 1)
+    return worn
+
+
+# The statistics of a file stay as they are from the first row on that is marked.
+@functools.lru_cache(maxsize=4096)
+def _rows(stats: str) -> int:
+    try:
+        return int(json.loads(stats).get("numRecords") or 0)
+    except ValueError:
+        return 0

@@ -1,0 +1,1 @@
+"""What one task does with the rows of a batch: newest rows, buckets, the two engines."""

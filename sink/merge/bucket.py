@@ -1,0 +1,330 @@
+"""One bucket of the table and the rows of a batch that fall into it: what is newer, and the files that replace the bucket's."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...conf.errors import TableError
+from ...core.rows.sort_keys import ordered
+from ..spec.layout import Layout
+from ..table.files import DataFiles, StagedFile, conform
+from ..table.table import Held, Snapshot
+from ..table.tombstones import DELETIONS
+from .conflicts import lost_against
+from .contest import Contest, contest
+from .engine import Engine
+from .held_rows import HeldRows, Replacement, Rivals
+from .pending import Pending, as_pending, concat_pending
+
+__all__ = ["BucketMerge", "BucketMerger", "Outcome", "Tally", "Verdict"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Tally(NamedTuple):
+    """Keys, counted as in :class:`~upstream.sink.figures.summary.CommitSummary`."""
+
+    delivered: int = 0
+    deleted: int = 0
+    absent: int = 0
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        return Tally(*(one + two for one, two in zip(self, other, strict=True)))
+
+
+@dataclasses.dataclass(frozen=True)
+class BucketMerge:
+    """What the merge of a bucket has come to.
+
+    Attributes
+    ----------
+    bucket : int
+    held : Held
+        The table's files that it was merged with.
+    changed : bool
+        Whether the bucket's rows are others than before.
+    replacement : Replacement
+        What is put in their place, or beside some of them.
+    blind : bool
+        Whether it was merged with nothing, so that it does not matter what others have made of the bucket.
+    tombstones : StagedFile or None
+        What takes the place of the bucket's tombstones; None where none has come.
+    deletions : StagedFile or None
+        The keys whose row has left the table, for those who follow it: tombstones are replaced as soon as others come.
+    tally : Tally
+    """
+
+    bucket: int
+    held: Held
+    changed: bool = False
+    replacement: Replacement = dataclasses.field(default_factory=Replacement)
+    blind: bool = False
+    tombstones: StagedFile | None = None
+    deletions: StagedFile | None = None
+    tally: Tally = dataclasses.field(default_factory=Tally)
+
+    def staged(self) -> list[StagedFile]:
+        """The files that await the commit."""
+        return [file for file in (self.rows, self.tombstones, self.deletions) if file is not None]
+
+    @property
+    def won(self) -> bool:
+        """Whether any row or tombstone of the batch was newer than what the table holds."""
+        return self.changed or self.tombstones is not None
+
+    @property
+    def rows(self) -> StagedFile | None:
+        """The new file of rows; None where nothing changed or no row is left for one."""
+        return self.replacement.rows
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """The table's files that hold nothing any more."""
+        return self.replacement.replaced
+
+
+class Outcome(NamedTuple):
+    """What becomes of the rows and deletions of a batch, each a bool array.
+
+    Attributes
+    ----------
+    won
+        Which change the bucket: its rows, or what is remembered of deletions.
+    deleted
+        Which are deletions.
+    delivered
+        Which change its rows.
+    remembered
+        Of the deletions those that are from now on what is known of their key's: no later one is.
+    """
+
+    won: Mask
+    deleted: Mask
+    delivered: Mask
+    remembered: Mask
+
+    @property
+    def tally(self) -> Tally:
+        """Their number."""
+        won, deleted, delivered, _ = self
+        return Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
+
+
+class Verdict(NamedTuple):
+    """Per row of the batch: whether it is newer than what the table holds, and whether that changed the table; and the rows that lost in a conflict."""
+
+    won: Mask
+    delivered: Mask
+    lost: tuple[Pending, ...] = ()
+
+
+class BucketMerger:
+    """Merges buckets of one table.
+
+    Parameters
+    ----------
+    layout, rows, tombstones
+        The table, its data files and the files of its tombstones.
+    forget_below
+        As of :func:`~upstream.sink.table.tombstones.forget_below`.
+    engine
+        Says how rows are taken out of a bucket.
+    """
+
+    def __init__(
+        self, layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None, engine: Engine
+    ) -> None:
+        self._layout = layout
+        self._engine = engine
+        self._rows = rows
+        self._tombstones = tombstones
+        self._deletions = tombstones.in_folder(DELETIONS)
+        self._forget_below = forget_below
+
+    def merge(self, bucket: int, held: Held, new: Pending, *, turn: bool = False) -> tuple[Verdict, BucketMerge]:
+        """Stage the bucket anew with what is newer in `new`; on an error nothing is left behind.
+
+        Parameters
+        ----------
+        bucket, held
+            Its number and its files in the table.
+        new
+            One row or tombstone for each key, all of this bucket.
+        turn
+            Whether large files may be written anew that need not be.
+
+        Raises
+        ------
+        TableError
+            A file that the table names is gone.
+        """
+        try:
+            return self._merge(bucket, held, new, turn)
+        except FileNotFoundError as error:
+            raise TableError(
+                f"a data file of bucket {bucket} is gone: {error}",
+                expected="the files that the table's log names",
+                hint="restart the query if the table was replaced or vacuumed meanwhile; else restore the file",
+            ) from error
+
+    def remove(self, merges: list[BucketMerge]) -> None:
+        """Delete what was staged."""
+        self._rows.remove(file.path for merge in merges for file in merge.staged())
+
+    def done(self, seen: Snapshot) -> None:
+        """A task has ended that saw the table so."""
+        self._engine.done(set(seen.rows))
+
+    def came_with(self, merge: BucketMerge) -> Pending:
+        """The rows and tombstones of this batch in what a merge has staged."""
+        parts: list[Pending] = []
+        for files, staged, deleted in (
+            (self._rows, merge.rows, False),
+            (self._tombstones, merge.tombstones, True),
+            (self._deletions, merge.deletions, True),  # as a rule the same once more
+        ):
+            if staged is None or staged.fresh == 0:
+                continue
+            fresh = files.read_rows([staged.path]).slice(staged.rows - staged.fresh)
+            rows = conform(fresh, self._rows.schema)
+            arrival = None if staged.arrival_us is None else np.frombuffer(staged.arrival_us, dtype=np.int64)
+            marks = np.full(staged.fresh, deleted)
+            parts.append(dataclasses.replace(as_pending(rows), arrival_us=arrival, deleted=marks))
+        return concat_pending(parts)
+
+    def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:
+        candidates = new.rows.select(self._layout.deciding)
+        with self._engine.held_rows(held, candidates, turn=turn) as rows:
+            rivals = rows.rivals(candidates)
+            against_rows = contest(rivals.rows, candidates, self._layout)
+            buried, against_tombstones = self._contest_tombstones(held, candidates)
+            deleted = np.zeros(len(against_rows.won), dtype=np.bool_) if new.deleted is None else new.deleted
+            met = against_rows.rival >= 0
+            # A row that a later deletion is known of is one that RESTORE has brought back: an earlier deletion takes it away as well.
+            won = against_rows.won & (against_tombstones.won | (met & deleted))
+            outcome = Outcome(won, deleted, won & (met | ~deleted), won & deleted & against_tombstones.won)
+            lost_pairs = self._lost(new, rows, rivals, against_rows, buried, against_tombstones)
+            verdict = Verdict(won, outcome.delivered, lost_pairs)
+            if not won.any():
+                return verdict, BucketMerge(bucket, held)
+            needed = np.zeros(buried.num_rows, dtype=np.bool_)
+            if outcome.remembered.any():
+                # Before any row is taken out: also one that this batch overtakes has overtaken tombstones.
+                needed = ~self._overtaken(buried, rows) & against_tombstones.stays(
+                    buried.num_rows, won & against_tombstones.won
+                )
+            fresh, lost = won & ~deleted, ~against_rows.stays(rivals.rows.num_rows, won)
+
+            def replacement() -> Replacement:
+                count = int(fresh.sum())
+                return rows.replace(rivals, lost, count, lambda kept: self._stage_rows(held, bucket, kept, new, fresh))
+
+            return verdict, self._staged(bucket, held, new, outcome, _chosen(buried, needed), replacement)
+
+    def _staged(
+        self,
+        bucket: int,
+        held: Held,
+        new: Pending,
+        outcome: Outcome,
+        needed: pa.Table,
+        replacement: Callable[[], Replacement],
+    ) -> BucketMerge:
+        """Write what the outcome comes to; on an error nothing is left behind. `needed` are the tombstones that are to stay."""
+        merge = BucketMerge(bucket, held, bool(outcome.delivered.any()), tally=outcome.tally)
+        try:
+            if merge.changed:
+                merge = dataclasses.replace(merge, replacement=replacement())
+            if outcome.remembered.any():
+                staged = self._stage(self._tombstones, bucket, needed, new, outcome.remembered)
+                merge = dataclasses.replace(merge, tombstones=staged)
+            staged = self._stage(self._deletions, bucket, needed.slice(0, 0), new, outcome.delivered & outcome.deleted)
+            merge = dataclasses.replace(merge, deletions=staged)
+        except BaseException:
+            self.remove([merge])
+            raise
+        return merge
+
+    def _lost(
+        self,
+        new: Pending,
+        rows: HeldRows,
+        rivals: Rivals,
+        against_rows: Contest,
+        buried: pa.Table,
+        against_tombstones: Contest,
+    ) -> tuple[Pending, ...]:
+        """The rows that lose in conflicts with what is held."""
+        lost: list[Pending] = []
+        if against_rows.tied.any():
+            held = rows.whole(rivals, against_rows.rival[against_rows.tied])
+            lost += lost_against(new, against_rows, as_pending(held), self._layout)
+        # A key that has a row has one that is newer than its deletion: the two have met.
+        tied = against_tombstones.tied & (against_rows.rival < 0)
+        if tied.any():
+            held = self._as_tombstones(buried).take(against_tombstones.rival[tied])
+            lost += lost_against(new, dataclasses.replace(against_tombstones, tied=tied), held, self._layout)
+        return tuple(lost)
+
+    def _contest_tombstones(self, held: Held, candidates: pa.Table) -> tuple[pa.Table, Contest]:
+        buried = self._buried(held)
+        return buried, contest(buried, candidates, self._layout)
+
+    def _buried(self, held: Held) -> pa.Table:
+        if held.tombstones is None:
+            return self._tombstones.schema.empty_table()
+        return self._tombstones.read_rows([held.tombstones], columns=self._layout.deciding)
+
+    def _as_tombstones(self, buried: pa.Table) -> Pending:
+        rows = conform(buried, self._rows.schema)
+        return dataclasses.replace(as_pending(rows), deleted=np.ones(rows.num_rows, dtype=np.bool_))
+
+    def _overtaken(self, buried: pa.Table, rows: HeldRows) -> Mask:
+        """The tombstones that a row of the table has overtaken, and those that no row can be late for."""
+        overtaken = ~contest(buried, rows.rivals(buried).rows, self._layout).stays(buried.num_rows)
+        return overtaken | ~self._within_retention(buried)
+
+    def _within_retention(self, buried: pa.Table) -> Mask:
+        if self._forget_below is None or self._layout.time is None:
+            return np.ones(buried.num_rows, dtype=np.bool_)
+        return ordered(buried.column(self._layout.time)) >= self._forget_below
+
+    def _stage_rows(self, held: Held, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
+        rows, fresh = _together(kept, new, chosen)
+        staged = self._write(self._rows, bucket, rows, fresh, new, chosen)
+        if staged is not None:
+            try:
+                self._engine.staged(held, staged.path, rows)
+            except BaseException:
+                self._rows.remove([staged.path])
+                raise
+        return staged
+
+    def _stage(self, files: DataFiles, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
+        """The rows that are kept and the chosen new ones, if there are any."""
+        return self._write(files, bucket, *_together(kept, new, chosen), new, chosen)
+
+    def _write(
+        self, files: DataFiles, bucket: int, rows: pa.Table, fresh: int, new: Pending, chosen: Mask
+    ) -> StagedFile | None:
+        if rows.num_rows == 0:
+            return None
+        needs_arrival = self._layout.time is None and new.arrival_us is not None
+        arrival = new.arrival_us[chosen].tobytes() if needs_arrival and new.arrival_us is not None else None
+        return files.stage(rows, bucket, fresh, arrival)
+
+
+def _together(kept: pa.Table, new: Pending, chosen: Mask) -> tuple[pa.Table, int]:
+    fresh = _chosen(new.rows.select(kept.column_names), chosen)
+    return pa.concat_tables([kept, fresh.cast(kept.schema)]) if kept.num_rows else fresh, fresh.num_rows
+
+
+def _chosen(rows: pa.Table, chosen: Mask) -> pa.Table:
+    return rows if chosen.all() else rows.filter(pa.array(chosen))

@@ -1,0 +1,107 @@
+"""Which way rows are taken out of a bucket: by writing it anew, or by marking them as dead where they lie."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..table import engine_choice
+from ..table.key_index import KeyIndex
+from .held_rows import HeldRows
+from .rewrite_engine import BesideRows, RewrittenRows
+from .vectors_engine import MarkedRows
+
+if TYPE_CHECKING:
+    from ..spec.layout import Layout
+    from ..spec.options import SinkTarget
+    from ..table.files import DataFiles
+    from ..table.table import Held
+
+__all__ = ["Engine"]
+
+# A bucket with fewer rows is written anew in no time, and one of more files is read more slowly.
+_WORTH_KEEPING = 10_000
+_MOST_FILES = 16
+
+
+class Engine:
+    """Chooses for each bucket.
+
+    Parameters
+    ----------
+    target, layout, files
+        The table and its data files.
+    entries
+        Whether its log takes entries of our own, without which no single file leaves a bucket.
+    marks
+        Whether the table has deletion vectors: by itself it marks no row in one that has none.
+
+    Raises
+    ------
+    EnvironmentMissingError, TableError
+        The table lies in an object store where the engine asked for cannot commit.
+    """
+
+    def __init__(
+        self, target: SinkTarget, layout: Layout, files: DataFiles, *, entries: bool = True, marks: bool = False
+    ) -> None:
+        options = target.options
+        self._layout = layout
+        self._files = files
+        self._entries = entries
+        self._index = KeyIndex(target.location, layout.key, options.index_location, options.index_limit)
+        self._kind = options.engine
+        # Marks need an entry of the log that delta-rs cannot write, and so a store that lets us put one.
+        refusal = None if options.engine == "rewrite" else target.folder.puts_refused()
+        if refusal is not None:
+            if options.engine == "vectors":
+                raise refusal
+            self._kind = "rewrite"
+        if self._kind == "auto" and not marks:
+            self._kind = "rewrite"
+
+    @contextlib.contextmanager
+    def held_rows(self, held: Held, new: pa.Table, *, turn: bool) -> Generator[HeldRows]:
+        """The rows of a bucket, for as long as its files are needed.
+
+        Parameters
+        ----------
+        held
+            Its files.
+        new
+            What comes, with the deciding columns.
+        turn
+            Whether large files may be written anew that need not be.
+        """
+        if self._marks(held):
+            yield MarkedRows(self._layout, self._files, self._index, held, turn=turn)
+            return
+        reader = self._files.open(held.rows, held.vectors)
+        try:
+            many = len(held.rows) >= _MOST_FILES
+            beside = (
+                (self._entries or not many)
+                and reader.rows >= _WORTH_KEEPING
+                and reader.apart_from(new, self._layout.key)
+            )
+            if beside:
+                yield BesideRows(self._layout, self._files, held, fold=many)
+            else:
+                yield RewrittenRows(self._layout, held, reader)
+        finally:
+            reader.close()
+
+    def staged(self, held: Held, path: str, rows: pa.Table) -> None:
+        """Index a new file of a bucket, if its rows will be looked up that way: now its columns are at hand."""
+        if self._marks(held):
+            self._index.put(path, rows.select(self._layout.deciding))
+
+    def done(self, named: set[str]) -> None:
+        """A task has ended; these are the data files that the table names."""
+        self._index.tidy(named)
+
+    def _marks(self, held: Held) -> bool:
+        return self._kind == "vectors" or (self._kind == "auto" and held.live >= engine_choice.WORTH_MARKING)

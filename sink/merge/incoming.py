@@ -1,0 +1,213 @@
+"""The rows that a task is given, checked, apart from punctuation, and coalesced in bounded memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.column_names import spark_name
+from ...conf.errors import MalformedRowError
+from ...core.rows.columns import columns_at, null_rows
+from ...core.rows.invalid_text import rows_without_text
+from ...core.rows.system_column import SYSTEM, deleted_mask, punctuation_mask
+from ...delta_format.latest_table import SEQ
+from ..spec.layout import Layout
+from ..table.files import conform
+from .feed_bounds import bound_values, later_bound
+from .newest_rows import newest_rows, unheard
+from .pending import UNKNOWN, Mask, Pending, as_pending, concat_pending, int64s
+
+if TYPE_CHECKING:
+    from .outputs import Aside
+
+__all__ = ["Incoming"]
+
+_MOST_SEQ = 1 << 62
+# Rows, and their size, taken before they are coalesced. Bounds a task's memory by this much beyond one row per key.
+_COALESCE_AT = 2_000_000
+_COALESCE_BYTES = 256 << 20
+
+
+class Incoming:
+    """Gathers the rows that a task is given, apart from punctuation.
+
+    Parameters
+    ----------
+    layout, schema
+        The table's layout and the schema of its data files.
+    aside
+        Takes copies of late rows and the rows that lose in a conflict; None if nobody asks for them.
+    base
+        Is added to the numbers of the rows.
+
+    Attributes
+    ----------
+    lost : callable
+        Is to be given rows that lose in a conflict.
+    rows, updates : int
+        Rows taken so far, and how many updates they stand for.
+    bounds : dict of str to int, float, str or None
+        Per feed the latest bound that its punctuation gave, in the terms of the time column; None when it says that the feed ended,
+        :data:`~upstream.delta_format.latest_table.NOTHING_YET` when it says only that the feed is there.
+    kept : (int, int)
+        Rows, and their bytes, that were left when it last coalesced what it holds.
+    highest : int
+        Number of a row, with the base; -1 if none has one.
+    """
+
+    def __init__(self, layout: Layout, schema: pa.Schema, aside: Aside | None = None, base: int = 0) -> None:
+        self._layout = layout
+        self._base = base
+        self.highest = -1
+        self._aside = aside
+        self.lost = unheard if aside is None else aside.lost
+        self._schema = schema
+        self._parts: list[Pending] = []
+        self._held = self._bytes = 0
+        self.kept = (0, 0)
+        self.rows = 0
+        self.updates = 0
+        self.bounds: dict[str, Any] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take one batch as Spark gives it.
+
+        Raises
+        ------
+        MalformedRowError
+            A row's key or time is null, or its time is not a number; it deletes a key where all rows are kept; or its number is too high.
+        """
+        table = pa.Table.from_batches([batch])
+        system = table.column(SYSTEM) if SYSTEM in table.column_names else None
+        if system is not None:
+            marks = punctuation_mask(table)
+            if pc.any(marks).as_py():
+                self._punctuate(table.filter(marks))
+                table = table.filter(pc.invert(marks))
+                system = table.column(SYSTEM)
+        if table.num_rows == 0:
+            return
+        self.rows += table.num_rows
+        if self._aside is not None and self._aside.looks_at_text:
+            table = self._text_only(table, self._aside)
+            system = None if system is None else table.column(SYSTEM)
+        part = self._part(table, system)
+        _check_rows(part, self._layout)
+        if system is not None and self._aside is not None:
+            self._aside.look(part.rows, system, part.deleted)
+        self.updates += int(part.covered.sum())
+        self._parts.append(part)
+        self._held += table.num_rows
+        self._bytes += part.rows.nbytes
+        if self._held >= self.kept[0] + _COALESCE_AT or self._bytes >= self.kept[1] + _COALESCE_BYTES:
+            self._hold([self._newest()])
+
+    def drain(self) -> Pending:
+        """The newest row of each key since this was last asked; they are held no more."""
+        newest = self._newest()
+        self._hold([])
+        return newest
+
+    def _newest(self) -> Pending:
+        if not self._parts:
+            return Pending(self._schema.empty_table(), None, None, np.empty(0, dtype=np.int64))
+        return newest_rows(concat_pending(self._parts), self._layout, self.lost)
+
+    def _hold(self, parts: list[Pending]) -> None:
+        self._parts = parts
+        self._held = sum(part.rows.num_rows for part in parts)
+        self._bytes = sum(part.rows.nbytes for part in parts)
+        self.kept = (self._held, self._bytes)
+
+    def _text_only(self, table: pa.Table, aside: Aside) -> pa.Table:
+        """The rows whose text is UTF-8; the others are put aside, whatever else they lack."""
+        names = [name for name in self._schema.names if name in table.column_names]
+        wrong = rows_without_text(table.select(names))
+        if not wrong.any():
+            return table
+        others = table.filter(pa.array(wrong))
+        system = others.column(SYSTEM) if SYSTEM in others.column_names else None
+        part = self._part(others, system)
+        aside.no_text(part.rows, system, part.deleted)
+        return table.filter(pa.array(~wrong))
+
+    def _part(self, table: pa.Table, system: pa.ChunkedArray | None) -> Pending:
+        if system is None:
+            return dataclasses.replace(as_pending(conform(table, self._schema)), deleted=self._deleted(table))
+        with_seq = table.append_column(SEQ, self._numbered(pc.struct_field(system, ["seq"])))
+        first = int64s(
+            pc.coalesce(pc.struct_field(system, ["first_arrival"]), pc.struct_field(system, ["arrival"])), UNKNOWN
+        )
+        arrival = int64s(pc.struct_field(system, ["arrival"]), UNKNOWN)
+        return Pending(
+            conform(with_seq, self._schema),
+            arrival,
+            first,
+            int64s(pc.struct_field(system, ["covered"]), 1),
+            self._deleted(table),
+        )
+
+    def _numbered(self, seq: pa.ChunkedArray) -> pa.ChunkedArray:
+        highest = pc.max(seq).as_py()
+        if highest is not None:
+            self.highest = max(self.highest, highest + self._base)
+        if self.highest >= _MOST_SEQ:
+            raise MalformedRowError(
+                f"a row is numbered {highest} by {SYSTEM}.seq, after {self._base} that the table has had of other checkpoints",
+                expected=f"together less than {_MOST_SEQ}",
+                hint=f"keep {SYSTEM} as the source made it; or write to a new table",
+            )
+        return pc.add(seq, self._base) if self._base else seq
+
+    def _deleted(self, table: pa.Table) -> Mask | None:
+        """Which rows are tombstones, by the system column or the column that the user named; None if none is."""
+        marks: list[pa.ChunkedArray | pa.Array] = [deleted_mask(table)] if SYSTEM in table.column_names else []
+        if self._layout.delete_when is not None:
+            marks.append(pc.fill_null(table.column(self._layout.delete_when), False))
+        if not any(pc.any(mark).as_py() for mark in marks):
+            return None
+        return np.logical_or.reduce([mark.to_numpy(zero_copy_only=False) for mark in marks])
+
+    def _punctuate(self, table: pa.Table) -> None:
+        if self._layout.progress_time is None:
+            return
+        # With its key set, punctuation speaks for that key alone.
+        whole = np.ones(table.num_rows, dtype=np.bool_)
+        for column in columns_at(table, self._layout.key):
+            whole &= column.is_null().to_numpy()
+        table = table.filter(pa.array(whole))
+        times = table.column(self._layout.progress_time)
+        sources = pc.fill_null(pc.struct_field(table.column(SYSTEM), ["source"]), "").to_pylist()
+        for source, bound in zip(sources, bound_values(times), strict=True):
+            self.bounds[source] = later_bound(self.bounds.get(source, bound), bound)
+
+
+def _check_rows(part: Pending, layout: Layout) -> None:
+    rows = part.rows
+    if part.deleted is not None and layout.keep.count is None:
+        raise MalformedRowError(
+            f"{int(part.deleted.sum())} of {rows.num_rows} rows delete their keys, and the table keeps all rows",
+            expected="no deletions with keep=all: nothing ever leaves the table",
+            hint="filter such rows out before writing, or write a table with keep=latest",
+        )
+    for name, column in zip(layout.key, columns_at(rows, layout.key), strict=True):
+        if nulls := int(np.count_nonzero(null_rows(column))):
+            raise MalformedRowError(
+                f"{nulls} of {rows.num_rows} rows have a null in the key column {name!r}",
+                expected="a key in every row; only punctuation rows have none",
+                hint=f'filter such rows out before writing, for example .where("{spark_name(name, rows.column_names)} IS NOT NULL OR `{SYSTEM}`.punctuation")',
+            )
+    if layout.time is None:
+        return
+    times = rows.column(layout.time)
+    unusable = times.null_count or (pa.types.is_floating(times.type) and pc.sum(pc.is_nan(times)).as_py())
+    if unusable:
+        raise MalformedRowError(
+            f"{unusable} of {rows.num_rows} rows have no usable time in the column {layout.time!r}",
+            expected="a time in every row",
+            hint=f'filter such rows out before writing, for example .where("`{layout.time}` IS NOT NULL")',
+        )

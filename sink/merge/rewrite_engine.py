@@ -1,0 +1,110 @@
+"""The engine ``rewrite``: a bucket in which anything changes is written anew, so that every reader of Delta can read it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..spec.layout import Layout
+from ..table.files import BucketReader, DataFiles
+from ..table.table import Held
+from .held_rows import Replacement, Rivals, StageWith, counts_of
+from .small_files import files_to_fold
+
+__all__ = ["BesideRows", "RewrittenRows"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+class RewrittenRows:
+    """A bucket's rows, all of which are looked at.
+
+    Parameters
+    ----------
+    layout
+        The table's.
+    held
+        The bucket's files.
+    reader
+        Reads what is live in them.
+    """
+
+    def __init__(self, layout: Layout, held: Held, reader: BucketReader) -> None:
+        self._layout = layout
+        self._held = held
+        self._reader = reader
+        self._base: pa.Table | None = None
+        self._whole: pa.Table | None = None
+
+    def rivals(self, rows: pa.Table) -> Rivals:
+        """All rows of the bucket."""
+        del rows
+        base = self._reader.read(self._layout.deciding) if self._base is None else self._base
+        self._base, count = base, base.num_rows
+        return Rivals(base, np.zeros(count, dtype=np.int64), np.arange(count))
+
+    def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
+        """Read with all other rows of the bucket, which is written anew if one of them wins."""
+        del rivals
+        whole = self._reader.read(self._reader.schema.names) if self._whole is None else self._whole
+        self._whole = whole
+        return whole.take(pa.array(chosen))
+
+    def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
+        """Write the others and the fresh rows into one file."""
+        del fresh
+        names = self._reader.schema.names
+        kept = rivals.rows if self._whole is None else self._whole
+        # What decides has been read before.
+        payload = [name for name in names if name not in kept.column_names]
+        for name, column in zip(payload, self._reader.read(payload).columns if payload else [], strict=True):
+            kept = kept.append_column(name, column)
+        kept = kept.select(names)
+        return Replacement(stage(kept.filter(pa.array(~lost)) if lost.any() else kept), self._held.rows)
+
+
+class BesideRows:
+    """A bucket's rows, none of which has the key of a row that comes; they stay as they are.
+
+    Parameters
+    ----------
+    layout, files
+        The table's layout, and its data files.
+    held
+        The bucket's files.
+    fold
+        Whether they are too many: then small ones are put together with what comes. Their sizes grow geometrically, so each row is written anew as often
+        as the logarithm of the bucket's rows says.
+    """
+
+    def __init__(self, layout: Layout, files: DataFiles, held: Held, *, fold: bool) -> None:
+        self._files = files
+        self._held = held
+        self._fold = fold
+        self._none = files.schema.empty_table()
+        self._deciding = self._none.select(layout.deciding)
+
+    def rivals(self, rows: pa.Table) -> Rivals:
+        """None."""
+        del rows
+        none = np.empty(0, dtype=np.int64)
+        return Rivals(self._deciding, none, none)
+
+    def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
+        """None."""
+        del rivals, chosen
+        return self._none
+
+    def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
+        """Write the fresh rows into a file of their own, or together with small ones."""
+        del rivals, lost
+        if not self._fold:
+            return Replacement(stage(self._none))
+        counts = counts_of(self._held, self._files)
+        live = [self._held.live_in(at, count) for at, count in enumerate(counts)]
+        folded = files_to_fold(live, counts, fresh, turn=True)
+        paths = [self._held.rows[at] for at in folded]
+        kept = self._files.read_rows(paths, [self._held.vectors[at] for at in folded])
+        return Replacement(stage(kept), tuple(paths))

@@ -1,0 +1,112 @@
+"""How stale the rows of a commit were when they became visible.
+
+Staleness of a delivered row: from the first arrival of the oldest update that it stands for to the commit that shows it
+(*application staleness*). Tasks report when their rows first arrived in a bounded form; the commit turns that into ages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...core.feedback.ages import Ages, Staleness
+from .pending import UNKNOWN
+
+__all__ = ["Arrivals"]
+
+Int64s = npt.NDArray[np.int64]
+
+# More distinct arrivals than this are grouped by rank, so that a message stays small; ranks are then right to 1 in this many.
+_MOST = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrivals:
+    """When delivered rows first arrived.
+
+    Attributes
+    ----------
+    at_us : int64 array
+        Distinct arrivals (or means of neighbouring ones), increasing.
+    count : int64 array
+        Rows at each.
+    first_us : int
+        The earliest, exactly. Meaningless if there are none.
+    """
+
+    at_us: Int64s
+    count: Int64s
+    first_us: int
+
+    @classmethod
+    def of(cls, arrival_us: Int64s | None) -> Arrivals:
+        """The distribution of some rows' first arrivals."""
+        if arrival_us is None:
+            arrival_us = np.empty(0, dtype=np.int64)
+        at_us, count = np.unique(arrival_us[arrival_us != UNKNOWN], return_counts=True)
+        return cls._bounded(at_us, count.astype(np.int64))
+
+    @classmethod
+    def together(cls, parts: Sequence[Arrivals]) -> Arrivals:
+        """The distribution of the rows of several tasks."""
+        if not parts:
+            return cls.of(None)
+        at_us, place = np.unique(np.concatenate([part.at_us for part in parts]), return_inverse=True)
+        count = np.zeros(len(at_us), dtype=np.int64)
+        np.add.at(count, place, np.concatenate([part.count for part in parts]))
+        merged = cls._bounded(at_us, count)
+        return dataclasses.replace(
+            merged, first_us=min((part.first_us for part in parts if len(part.at_us)), default=0)
+        )
+
+    @classmethod
+    def _bounded(cls, at_us: Int64s, count: Int64s) -> Arrivals:
+        first = int(at_us[0]) if len(at_us) else 0
+        if len(at_us) <= _MOST:
+            return cls(at_us, count, first)
+        rank = np.cumsum(count) - count
+        starts = np.flatnonzero(np.diff(rank * _MOST // int(count.sum()), prepend=-1))
+        grouped = np.add.reduceat(count, starts)
+        offset = np.add.reduceat((at_us - first).astype(np.float64) * count, starts)
+        return cls(first + np.round(offset / grouped).astype(np.int64), grouped, first)
+
+    def staleness(self, committed_us: int) -> Staleness | None:
+        """The rows' ages at the commit; None if there are none. A row from the future (a clock set back) has age 0."""
+        rows = int(self.count.sum())
+        if rows == 0:
+            return None
+        ages = np.maximum(committed_us - self.at_us[::-1], 0) / 1e6
+        count = self.count[::-1]
+        upto = np.cumsum(count)
+        p50, p99 = (float(ages[np.searchsorted(upto, np.ceil(share * rows))]) for share in (0.5, 0.99))
+        mean = float((ages * count).sum() / rows)
+        return Staleness(mean, p50, p99, max(committed_us - self.first_us, 0) / 1e6)
+
+    def ages(self, committed_us: int) -> Ages:
+        """The rows' ages at the commit, to be added to those of other commits."""
+        return Ages.of(committed_us - self.at_us, self.count)
+
+    def area(self, committed_us: int, previous_us: int | None) -> tuple[float, float]:
+        """Staleness over time that ends with this commit, in square seconds, summed over the rows' keys: no less than, no more than.
+
+        Parameters
+        ----------
+        committed_us
+            This commit.
+        previous_us
+            The commit before it; None if there is none.
+
+        Notes
+        -----
+        A result whose pending interval began at e, committed at t, adds the integral of x - e from max(e, p) to t, p being when the key's
+        previous result was committed. The table does not say which commit that was: not later than the one before this, so the integral
+        from there is the least; and the whole ramp from e is the most.
+        """
+        age = np.maximum(committed_us - self.at_us, 0) / 1e6
+        before = np.zeros_like(age) if previous_us is None else np.maximum(previous_us - self.at_us, 0) / 1e6
+        most = age**2 / 2
+        least = most - np.minimum(before, age) ** 2 / 2
+        return float((least * self.count).sum()), float((most * self.count).sum())

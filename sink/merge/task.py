@@ -1,0 +1,126 @@
+"""What one task does with its rows of a batch: merge them into their buckets' newest rows, and stage the files."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from ..spec.layout import Layout
+from .bucket import BucketMerge, BucketMerger
+from .outputs import Aside, PutAside
+from .spill import Gathering
+from .staleness import Arrivals
+
+if TYPE_CHECKING:
+    from ..table.files import StagedFile
+    from ..table.table import Snapshot
+    from .outputs import Outputs
+
+__all__ = ["TaskResult", "run_task"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskResult(WriterCommitMessage):
+    """What a task hands to the commit.
+
+    Attributes
+    ----------
+    merges : tuple of BucketMerge
+        Of every bucket that the task looked at.
+    rows, updates, older : int
+        As in :class:`~upstream.sink.figures.summary.CommitSummary`.
+    arrivals : Arrivals
+        First arrivals of the delivered rows.
+    bounds : mapping
+        Per feed what its punctuation said.
+    aside : PutAside
+        Late and conflicting rows.
+    highest : int
+        Number of a row; -1 if none has one.
+    """
+
+    merges: tuple[BucketMerge, ...]
+    rows: int
+    updates: int
+    older: int
+    arrivals: Arrivals
+    bounds: Mapping[str, Any]
+    aside: PutAside = PutAside()  # noqa: RUF009 it is frozen
+    highest: int = -1
+
+    @property
+    def staged(self) -> list[StagedFile]:
+        """The files that await the commit."""
+        return [file for merge in self.merges for file in merge.staged()]
+
+
+def run_task(
+    batches: Iterable[pa.RecordBatch],
+    layout: Layout,
+    schema: pa.Schema,
+    merger: BucketMerger,
+    seen: Snapshot,
+    outputs: Outputs,
+    base: int = 0,
+) -> TaskResult:
+    """Merge a task's rows with the buckets that they fall in. On an error nothing staged is left behind.
+
+    Memory: what :class:`~upstream.sink.merge.spill.Gathering` holds of the rows, or one bucket with those of it.
+
+    Parameters
+    ----------
+    batches
+        As Spark gives them, with or without the system column.
+    layout, schema, merger
+        Of the table.
+    seen
+        The table as it was when the batch began.
+    outputs
+        Where late and conflicting rows are copied to.
+    base
+        Is added to the numbers of rows.
+
+    Raises
+    ------
+    MalformedRowError
+        A row has no key or no time.
+    TableError
+        A file of the table is gone.
+    EnvironmentMissingError
+        The worker's local disk has no room for rows beyond what memory is to hold.
+    """
+    merges: list[BucketMerge] = []
+    firsts: list[npt.NDArray[np.int64]] = []
+    won = keys = 0
+    aside = Aside(outputs)
+    with contextlib.closing(Gathering(layout, schema, aside, base)) as gathering:
+        try:
+            for batch in batches:
+                gathering.add(batch)
+            for bucket, rows in gathering.by_bucket():
+                turn = seen.has_turn(bucket, layout.buckets)
+                verdict, merge = merger.merge(bucket, seen.of_bucket(bucket), rows, turn=turn)
+                merges.append(merge)
+                keys += rows.rows.num_rows
+                won += int(verdict.won.sum())
+                if rows.first_arrival_us is not None:
+                    firsts.append(rows.first_arrival_us[verdict.delivered])
+                for lost in verdict.lost:
+                    aside.lost(lost)
+            put = aside.staged()
+        except BaseException:
+            merger.remove(merges)
+            aside.discard()
+            raise
+    merger.done(seen)
+    arrivals = Arrivals.of(np.concatenate(firsts) if firsts else None)
+    incoming = gathering.incoming
+    told = incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds
+    return TaskResult(tuple(merges), *told, put, incoming.highest)

@@ -1,0 +1,274 @@
+"""``df.writeStream.format("upstream")``: the newest row per key as a Delta table, one commit a batch.
+
+Guarantee: exactly once. The table equals the newest row per key of all rows of all committed batches, whatever their order, however
+often a batch is repeated, and wherever a process dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ..conf.clock import now_us
+from ..conf.errors import OptionError, SchemaError
+from ..conf.process_identity import driver_process
+from ..core.rows.system_column import SYSTEM, SYSTEM_TYPE
+from .commit.arrival_order import Numbering
+from .commit.commit import BatchCommit
+from .commit.last_commit import version_remembered
+from .commit.lease import hold_lease
+from .commit.metrics_table import check_metrics, write_metrics
+from .commit.writer_id import writer_id
+from .figures.summary import CommitSummary, last_summary
+from .framing import rows_told, unframed
+from .merge.bucket import BucketMerger
+from .merge.engine import Engine
+from .merge.history_merge import merger_of
+from .merge.outputs import Outputs, write_outputs
+from .merge.task import TaskResult, run_task
+from .spec import steps
+from .spec.layout import Layout
+from .spec.options import SinkTarget, parse_sink_options
+from .spec.steps import Step
+from .table.engine_choice import advise, check_allowed, marks_allowed, marks_from_the_start
+from .table.files import DataFiles
+from .table.log_entry import may_put_entries
+from .table.mapped_table import check_place
+from .table.schema_changes import change_schema, with_table_columns
+from .table.table import Snapshot, load_table, take_snapshot
+from .table.tombstones import check_retention, forget_below, tombstone_files
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql.types import StructType
+
+__all__ = ["LatestStreamWriter", "check_sink", "stream_writer", "writer_for"]
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestStreamWriter:
+    """The writer for a query's next batch. Spark asks for one before each batch and before each commit.
+
+    Parameters
+    ----------
+    options
+        As the user gave them; see :class:`~upstream.sink.spec.options.SinkOptions`.
+    schema
+        Of the DataFrame, with or without the system column; or of frames, if an option tells what is in them.
+    overwrite
+        True in the complete output mode, which is refused.
+
+    Raises
+    ------
+    OptionError
+        Something is missing, unknown or mistyped.
+    SchemaError
+        A column cannot be held by the table, or does not fit the one there is.
+    TableError
+        The path holds a table of another layout, or another query is writing it.
+    """
+    if overwrite:
+        raise OptionError(
+            "the output mode is complete", expected="append", hint='write with .outputMode("append"), or leave it out'
+        )
+    framed, options = rows_told(options)
+    target = parse_sink_options(options)
+    writer = writer_for(target, framed or schema, framed=framed is not None)
+    with target.folder.guarded():
+        hold_lease(target.folder, writer_id(target), driver_process(), target.options.lease_us, now_us())
+    return writer
+
+
+def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) -> LatestStreamWriter:
+    """The writer of a batch for a target.
+
+    Parameters
+    ----------
+    target
+        With the writer's checkpoint, or its application.
+    schema
+        Of the rows.
+    framed
+        Whether what comes are frames of rows.
+
+    Raises
+    ------
+    SchemaError, TableError
+        As :func:`stream_writer`.
+    """
+    with target.folder.guarded():
+        layout, table = _open(target, schema)
+        if table is not None and change_schema(target, layout, table):
+            table = load_table(target)
+        columns = layout.arrow_schema()
+        files = DataFiles(target, layout.file_schema())
+        snapshot = Snapshot.empty() if table is None else take_snapshot(table, files, target)
+        forget = _forget_below(target, layout, columns, table) if snapshot.tombstones.paths else None
+        entries = may_put_entries(target, table)
+        _check_durability(target, entries=entries)
+        marks = _marks(target, layout, table, snapshot)
+        engine = Engine(target, layout, files, entries=entries, marks=marks)
+        merger = merger_of(layout, files, tombstone_files(target, layout, columns), forget, engine)
+        last = _last_summary(target, table) if target.late else None
+        outputs = Outputs(target, layout, columns, {} if last is None else last.low_watermarks)
+        base = Numbering.of(target, writer_id(target), table, snapshot, files).base
+        steps.reached(Step.READ)
+        return LatestStreamWriter(target, layout, files, merger, snapshot, outputs=outputs, framed=framed, base=base)
+
+
+def check_sink(options: Mapping[str, str], schema: StructType) -> Layout:
+    """Refuse at once what :func:`stream_writer` would refuse when the query runs its first batch.
+
+    Returns
+    -------
+    Layout
+        With the key and the time as they are spelled in the schema.
+
+    Raises
+    ------
+    OptionError, SchemaError, TableError
+        As :func:`stream_writer`, except that the checkpoint location may still be unknown.
+    """
+    target = parse_sink_options(options, started=False)
+    with target.folder.guarded():
+        return _open(target, schema)[0]
+
+
+def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | None]:
+    _check_system_column(schema)
+    layout = Layout.of(target.options, schema)
+    check_retention(target.options.tombstone_retention, layout)
+    table = load_table(target)
+    if table is None and layout.ids is not None:
+        check_place(target)
+    if table is not None:
+        merging = target.options.merge_schema
+        layout = with_table_columns(layout, table) if merging else layout
+        layout.check(table, target.location, merging=merging)
+        layout = layout.numbered_in(table)
+    check_metrics(target)
+    Outputs(target, layout, layout.arrow_schema()).check()
+    return layout, table
+
+
+def _check_durability(target: SinkTarget, *, entries: bool) -> None:
+    """Refuse to promise what delta-rs' commits cannot: it does not wait for the disk before an entry of the log can be seen."""
+    if target.is_durable and target.is_local and not entries:
+        raise OptionError(
+            f"durability=power, and the table at {target.location} has features under which only delta-rs writes its log",
+            hint="leave the option durability out, or drop the features from Spark (ALTER TABLE … DROP FEATURE)",
+        )
+
+
+def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapshot: Snapshot) -> bool:
+    """Whether the table has deletion vectors, or will; where it has none and they would pay off, that is said once."""
+    if table is None:
+        return marks_from_the_start(target.options.engine, target.options.expected_keys, layout.buckets)
+    meta = table.metadata()
+    if target.options.engine == "vectors":
+        check_allowed(meta.configuration, target.location)
+    elif target.options.engine == "auto":
+        advise(str(meta.id), target.location, meta.configuration, lambda: snapshot.largest_bucket)
+    return marks_allowed(meta.configuration)
+
+
+def _forget_below(target: SinkTarget, layout: Layout, columns: pa.Schema, table: DeltaTable | None) -> int | None:
+    """By the low-watermark that this query has committed last: another query's feeds may still send older rows."""
+    last = _last_summary(target, table)
+    if last is None or layout.time is None:
+        return None
+    return forget_below(last.low_watermark, target.options.tombstone_retention, columns.field(layout.time).type)
+
+
+def _last_summary(target: SinkTarget, table: DeltaTable | None) -> CommitSummary | None:
+    return None if table is None else last_summary(table, writer_id(target), near=version_remembered(target))
+
+
+class LatestStreamWriter(DataSourceStreamArrowWriter):
+    """Merges each task's rows into their buckets; commits all of them at once.
+
+    Parameters
+    ----------
+    target, layout, files, merger
+        The table.
+    seen
+        The table as it is when the batch begins; the commit is refused if others have changed the touched buckets since.
+    clock_us
+        Says when a commit is made.
+    outputs
+        Where late and conflicting rows are copied to.
+    framed
+        Whether what comes are frames of rows.
+    base
+        Is added to the numbers of rows.
+    """
+
+    def __init__(
+        self,
+        target: SinkTarget,
+        layout: Layout,
+        files: DataFiles,
+        merger: BucketMerger,
+        seen: Snapshot,
+        clock_us: Callable[[], int] = now_us,
+        *,
+        outputs: Outputs,
+        framed: bool = False,
+        base: int = 0,
+    ) -> None:
+        self._outputs = outputs
+        self._base = base
+        self._framed = framed
+        self._target = target
+        self._layout = layout
+        self._schema = files.schema
+        self._merger = merger
+        self._seen = seen
+        self._commit = BatchCommit(target, layout, files, merger, clock_us)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Merge a task's rows and stage the files (in a task)."""
+        rows = unframed(iterator) if self._framed else iterator
+        with self._target.folder.guarded():
+            result = run_task(rows, self._layout, self._schema, self._merger, self._seen, self._outputs, self._base)
+            # Here, since a task may run on another machine than the commit.
+            self._target.folder.sync(file.path for file in result.staged)
+            steps.reached(Step.HANDED_OVER)
+            return result
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
+        """Commit the batch (beside the driver)."""
+        with self._target.folder.guarded():
+            summary = self._commit.commit(_results(messages), batchId)
+            # Whether it was a repeat or not: the process may have died between the two.
+            if summary is None or summary.late or summary.conflicts or summary.no_text:  # else it has named no files
+                near = version_remembered(self._target)
+                write_outputs(self._outputs, load_table(self._target), writer_id(self._target), near)
+            steps.reached(Step.PUT_OUT)
+            write_metrics(self._target)
+            steps.reached(Step.MEASURED)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 Spark's name
+        """Remove what this attempt staged (beside the driver)."""
+        del batchId
+        with self._target.folder.guarded():
+            self._commit.discard(_results(messages))
+
+
+def _results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
+    return [message for message in messages if isinstance(message, TaskResult)]
+
+
+def _check_system_column(schema: StructType) -> None:
+    if SYSTEM not in schema.fieldNames():
+        return
+    present = getattr(schema[SYSTEM].dataType, "fieldNames", list)()
+    missing = [field.name for field in SYSTEM_TYPE if field.name not in present]
+    if missing:
+        raise SchemaError(
+            f"the column {SYSTEM} lacks {', '.join(missing)}",
+            expected="the system column as the source made it",
+            hint=f"keep {SYSTEM} unchanged through the query, or drop it: then arrival and progress are not recorded",
+        )

@@ -1,0 +1,1 @@
+"""What is asked of the table: options, layout, keys, history."""

@@ -1,0 +1,84 @@
+"""What a table asks of its rows: CHECK constraints, NOT NULL, invariants, generated and identity columns.
+
+Spark evaluates them in its own SQL whenever it writes. The sink writes files without Spark, and another engine's SQL has other answers, so a table with any of them
+is refused, by name; see docs/decisions/0030.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...conf.errors import TableError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["check_constraints", "demands_of"]
+
+Json = Any
+
+_CHECK = "delta.constraints."
+_INVARIANT, _GENERATED, _IDENTITY = "delta.invariants", "delta.generationExpression", "delta.identity."
+_INNER = (("elementType", "containsNull", "elements"), ("valueType", "valueContainsNull", "values"))
+
+
+def check_constraints(table: DeltaTable, location: str) -> None:
+    """Refuse a table that asks of its rows what is not evaluated here.
+
+    Raises
+    ------
+    TableError
+        Naming each demand.
+    """
+    demands = demands_of(json.loads(table.schema().to_json())["fields"], table.metadata().configuration)
+    if demands:
+        raise TableError(
+            f"the table at {location} asks of its rows what this sink does not evaluate: {'; '.join(demands)}",
+            expected="a table of the sink's own without constraints, columns that are NOT NULL, generated columns or identity columns",
+            hint="drop a constraint (ALTER TABLE … DROP CONSTRAINT …), or a NOT NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL), and filter the rows before "
+            "writing, with where; or write with engine=merge to a table that somebody else has laid out: Spark's MERGE evaluates them all",
+        )
+
+
+def demands_of(fields: Iterable[Json], configuration: Mapping[str, str]) -> list[str]:
+    """Return what a table asks of its rows, in words.
+
+    Parameters
+    ----------
+    fields
+        Of its schema, in the JSON that Spark and Delta share.
+    configuration
+        Its properties.
+    """
+    checks = [
+        f"the constraint {name[len(_CHECK) :]} CHECK ({condition})"
+        for name, condition in sorted(configuration.items())
+        if name.lower().startswith(_CHECK)
+    ]
+    return [*checks, *(demand for field in fields for demand in _of_field(field, ""))]
+
+
+def _of_field(field: Json, prefix: str) -> list[str]:
+    name = prefix + field["name"]
+    metadata: dict[str, Json] = field.get("metadata") or {}
+    found = [] if field.get("nullable", True) else [f"{name} is NOT NULL"]
+    if _INVARIANT in metadata:
+        found.append(f"{name} has the invariant {metadata[_INVARIANT]}")
+    if _GENERATED in metadata:
+        found.append(f"{name} is generated as {metadata[_GENERATED]}")
+    if any(each.startswith(_IDENTITY) for each in metadata):
+        found.append(f"{name} is an identity column")
+    return found + _of_type(field["type"], name)
+
+
+def _of_type(kind: Json, name: str) -> list[str]:
+    if not isinstance(kind, dict):
+        return []
+    found = [demand for field in kind.get("fields", ()) for demand in _of_field(field, f"{name}.")]
+    for inner, admits, what in _INNER:
+        if inner in kind:
+            found += [] if kind.get(admits, True) else [f"the {what} of {name} are NOT NULL"]
+            found += _of_type(kind[inner], name)
+    return found

@@ -1,0 +1,35 @@
+"""``deleteWhen`` as Spark sees it: a column of booleans, or a condition that becomes one before the rows reach the writer, which evaluates no SQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.rows.system_column import SYSTEM
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["DELETED", "with_deletions"]
+
+DELETED = f"{SYSTEM}_deleted"
+"""The column that a condition becomes; it does not get into the table."""
+
+
+def with_deletions(df: DataFrame, condition: str | Column) -> tuple[DataFrame, str]:
+    """The rows with a column that marks deletions, and its name.
+
+    Parameters
+    ----------
+    df
+        With or without the system column.
+    condition
+        The name of one of its columns, an SQL condition, or a column expression. Where it is null the row deletes nothing.
+    """
+    from pyspark.sql import functions as F
+
+    if isinstance(condition, str):
+        named = [name for name in df.columns if name.lower() == condition.strip().strip("`").lower()]
+        if named:
+            return df, named[0]
+        condition = F.expr(condition)
+    return df.withColumn(DELETED, condition), DELETED

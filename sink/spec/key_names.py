@@ -1,0 +1,124 @@
+"""What the options key, time and deleteWhen name: columns, and, of the key, fields of structs in columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Sequence
+from typing import Any
+
+from ...conf.column_names import Tree, parts_of, path_name, resolved
+from ...conf.errors import SchemaError
+
+__all__ = ["KEYS", "TIMES", "check_key", "column_named", "columns_of", "is_decimal", "key_named", "shown_type"]
+
+Json = Any
+
+_DECIMAL = re.compile(r"decimal\(\d+,\s*-?\d+\)")
+TIMES = frozenset({"byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz", "float", "double"})
+"""Types that a time column may have."""
+KEYS = TIMES | {"boolean", "string", "binary"}
+"""Types that a key may have, beside decimals, and structs of all these."""
+
+
+def key_named(name: str, fields: dict[str, Json]) -> str:
+    """The column, or the field of one, that a user's name means, as :func:`~upstream.conf.column_names.path_name` has it.
+
+    Parameters
+    ----------
+    name
+        As the user has it.
+    fields
+        The schema's columns with their types.
+
+    Raises
+    ------
+    SchemaError
+        There is none.
+    """
+    return _found(name, fields, "key")
+
+
+def column_named(name: str, fields: dict[str, Json], role: str) -> str:
+    """The column that a user's name means.
+
+    Raises
+    ------
+    SchemaError
+        There is none, or it is a field of one.
+    """
+    found = _found(name, fields, role)
+    if found not in fields:
+        raise SchemaError(
+            f"the {role} column {name!r} is a field of a column",
+            expected="a column of its own: only parts of the key may be fields",
+            hint=f'make one before writing, for example .withColumn("{name.replace(".", "_")}", F.col("{name}"))',
+        )
+    return found
+
+
+def columns_of(key: Sequence[str], columns: Container[str]) -> list[str]:
+    """The columns that the parts of a key are, or are in."""
+    return [name if name in columns else parts_of(name)[0] for name in key]
+
+
+def check_key(name: str, fields: dict[str, Json]) -> None:
+    """Refuse a part of a key that cannot be compared.
+
+    Raises
+    ------
+    SchemaError
+        Naming it, and its type.
+    """
+    kind = fields.get(name)
+    if kind is None:
+        column, *inner = parts_of(name)
+        kind = fields[column]
+        for part in inner:
+            kind = next(field["type"] for field in kind["fields"] if field["name"] == part)
+    _check_kind(name, kind)
+
+
+def is_decimal(kind: str) -> bool:
+    """Whether a type is a decimal."""
+    return _DECIMAL.fullmatch(kind) is not None
+
+
+def shown_type(kind: Json) -> str:
+    """A type as SQL writes it."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        return "struct<" + ", ".join(f"{field['name']}: {shown_type(field['type'])}" for field in kind["fields"]) + ">"
+    if kind["type"] == "array":
+        return f"array<{shown_type(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{shown_type(kind['keyType'])}, {shown_type(kind['valueType'])}>"
+    return str(kind["type"])
+
+
+def _found(name: str, fields: dict[str, Json], role: str) -> str:
+    found = resolved(name, {each: _names_in(kind) for each, kind in fields.items()})
+    if found is None:
+        raise SchemaError(
+            f"the {role} column {name!r} is not among the columns {', '.join(fields)}",
+            hint=f"name an existing column in the option {role}, or keep it in the select before writing",
+        )
+    return path_name(found)
+
+
+def _names_in(kind: Json) -> Tree | None:
+    if isinstance(kind, str) or kind["type"] != "struct":
+        return None
+    return {field["name"]: _names_in(field["type"]) for field in kind["fields"]}
+
+
+def _check_kind(name: str, kind: Json) -> None:
+    if isinstance(kind, dict) and kind["type"] == "struct":
+        for field in kind["fields"]:
+            _check_kind(f"{name}.{field['name']}", field["type"])
+    elif not isinstance(kind, str) or (kind not in KEYS and not is_decimal(kind)):
+        raise SchemaError(
+            f"the key column {name!r} is of type {shown_type(kind)}",
+            expected="numbers, decimals, text, binary, dates, timestamps, booleans, or structs of these",
+            hint="cast it, or make a key column from it, before writing",
+        )

@@ -1,0 +1,384 @@
+"""How the table is laid out, and whether an existing one fits.
+
+The table has the user's columns as they are, and two of ours: ``_upstream_bucket`` (INT, the partition: ``pmod(hash(key), buckets)``
+as Spark computes it) and ``_upstream_seq`` (BIGINT, the arrival order of the row, which decides between rows of one time; see
+:mod:`~upstream.sink.commit.arrival_order`). Its properties record the layout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...conf.errors import SchemaError, TableError
+from ...core.rows.collations import check_collations
+from ...core.rows.system_column import SYSTEM
+from ...delta_format.column_mapping import Ids, check_mapping, ids_in, with_field_ids
+from ...delta_format.latest_table import (
+    BUCKET,
+    BUCKETS_PROPERTY,
+    KEEP_PROPERTY,
+    KEY_PROPERTY,
+    LAYOUT_PROPERTY,
+    SEQ,
+    TIME_PROPERTY,
+)
+from .constraints import check_constraints
+from .history import Keep
+from .key_names import KEYS, TIMES, check_key, column_named, columns_of, is_decimal, key_named, shown_type
+from .options import SinkOptions
+from .type_widening import widens
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+    from pyspark.sql.types import StructType
+
+__all__ = ["Layout"]
+
+VERSION = "1"
+
+_CHARS = re.compile(r"(var)?char\(\d+\)")
+
+Json = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """The table that a query with these options and columns writes.
+
+    Attributes
+    ----------
+    key : tuple of str
+        The update key's columns or their fields, as they are spelled in the schema; see :func:`~upstream.conf.column_names.path_name`.
+    time : str or None
+        The event time's column, if it decides which of two rows is newer; else arrival does, or nothing is compared.
+    buckets : int
+        How many partitions.
+    fields : tuple of (str, str)
+        Name and type (JSON) of each of the user's columns.
+    progress_time : str or None
+        The event time's column, in whose terms punctuation says how far feeds are complete, whether it decides or not.
+    keep : Keep
+        What of each key is kept.
+    delete_when : str or None
+        The query's column that marks deletions; the table does not have it.
+    ids : mapping or None
+        The numbers of the table's columns; None for a table without column mapping, as all are whose names plain Delta admits.
+    """
+
+    key: tuple[str, ...]
+    time: str | None
+    buckets: int
+    fields: tuple[tuple[str, str], ...]
+    progress_time: str | None = None
+    keep: Keep = Keep()  # noqa: RUF009 it is frozen
+    delete_when: str | None = None
+    ids: Ids | None = dataclasses.field(default=None, hash=False)
+
+    @classmethod
+    def of(cls, options: SinkOptions, schema: StructType) -> Layout:
+        """The layout for a DataFrame's schema.
+
+        Raises
+        ------
+        SchemaError
+            A column has a name, a type or a collation that the table cannot hold, or the key or the time is absent or of an unfit type.
+        """
+        check_collations(schema)
+        described: list[dict[str, Json]] = schema.jsonValue()["fields"]
+        _check_case([field["name"] for field in described if field["name"] != SYSTEM])
+        fields = {
+            field["name"]: _delta_type(field["type"], field["name"]) for field in described if field["name"] != SYSTEM
+        }
+        deletes = None if options.delete_when is None else _mark(options.delete_when, fields)
+        _check_names([name for name in fields if name != deletes])
+        key = tuple(key_named(name, fields) for name in options.key)
+        time = None if options.time is None else column_named(options.time, fields, "time")
+        if deletes is not None and deletes in (*columns_of(key, fields), time):
+            raise SchemaError(
+                f"deleteWhen names the column {deletes!r}, which is of the key or the time",
+                expected="a column that says nothing but whether a row deletes its key: the table does not have it",
+                hint="make one before writing",
+            )
+        for name in key:
+            check_key(name, fields)
+        if time is not None and fields[time] not in TIMES:
+            raise SchemaError(
+                f"the time column {time!r} is of type {shown_type(fields[time])}",
+                expected="a timestamp, a date or a number",
+                hint="cast it before writing, for example with to_timestamp",
+            )
+        decides = options.guard != "arrival" and options.keep.count is not None
+        kept = tuple((name, json.dumps(kind)) for name, kind in fields.items() if name != deletes)
+        layout = cls(
+            key,
+            time if decides else None,
+            options.buckets if key else 1,
+            kept,
+            progress_time=time,
+            keep=options.keep,
+            delete_when=deletes,
+        )
+        return layout.numbered_in(None)
+
+    @classmethod
+    def recorded(cls, table: DeltaTable, location: str) -> Layout:
+        """The layout that a table says it has.
+
+        Raises
+        ------
+        TableError
+            It was not made by this sink, or its files call its columns otherwise.
+        """
+        properties = table.metadata().configuration
+        if LAYOUT_PROPERTY not in properties:
+            raise _foreign(location)
+        _check_mapping(table, location)
+        keep, time = Keep.parse(properties.get(KEEP_PROPERTY, "latest")), properties.get(TIME_PROPERTY)
+        return cls(
+            tuple(json.loads(properties[KEY_PROPERTY])),
+            None if keep.count is None else time,
+            int(properties[BUCKETS_PROPERTY]),
+            tuple(
+                (name, json.dumps(kind)) for name, kind in cls.columns_of(table).items() if name not in (SEQ, BUCKET)
+            ),
+            time,
+            keep,
+        ).numbered_in(table)
+
+    def numbered_in(self, table: DeltaTable | None) -> Layout:
+        """The layout with the numbers that its columns have, or would get, in a table; in a new one if there is none."""
+        return dataclasses.replace(self, ids=ids_in(table, self.plain_schema()))
+
+    def described(self) -> str:
+        """The columns that the query writes, and the one that marks deletions, as text."""
+        return json.dumps([self.fields, self.delete_when])
+
+    def plain_schema(self) -> Json:
+        """The table's schema in the JSON that Spark and Delta share, without what column mapping adds to it."""
+        fields = [(name, json.loads(kind)) for name, kind in self.fields]
+        described = [
+            {"name": name, "type": kind, "nullable": True, "metadata": {}}
+            for name, kind in [*fields, (SEQ, "long"), (BUCKET, "integer")]
+        ]
+        return {"type": "struct", "fields": described}
+
+    def arrow_schema(self) -> pa.Schema:
+        """The schema of the data files: the user's columns and `_upstream_seq`."""
+        import pyarrow as pa
+        from deltalake import Schema
+
+        whole = pa.schema(Schema.from_json(json.dumps(self.plain_schema())).to_arrow())
+        return pa.schema([field for field in whole if field.name != BUCKET])
+
+    def file_schema(self) -> pa.Schema:
+        """:meth:`arrow_schema` as it is written: with the columns' numbers, where they have any."""
+        return self.arrow_schema() if self.ids is None else with_field_ids(self.arrow_schema(), self.ids)
+
+    @property
+    def deciding(self) -> list[str]:
+        """The columns of a data file that decide which of two rows is newer: those of the key, the time, `_upstream_seq`."""
+        time = [] if self.time is None else [self.time]
+        return list(dict.fromkeys([*self.key_columns, *time, SEQ]))
+
+    @property
+    def key_types(self) -> list[pa.DataType]:
+        """The types of the key's parts, in their order."""
+        from ...core.rows.columns import columns_at
+
+        return [column.type for column in columns_at(self.file_schema().empty_table(), self.key)]
+
+    @property
+    def key_columns(self) -> list[str]:
+        """The columns that the key is in: its own, and the structs of those parts of it that are fields."""
+        return columns_of(self.key, dict(self.fields))
+
+    def properties(self) -> dict[str, str]:
+        """The table properties that record the layout."""
+        recorded = {LAYOUT_PROPERTY: VERSION, KEY_PROPERTY: json.dumps(list(self.key), ensure_ascii=False)}
+        recorded[BUCKETS_PROPERTY] = str(self.buckets)
+        # Where arrival decides, nobody is to take the time for what tells the newer row.
+        if (time := self.time or (self.progress_time if self.keep.count is None else None)) is not None:
+            recorded[TIME_PROPERTY] = time
+        if not self.keep.latest:
+            recorded[KEEP_PROPERTY] = str(self.keep)
+        return recorded
+
+    def check(self, table: DeltaTable, location: str, *, merging: bool = False) -> None:
+        """Refuse a table that was laid out otherwise.
+
+        Parameters
+        ----------
+        table, location
+            The table, and where it lies.
+        merging
+            Whether it may lack columns, and have narrower types.
+
+        Raises
+        ------
+        TableError
+            It is not one of ours, or its key, time or buckets differ, or it uses a feature that the sink cannot write under.
+        SchemaError
+            Its columns or their types differ.
+        """
+        self.check_recorded(table, location)
+        _check_mapping(table, location)
+        self._check_columns(table, location, merging=merging)
+
+    def check_recorded(self, table: DeltaTable, location: str) -> None:
+        """Refuse a table that says of itself that it is laid out otherwise: what may change while it is being written.
+
+        Raises
+        ------
+        TableError
+            It is not one of ours, its key, time, buckets or what it keeps differ, or it asks of its rows what is not evaluated.
+        """
+        meta = table.metadata()
+        recorded = {name: value for name, value in meta.configuration.items() if name.startswith("upstream.")}
+        if LAYOUT_PROPERTY not in recorded or list(meta.partition_columns) != [BUCKET]:
+            raise _foreign(location)
+        wanted = self.properties()
+        hints = {
+            LAYOUT_PROPERTY: "use the version of this package that wrote it, or give another path",
+            KEY_PROPERTY: "set the option key to the table's, or give another path",
+            TIME_PROPERTY: "set the options time and guard to the table's, or give another path",
+            KEEP_PROPERTY: "set the option keep to the table's, or give another path; `upstream keep` lets a table keep more or fewer rows of a key",
+            BUCKETS_PROPERTY: "leave the option buckets out, or set it to the table's; `upstream rebucket` gives a table another number",
+        }
+        for name, hint in hints.items():
+            if recorded.get(name) != wanted.get(name):
+                raise TableError(
+                    f"the table at {location} has {name.partition('.')[2]} {recorded.get(name, 'unset')}, "
+                    f"this query has {wanted.get(name, 'unset')}",
+                    hint=hint,
+                )
+        check_constraints(table, location)
+
+    @staticmethod
+    def columns_of(table: DeltaTable) -> dict[str, Json]:
+        """The names and types of a table's columns, as :meth:`plain_schema` has them."""
+        described: list[dict[str, Json]] = json.loads(table.schema().to_json())["fields"]
+        return {field["name"]: _delta_type(field["type"], field["name"]) for field in described}
+
+    def _check_columns(self, table: DeltaTable, location: str, *, merging: bool) -> None:
+        present = self.columns_of(table)
+        wanted: dict[str, Json] = {name: json.loads(kind) for name, kind in self.fields} | {
+            SEQ: "long",
+            BUCKET: "integer",
+        }
+        problems = [f"{name} is missing from the query" for name in present if name not in wanted]
+        if merging:
+            _check_case([name for name, _ in self.fields])
+        else:
+            problems += [f"{name} is not in the table" for name in wanted if name not in present]
+        problems += [
+            f"{name} is {shown_type(present[name])} in the table and {shown_type(kind)} in the query"
+            for name, kind in wanted.items()
+            if name in present
+            and present[name] != kind
+            # A key of another type has another hash, and lies in another bucket.
+            and not (merging and name not in self.key_columns and widens(present[name], kind))
+        ]
+        if problems:
+            raise SchemaError(
+                f"the columns do not fit the table at {location}: {'; '.join(problems)}",
+                hint="select and cast the query's columns to the table's, or give another path"
+                + (
+                    ""
+                    if merging
+                    else "; mergeSchema=true takes new columns, wider types, and nulls for those that are missing"
+                ),
+            )
+
+
+def _foreign(location: str) -> TableError:
+    return TableError(
+        f"the Delta table at {location} was not made by this sink",
+        expected=f"a table partitioned by {BUCKET} with the property {LAYOUT_PROPERTY}, or nothing at all",
+        hint="give another path; to take over its rows, read it as a batch and write them by upstream.write_batch once; "
+        "to update it as it is, write with engine=merge",
+    )
+
+
+def _check_mapping(table: DeltaTable, location: str) -> None:
+    check_mapping(json.loads(table.schema().to_json()), table.metadata().configuration, location)
+
+
+def _check_case(names: Sequence[str]) -> None:
+    """Refuse names that readers of Delta take for one."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(name.lower(), []).append(name)
+    twice = [found for found in alike.values() if len(found) > 1]
+    if not twice:
+        return
+    told = [
+        f"{found[0]!r} occurs {len(found)} times"
+        if len(set(found)) == 1
+        else f"{' and '.join(map(repr, found))} differ in case alone"
+        for found in twice
+    ]
+    raise SchemaError(
+        f"among the columns {'; '.join(told)}",
+        expected="columns whose names differ in more than case: readers of Delta, Spark among them, take them for one",
+        hint="rename all but one: in the source's option select (--select on the command line), or by their places, with .toDF(…)",
+    )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    ours = [name for name in names if name.lower().startswith(SYSTEM)]
+    if ours:
+        raise SchemaError(
+            f"{', '.join(ours)}: names that begin with {SYSTEM} are the sink's own",
+            hint="drop or rename these columns before writing",
+        )
+
+
+def _mark(name: str, fields: dict[str, Json]) -> str:
+    """The column that marks deletions."""
+    found = column_named(name, fields, "deleteWhen")
+    if fields[found] != "boolean":
+        raise SchemaError(
+            f"deleteWhen names the column {found!r}, which is of type {shown_type(fields[found])}",
+            expected="a column of booleans, or, through upstream.write_latest and upstream.write_batch, a condition",
+            hint="make one before writing, for example .withColumn('gone', F.col('op') == 'D')",
+        )
+    return found
+
+
+def _delta_type(kind: Json, name: str) -> Json:
+    """A Spark type as the table holds it: everything may be null, no metadata."""
+    if isinstance(kind, str):
+        if kind in KEYS or is_decimal(kind):
+            return kind.replace(" ", "")
+        if _CHARS.fullmatch(kind):
+            return "string"
+    elif kind["type"] == "struct":
+        fields: list[dict[str, Json]] = [
+            {
+                "name": field["name"],
+                "type": _delta_type(field["type"], f"{name}.{field['name']}"),
+                "nullable": True,
+                "metadata": {},
+            }
+            for field in kind["fields"]
+        ]
+        return {"type": "struct", "fields": fields}
+    elif kind["type"] == "array":
+        return {"type": "array", "elementType": _delta_type(kind["elementType"], name), "containsNull": True}
+    elif kind["type"] == "map":
+        value = _delta_type(kind["valueType"], name)
+        return {
+            "type": "map",
+            "keyType": _delta_type(kind["keyType"], name),
+            "valueType": value,
+            "valueContainsNull": True,
+        }
+    raise SchemaError(
+        f"the column {name!r} is of type {shown_type(kind)}, which a plain Delta table cannot hold",
+        hint="cast it, for example to string, or drop it before writing",
+    )

@@ -1,0 +1,66 @@
+"""Rows go to the task of their bucket before they reach the writer, which cannot ask Spark for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...conf.column_names import listed, spark_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["buckets_for", "buckets_outgrown", "key_option", "to_buckets"]
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_LEAST = 16
+# Now and then one bucket is written anew as a whole: a second's work.
+_KEYS_IN_BUCKET = 500_000
+_TOO_MANY = 1_000_000
+
+
+def to_buckets(
+    df: DataFrame, key: Sequence[str], buckets: int, partitions: int | None, bucket: Column | None = None
+) -> DataFrame:
+    """The rows with whole buckets in each task.
+
+    Parameters
+    ----------
+    df
+        Rows, or frames of them.
+    key, buckets
+        Of the table.
+    partitions
+        How many tasks; None is as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than there are buckets.
+    bucket
+        Where rows are in frames, the column that says whose they are.
+    """
+    tasks = _tasks(df.sparkSession, buckets, partitions)
+    return df.repartitionById(tasks, _bucket(key, df.columns, buckets) if bucket is None else bucket)
+
+
+def buckets_for(keys: int | None) -> int:
+    """Into how many buckets a new table is cut that is to hold so many keys; 16 where that is not known."""
+    return max(_LEAST, -(-(keys or 0) // _KEYS_IN_BUCKET))
+
+
+def buckets_outgrown(rows: int, buckets: int) -> int | None:
+    """Into how many buckets a table of so many rows is better cut; None if those it has will do."""
+    return buckets_for(rows) if rows > buckets * _TOO_MANY else None
+
+
+def key_option(key: str | Sequence[str]) -> str:
+    """Column names as the option ``key`` takes them."""
+    return listed([key] if isinstance(key, str) else key)
+
+
+def _bucket(key: Sequence[str], columns: Sequence[str], buckets: int) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.pmod(F.hash(*[F.col(spark_name(name, columns)) for name in key]), F.lit(buckets))
+
+
+def _tasks(session: SparkSession, buckets: int, partitions: int | None) -> int:
+    if partitions is None:
+        partitions = min(int(str(session.conf.get(_PARTITIONS))), max(session.sparkContext.defaultParallelism, 2))
+    return max(1, min(buckets, partitions))

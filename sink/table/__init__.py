@@ -1,0 +1,1 @@
+"""The Delta table as it lies there: its log, data files, statistics, indexes."""

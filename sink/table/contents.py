@@ -1,0 +1,209 @@
+"""A table as it lies there, for those who look after it: the layout that it says it has, its files, and what is in each."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ...conf.errors import TableError
+from ...conf.locations import absolute_location
+from ...delta_format.data_files import LiveFiles
+from ...storage.folder import TableFolder
+from ..spec.layout import Layout
+from ..spec.options import STORAGE_PREFIX, SinkTarget, parse_sink_options
+from .files import DataFiles
+from .table import Snapshot, load_table, take_snapshot
+from .tombstones import tombstone_files
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Contents", "Unreadable", "recorded_layout"]
+
+
+# A Parquet file ends with the length of its footer and four letters.
+_END = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Unreadable(Exception):  # noqa: N818 it is what was found, not an error of ours
+    """A file that cannot be read.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the table.
+    gone : bool
+        Whether there is none.
+    reason : str
+    proven : bool
+        Whether a second look has shown that the file is missing, or that its size or its footer is wrong; else reading it failed for another reason.
+    """
+
+    path: str
+    gone: bool
+    reason: str
+    proven: bool = True
+
+
+def recorded_layout(path: str, storage: Mapping[str, str]) -> tuple[SinkTarget, DeltaTable, Layout]:
+    """A table at its latest version, and the layout that it says it has; none of its files is looked at.
+
+    Raises
+    ------
+    TableError
+        There is none, it is not one of ours, or its log cannot be read.
+    """
+    given = {"path": path, "key": "?"} | {STORAGE_PREFIX + name: value for name, value in storage.items()}
+    target = parse_sink_options(given, started=False)
+    table = load_table(target)
+    if table is None:
+        raise TableError(
+            f"there is no table at {target.location}",
+            expected="a folder or an address that holds one",
+            hint="check the path",
+        )
+    return target, table, Layout.recorded(table, target.location)
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """One version of a table.
+
+    Attributes
+    ----------
+    target, table, layout, snapshot
+        The table.
+    files, tombstones : DataFiles
+        Read the files of its rows, and of its deletions.
+    sizes : mapping of str to int
+        What the log says of each data file, in bytes.
+    """
+
+    target: SinkTarget
+    table: DeltaTable
+    layout: Layout
+    snapshot: Snapshot
+    files: DataFiles
+    tombstones: DataFiles
+    sizes: Mapping[str, int]
+
+    @classmethod
+    def of(cls, path: str, storage: Mapping[str, str]) -> Contents:
+        """The table at its latest version.
+
+        Raises
+        ------
+        TableError
+            There is none, it is not one of ours, or its log or its list of deletions cannot be read.
+        """
+        target, table, layout = recorded_layout(path, storage)
+        files = DataFiles(target, layout.file_schema())
+        snapshot = take_snapshot(table, files, target)
+        live = LiveFiles.of(table)
+        sizes = dict(zip(live.paths, live.sizes, strict=True))
+        return cls(target, table, layout, snapshot, files, tombstone_files(target, layout, files.schema), sizes)
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, path: str, storage: Mapping[str, str] | None) -> Generator[Contents]:
+        """:meth:`of`, for as long as it is looked at: errors that leave the block tell no secret of an object store."""
+        given = storage or {}
+        with TableFolder(absolute_location(path), given).guarded():
+            yield cls.of(path, given)
+
+    @property
+    def buckets(self) -> list[int]:
+        """All there should be, and others that files say they are of."""
+        return sorted({*range(self.layout.buckets), *self.snapshot.files})
+
+    def rows(self, path: str) -> pa.Table:
+        """The rows of a data file, whole.
+
+        Raises
+        ------
+        Unreadable
+            It is gone, damaged, or not what the log says.
+        """
+        return self._read(self.files, path, self.files.schema.names)
+
+    def deciding(self, path: str, *, whole: bool = False) -> pa.Table:
+        """Of the rows of a data file the columns that decide which is newer; if `whole`, the others are read too, and dropped.
+
+        Raises
+        ------
+        Unreadable
+            It is gone, damaged, or not what the log says.
+        """
+        return self._read(self.files, path, self.layout.deciding, whole=whole)
+
+    def buried(self, bucket: int) -> pa.Table:
+        """The tombstones of a bucket: key, time and `_upstream_seq`.
+
+        Raises
+        ------
+        Unreadable
+            Their file is gone or damaged.
+        """
+        path = self.snapshot.tombstones.paths.get(bucket)
+        if path is None:
+            return pa.schema([self.files.schema.field(name) for name in self.layout.deciding]).empty_table()
+        return self._read(self.tombstones, path, self.layout.deciding)
+
+    def _read(self, files: DataFiles, path: str, columns: list[str], *, whole: bool = False) -> pa.Table:
+        try:
+            reader = files.open([path], [self.snapshot.vectors.get(path)])
+            try:
+                kept = reader.read(columns)
+                for name in files.schema.names:
+                    if whole and name not in columns:
+                        reader.read([name])
+            finally:
+                reader.close()
+        except (OSError, pa.ArrowException, TableError) as error:
+            raise self._second_look(path) or Unreadable(path, False, _first_line(error), proven=False) from error
+        counted, size = self.snapshot.rows.get(path), self.sizes.get(path)
+        if (counted is not None and reader.rows != counted) or (size is not None and files.size(path) != size):
+            raise self._second_look(path) or Unreadable(path, False, "it changes while it is read", proven=False)
+        return kept
+
+    def _second_look(self, path: str) -> Unreadable | None:
+        """What is provably wrong with a file; None if nothing is, or if that cannot be seen either.
+
+        Arrow's errors do not tell a damaged file from a store that refuses, or a process with too many open files. So the bytes are
+        read first, and only then looked at.
+        """
+        import pyarrow.parquet as pq
+
+        folder = self.target.folder
+        size, counted = self.sizes.get(path), self.snapshot.rows.get(path)
+        try:
+            found = self.files.size(path)
+            if size is not None and found != size:
+                return Unreadable(path, False, f"it has {found} bytes, and the log says {size}")
+            end = folder.read_range(path, max(found - _END, 0), min(found, _END))
+            length = int.from_bytes(end[:4], "little") + _END
+            if len(end) < _END or end[4:] != b"PAR1" or length > found:
+                return Unreadable(path, False, "it does not end as a Parquet file does")
+            footer = folder.read_range(path, found - length, length)
+        except FileNotFoundError:
+            return Unreadable(path, True, "it is not there")
+        except (OSError, pa.ArrowException):
+            return None
+        if len(footer) != length:
+            return None
+        try:
+            rows = pq.read_metadata(pa.BufferReader(footer)).num_rows
+        except (OSError, pa.ArrowException) as error:
+            return Unreadable(path, False, f"its footer cannot be read: {_first_line(error)}")
+        if counted is not None and rows != counted:
+            return Unreadable(path, False, f"it has {rows} rows, and the log says {counted}")
+        return None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0]

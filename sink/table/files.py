@@ -1,0 +1,362 @@
+"""Data files of the table: written under a name of their own, unseen until a commit names them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import uuid
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import TableError
+from ...delta_format.deletion_vectors import DeletionVector, read_vector
+from ...delta_format.latest_table import BUCKET
+from ...delta_format.parquet_files import open_parquet
+from ...storage.folder import TableFolder
+from ..spec import steps
+from ..spec.options import SinkTarget
+from ..spec.steps import Step
+from .file_statistics import file_stats
+from .key_ranges import apart
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ParquetFile
+
+__all__ = ["ROW_GROUP", "BucketReader", "DataFiles", "StagedFile", "conform"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+# A value comes at least so many times, on average.
+_FEW = 4
+
+ROW_GROUP = 1 << 16
+"""Rows of a row group: so few that the bounds of a sorted key rule nearly all of a file out, so many that it is no larger nor read more slowly."""
+
+
+@dataclasses.dataclass(frozen=True)
+class StagedFile:
+    """A data file that is written and awaits its commit.
+
+    Attributes
+    ----------
+    bucket : int
+        The partition it belongs to.
+    path : str
+        Relative to the table.
+    size : int
+        In bytes.
+    rows, fresh : int
+        Rows in it, and how many of them (the last ones) came with this batch.
+    stats : str
+        For Delta's log.
+    arrival_us : bytes or None
+        Of the fresh rows, int64, where only arrival says which is newer.
+    """
+
+    bucket: int
+    path: str
+    size: int
+    rows: int
+    fresh: int
+    stats: str
+    arrival_us: bytes | None = None
+
+
+class DataFiles:
+    """Reads and writes the table's data files, or others of its folder.
+
+    Parameters
+    ----------
+    target
+        Where the table is.
+    schema
+        Of the data files.
+    folder
+        Below the table, where they lie; ends with a slash unless it is empty.
+    """
+
+    def __init__(self, target: SinkTarget, schema: pa.Schema, folder: str = "") -> None:
+        self._target = target
+        self._table = target.folder
+        self.schema = schema
+        self._folder = folder
+
+    def in_folder(self, folder: str) -> DataFiles:
+        """Files of the same schema that lie elsewhere below the table."""
+        return DataFiles(self._target, self.schema, folder)
+
+    def stage(
+        self, rows: pa.Table, bucket: int, fresh: int, arrival_us: bytes | None = None, *, to_last: bool = False
+    ) -> StagedFile:
+        """Write one file of a bucket; no reader sees it before it is committed.
+
+        Parameters
+        ----------
+        rows
+            In the schema of the data files, those of this batch last.
+        bucket, fresh, arrival_us
+            As in :class:`StagedFile`.
+        to_last
+            As of :meth:`write_rows`.
+        """
+        steps.reached(Step.DECIDED)
+        path, size = self.write_rows(rows, f"{BUCKET}={bucket}/", to_last=to_last)
+        steps.reached(Step.STAGED)
+        return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
+
+    def write_rows(self, rows: pa.Table, partition: str = "", *, to_last: bool = False) -> tuple[str, int]:
+        """Write one file of a partition (``name=value/``, if the table has any); its path in the table, and its size.
+
+        Parameters
+        ----------
+        rows, partition
+            What, and where.
+        to_last
+            Whether it is written once and read for long: with dictionaries of text of few values, which readers unpack in half the time.
+
+        Raises
+        ------
+        TableError
+            The disk is full, or the folder may not be written to.
+        """
+        import pyarrow.parquet as pq
+
+        path = f"{self._folder}{partition}part-{uuid.uuid4()}.parquet"
+        try:
+            with self._table.opened_to_write(path) as sink:
+                # Dictionaries cost more time than all else here, and zstd finds most of what they would save. By this schema and not
+                # the rows': it has the columns' numbers, where there are any.
+                dictionaries: Any = _of_few_values(rows) if to_last else False
+                with pq.ParquetWriter(sink, self.schema, compression="zstd", use_dictionary=dictionaries) as writer:
+                    writer.write_table(rows, row_group_size=ROW_GROUP)
+                size = sink.tell()
+        except OSError as error:
+            self.remove([path])
+            raise self._unwritable(path, error) from error
+        except BaseException:
+            self.remove([path])
+            raise
+        return path, size
+
+    def open(self, paths: Sequence[str], dead: Sequence[Mask | DeletionVector | None] = ()) -> BucketReader:
+        """The rows that some files hold together.
+
+        Parameters
+        ----------
+        paths
+            Of the files, in the table.
+        dead
+            Which rows of each do not count; none unless given.
+
+        Raises
+        ------
+        FileNotFoundError
+            One is gone.
+        TableError
+            One is no whole Parquet file.
+        """
+        opened: list[ParquetFile] = []
+        masks: list[Mask | None] = []
+        for path, gone in zip(paths, dead or [None] * len(paths), strict=True):
+            where, filesystem = self._table.place(path)
+            with _reading(path, self._table):
+                opened.append(open_parquet(where, filesystem))
+            is_vector = isinstance(gone, DeletionVector)
+            masks.append(self.dead(gone, opened[-1].metadata.num_rows) if is_vector else gone)
+        return BucketReader(opened, self.schema, masks, paths, self._table)
+
+    def read_rows(
+        self,
+        paths: Sequence[str],
+        dead: Sequence[Mask | DeletionVector | None] = (),
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """What counts in some files, whole or some columns of it; parameters and errors as of :meth:`open`."""
+        reader = self.open(paths, dead)
+        try:
+            return reader.read(self.schema.names if columns is None else columns)
+        finally:
+            reader.close()
+
+    def dead(self, vector: DeletionVector | None, rows: int) -> Mask:
+        """Which rows of a file of so many do not count.
+
+        Raises
+        ------
+        FileNotFoundError
+            The vector's file is gone.
+        TableError
+            It is damaged.
+        """
+        return np.zeros(rows, dtype=np.bool_) if vector is None else read_vector(self._table, vector, rows)
+
+    def rows_at(self, path: str, positions: Int64s) -> pa.Table:
+        """Some rows of a file, by increasing positions; only the row groups that hold them are read."""
+        where, filesystem = self._table.place(path)
+        with open_parquet(where, filesystem) as file:
+            sizes = np.array([file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)])
+            ends = np.cumsum(sizes)
+            group = np.searchsorted(ends, positions, side="right")
+            chosen = np.unique(group)
+            before = np.cumsum(sizes[chosen]) - sizes[chosen]
+            within = positions - (ends - sizes)[group] + before[np.searchsorted(chosen, group)]
+            rows = file.read_row_groups(chosen.tolist(), columns=self.schema.names, use_threads=False)
+        return conform(rows, self.schema).take(pa.array(within))
+
+    def count(self, path: str) -> int:
+        """How many rows a file holds, by its footer."""
+        import pyarrow.parquet as pq
+
+        where, filesystem = self._table.place(path)
+        with _reading(path, self._table):
+            return int(pq.read_metadata(where, filesystem=filesystem).num_rows)
+
+    def size(self, path: str) -> int:
+        """How large a file is, in bytes.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is gone.
+        """
+        where, filesystem = self._table.place(path)
+        if filesystem is None:
+            return os.path.getsize(where)
+        found = filesystem.get_file_info(where)
+        if found.size is None:
+            raise FileNotFoundError(path)
+        return int(found.size)
+
+    def write(self, path: str, content: bytes) -> None:
+        """Write a file of another kind.
+
+        Raises
+        ------
+        TableError
+            The disk is full, or the folder may not be written to.
+        """
+        try:
+            self._table.write(path, content)
+        except OSError as error:
+            self.remove([path])
+            raise self._unwritable(path, error) from error
+
+    def read(self, path: str) -> bytes:
+        """What :meth:`write` wrote.
+
+        Raises
+        ------
+        FileNotFoundError
+            It is gone.
+        """
+        return self._table.read(path)
+
+    def _unwritable(self, path: str, error: OSError) -> TableError:
+        return TableError(
+            f"the file {path} cannot be written to the table at {self._table.location}: {self._table.masked(error)}",
+            expected="room on the disk, and a folder that every task may write to",
+            hint="make room or put the permission right, and restart the query: it repeats the batch. The table is as it was",
+        )
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Delete files that no commit names. One that is gone already, or cannot be removed, is left to VACUUM."""
+        self._table.remove(paths)
+
+
+@contextlib.contextmanager
+def _reading(path: str, table: TableFolder) -> Generator[None]:
+    """What Arrow says of a file that it cannot read, in words that name the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        raise TableError(
+            f"the file {path} of the table at {table.location} cannot be read: {table.masked(error)}",
+            expected="the Parquet file that a commit has named, as it was written",
+            hint="put it back from a copy, or fill a table at another path from the input, with a new checkpointLocation. "
+            "Nothing was changed: readers see what they saw",
+        ) from error
+
+
+class BucketReader:
+    """The rows of a bucket's files, column by column: the few that decide first, the rest only if the bucket changes."""
+
+    def __init__(
+        self,
+        files: Sequence[ParquetFile],
+        schema: pa.Schema,
+        dead: Sequence[Mask | None],
+        paths: Sequence[str],
+        table: TableFolder,
+    ) -> None:
+        self._files = files
+        self.schema = schema
+        self._live = [None if mask is None else pa.array(~mask) for mask in dead]
+        self._paths = paths
+        self._table = table
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Some columns of the rows that count, in the schema's types and the order asked for."""
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        # A name with a dot in it is also taken for a path into a struct, so more may come than was asked for; conform drops it.
+        tables: list[pa.Table] = []
+        for path, file, live in zip(self._paths, self._files, self._live, strict=True):
+            with _reading(path, self._table):
+                read = file.read(columns=list(columns), use_threads=False)
+            whole = conform(read, schema)
+            tables.append(whole if live is None else whole.filter(live))
+        return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    @property
+    def rows(self) -> int:
+        """How many rows the files hold."""
+        return sum(file.metadata.num_rows for file in self._files)
+
+    def apart_from(self, rows: pa.Table, key: Sequence[str]) -> bool:
+        """Whether the files surely hold none of the rows' keys; see :func:`~upstream.sink.table.key_ranges.apart`."""
+        return apart(self._files, rows, key)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+def _of_few_values(rows: pa.Table) -> list[str]:
+    """Columns of text that have few values in the first row group. Of many, a dictionary makes files larger and readers slower."""
+    first = rows.slice(0, ROW_GROUP)
+    return [
+        field.name
+        for field in first.schema
+        if pa.types.is_string(field.type)
+        and _FEW * pc.count_distinct(first.column(field.name)).as_py() <= first.num_rows
+    ]
+
+
+def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table's columns in the order and types of a schema; those that it does not have are null, as in files from before a column was added.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid
+        A value does not fit.
+    """
+    if table.schema == schema:
+        return table
+    return pa.table([_cast(table, field) for field in schema], schema=schema)
+
+
+def _cast(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    place = table.schema.get_field_index(field.name)
+    if place < 0:
+        return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
+    column = table.column(place)
+    return column if column.type == field.type else column.cast(field.type)

@@ -1,0 +1,86 @@
+"""Whether rows can meet any row of some files, from what the files' footers say: windows that close anew have ids that no file has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.column_names import parts_of
+from ...core.rows.columns import columns_at
+from ...delta_format.parquet_files import has_old_calendar
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData, ParquetFile
+
+__all__ = ["apart"]
+
+Span = tuple[int, int, str]
+"""The least and the greatest value, and in what they are counted."""
+
+_WHOLE, _DAYS, _MICROS = "numbers", "days", "microseconds"
+
+
+def apart(files: Sequence[ParquetFile], rows: pa.Table, key: Sequence[str]) -> bool:
+    """Whether no row has a key that a row of the files has: each file's values of some key column all lie above the rows', or below.
+
+    Only columns of whole numbers and times are looked at, whose bounds in a footer are exact. Others may have written a file, with their own units and
+    calendar: what a footer says counts only where it says it in the terms of the rows.
+    """
+    columns = zip(key, columns_at(rows, key), strict=True)
+    spans = {_path(name, rows): span for name, column in columns if (span := _span(column)) is not None}
+    return bool(spans) and all(any(_outside(file, name, span) for name, span in spans.items()) for file in files)
+
+
+def _span(column: pa.ChunkedArray) -> Span | None:
+    terms = _terms(column.type)
+    if terms is None:
+        return None
+    found = pc.min_max(column.cast(pa.int32() if terms == _DAYS else pa.int64()))
+    return found["min"].as_py(), found["max"].as_py(), terms
+
+
+def _terms(kind: pa.DataType) -> str | None:
+    """In what a column's values are counted; None if it is not looked at."""
+    if pa.types.is_date32(kind):
+        return _DAYS
+    if pa.types.is_timestamp(kind) and kind.unit == "us":
+        return _MICROS
+    return _WHOLE if pa.types.is_signed_integer(kind) else None
+
+
+def _terms_in(column: Any) -> str | None:
+    """In what a file's footer gives the bounds of a column; None if in terms that rows never have."""
+    if column.physical_type not in ("INT32", "INT64"):
+        return None
+    told = column.logical_type
+    if told.type == "NONE" or (told.type == "INT" and json.loads(told.to_json())["isSigned"]):
+        return _WHOLE
+    if told.type == "DATE":
+        return _DAYS
+    return _MICROS if told.type == "TIMESTAMP" and json.loads(told.to_json())["timeUnit"] == "microseconds" else None
+
+
+def _path(name: str, rows: pa.Table) -> str:
+    """As footers have it, where a column with a dot in its name looks like a field."""
+    return name if name in rows.column_names else ".".join(parts_of(name))
+
+
+def _outside(file: ParquetFile, path: str, span: Span) -> bool:
+    footer: FileMetaData = file.metadata
+    places = [at for at in range(footer.num_columns) if footer.schema.column(at).path == path]
+    if len(places) != 1:  # not there, or two that look alike
+        return False
+    (place,) = places
+    if _terms_in(footer.schema.column(place)) != span[2] or (span[2] != _WHOLE and has_old_calendar(footer)):
+        return False
+    for group in range(footer.num_row_groups):
+        bounds = footer.row_group(group).column(place).statistics
+        if bounds is None or not bounds.has_min_max:
+            return False
+        if bounds.min_raw <= span[1] and span[0] <= bounds.max_raw:
+            return False
+    return True

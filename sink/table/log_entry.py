@@ -1,0 +1,207 @@
+"""Entries of the table's log, written by the Delta format's own rules: what a commit needs that delta-rs cannot say.
+
+That is to mark rows of a file dead, and to take single files away. An entry becomes visible whole, and only if nobody else has written
+the entry of that version.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from ...conf.errors import TableError
+from ...delta_format.column_mapping import FEATURE as MAPPING
+from ...delta_format.latest_table import BUCKET
+from ...delta_format.log import LogReplay, entry_place
+from .file_statistics import loosened
+from .files import StagedFile
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ...delta_format.deletion_vectors import DeletionVector
+    from ...storage.folder import TableFolder
+    from ..spec.options import SinkTarget
+
+__all__ = [
+    "VECTORS_ENABLED",
+    "add_action",
+    "check_features",
+    "marked_actions",
+    "may_put_entries",
+    "put_entry",
+    "removed_action",
+    "vector_protocol",
+    "with_vectors",
+]
+
+Action = dict[str, Any]
+
+_FEATURE = "deletionVectors"
+VECTORS_ENABLED = "delta.enableDeletionVectors"
+"""The property by which a table says whether it has deletion vectors; `false` forbids them."""
+
+# What a writer has to heed by each number of the old protocols; a protocol that lists its features lists these as well.
+_IMPLIED = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+    5: (MAPPING,),
+    6: ("identityColumns",),
+}
+# Under these an entry needs nothing beyond what is written here, or the table's columns cannot use them.
+_HEEDED = {
+    _FEATURE,
+    MAPPING,  # other names in files are refused when the table is looked at
+    "invariants",
+    "timestampNtz",
+    "changeDataFeed",
+    "checkConstraints",
+    "generatedColumns",
+    "appendOnly",
+}
+
+
+def add_action(file: StagedFile, written_ms: int, *, changed: bool = True) -> Action:
+    """A data file that comes to the table; `changed` says whether its rows are new to it."""
+    return {
+        "add": {
+            "path": file.path,
+            "partitionValues": {BUCKET: str(file.bucket)},
+            "size": file.size,
+            "modificationTime": written_ms,
+            "dataChange": changed,
+            "stats": file.stats,
+        }
+    }
+
+
+def removed_action(add: Mapping[str, Any], written_ms: int, *, changed: bool = True) -> Action:
+    """A data file that leaves the table, by the action that brought it; `changed` says whether its rows leave with it."""
+    removed: Action = {
+        "path": add["path"],
+        "deletionTimestamp": written_ms,
+        "dataChange": changed,
+        "extendedFileMetadata": True,
+        "partitionValues": add["partitionValues"],
+        "size": add["size"],
+    }
+    for name in ("tags", "deletionVector", "baseRowId", "defaultRowCommitVersion"):
+        if add.get(name) is not None:
+            removed[name] = add[name]
+    return {"remove": removed}
+
+
+def marked_actions(add: Mapping[str, Any], vector: DeletionVector, rows: int, written_ms: int) -> list[Action]:
+    """A data file more of whose rows are dead, of so many."""
+    again = {
+        **add,
+        "dataChange": True,
+        "stats": loosened(add.get("stats"), rows),
+        "deletionVector": vector.to_json(),
+    }
+    return [removed_action(add, written_ms), {"add": again}]
+
+
+def check_features(log: LogReplay, location: str) -> None:
+    """Refuse a table by whose rules entries are not written here.
+
+    Raises
+    ------
+    TableError
+        Naming the feature.
+    """
+    unheeded = _unheeded(_features(log), log.metadata.get("configuration", {}))
+    if unheeded:
+        raise TableError(
+            f"the table at {location} uses {', '.join(unheeded)}, under which rows cannot be marked as deleted here",
+            expected="a table without it, or engine=rewrite",
+            hint="set the option engine to rewrite, or drop it from Spark (ALTER TABLE … DROP FEATURE, or UNSET TBLPROPERTIES)",
+        )
+
+
+def may_put_entries(target: SinkTarget, table: DeltaTable | None) -> bool:
+    """Whether entries are written to the log of a table, by where it lies and which features it uses; None is one that will be made."""
+    # With the engine that replaces whole buckets, a store is not even asked whether it can.
+    if not target.is_local and (target.options.engine == "rewrite" or target.folder.puts_refused() is not None):
+        return False
+    if table is None:
+        return True
+    protocol = table.protocol()
+    features = _said_by(protocol.writer_features, protocol.min_writer_version)
+    return not _unheeded(features, table.metadata().configuration)
+
+
+def vector_protocol(log: LogReplay) -> list[Action]:
+    """What has to be said before the table's first deletion vector; nothing if it has been said."""
+    configuration = log.metadata.get("configuration", {})
+    wanted = with_vectors(log.protocol)
+    said: list[Action] = [] if wanted is None else [{"protocol": wanted}]
+    if str(configuration.get(VECTORS_ENABLED)).lower() != "true":
+        said.append({"metaData": {**log.metadata, "configuration": {**configuration, VECTORS_ENABLED: "true"}}})
+    return said
+
+
+def with_vectors(protocol: Mapping[str, Any]) -> Action | None:
+    """Return the protocol that a table with deletion vectors needs; None if it has it."""
+    features = _said_by(protocol.get("writerFeatures"), protocol["minWriterVersion"])
+    readers: set[str] = set(protocol.get("readerFeatures") or ()) | ({MAPPING} & features)
+    if _FEATURE in features and _FEATURE in readers:
+        return None
+    return {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": sorted(readers | {_FEATURE}),
+        "writerFeatures": sorted(features | {_FEATURE}),
+    }
+
+
+def _features(log: LogReplay) -> set[str]:
+    """What a writer has to heed."""
+    return _said_by(log.protocol.get("writerFeatures"), log.protocol["minWriterVersion"])
+
+
+def _said_by(listed: Iterable[str] | None, number: int) -> set[str]:
+    if listed is not None:
+        return set(listed)
+    return {name for least, names in _IMPLIED.items() if number >= least for name in names}
+
+
+def _unheeded(features: set[str], configuration: Mapping[str, Any]) -> list[str]:
+    forbids = str(configuration.get("delta.appendOnly")).lower() == "true"
+    return sorted(features - _HEEDED) + (["delta.appendOnly"] if forbids else [])
+
+
+def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], actions: Iterable[Action]) -> bool:
+    """Write the entry of a version; False if somebody else has written one.
+
+    Parameters
+    ----------
+    folder
+        The table's.
+    version
+        The one after that upon which the actions were found to be right.
+    info
+        What the commit says of itself.
+    actions
+        What it does.
+
+    Raises
+    ------
+    OSError
+        It cannot be written, or an object store has not said whether it is.
+    EnvironmentMissingError, TableError
+        The table lies in an object store where no entries of our own can be written.
+    """
+    # The id, as Spark's commits have one, tells our entry from that of somebody who does the same at the same moment.
+    listed = list(actions)
+    # Before the entry can be seen. Files that lie elsewhere were there before.
+    added = [unquote(each["add"]["path"]) for each in listed if "add" in each]
+    folder.sync(path for path in added if "://" not in path and not path.startswith("/") and folder.has(path))
+    told = {"commitInfo": {"timestamp": int(time.time() * 1000), "txnId": str(uuid.uuid4()), **info}}
+    content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [told, *listed])
+    return folder.put_new(entry_place(version), content.encode())

@@ -1,0 +1,150 @@
+"""Tables under column mapping: made, and given columns, by entries of our own. delta-rs (1.6.6) does neither; it commits to them like to any other."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...conf.errors import TableError
+from ...delta_format.column_mapping import (
+    Ids,
+    ids_of,
+    last_id,
+    mapped,
+    mapping_properties,
+    mapping_protocol,
+    plain_protocol,
+)
+from ...delta_format.log import LogReplay, entry_place
+from .log_entry import VECTORS_ENABLED, put_entry, with_vectors
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ..spec.options import SinkTarget
+
+__all__ = ["change_columns", "check_place", "make_table"]
+
+Json = Any
+
+
+def check_place(target: SinkTarget) -> None:
+    """Refuse a place where :func:`make_table` cannot make a table, before the first batch comes to it.
+
+    Raises
+    ------
+    EnvironmentMissingError, TableError
+        As :meth:`~upstream.storage.folder.TableFolder.puts_refused` says.
+    """
+    refusal = target.folder.puts_refused()
+    if refusal is not None:
+        raise type(refusal)(
+            f"the table at {target.location} would have names that plain Delta does not admit, and begin with a log entry of our own; but {refusal.problem}",
+            expected=refusal.expected,
+            hint="rename the columns before writing, with withColumnRenamed; or " + refusal.hint.partition(";")[0],
+        )
+
+
+def make_table(
+    target: SinkTarget,
+    schema: Json,
+    ids: Ids | None,
+    partition_by: Sequence[str],
+    configuration: Mapping[str, str],
+    *,
+    vectors: bool = False,
+) -> bool:
+    """Make a table whose columns are mapped to themselves, or that has deletion vectors, or both; False if there is one.
+
+    Parameters
+    ----------
+    target
+        Where.
+    schema
+        Of the table, in the JSON that Spark and Delta share.
+    ids
+        The numbers of its columns; None maps none.
+    partition_by, configuration
+        Of the table.
+    vectors
+        Whether its protocol admits deletion vectors. delta-rs (1.6.6) would name a feature beside it that nobody asked for.
+
+    Raises
+    ------
+    OSError, TableError
+        It cannot be written.
+    """
+    described = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": _text(schema if ids is None else mapped(schema, ids)),
+        "partitionColumns": list(partition_by),
+        "configuration": {
+            **configuration,
+            **({} if ids is None else mapping_properties(ids)),
+            **({VECTORS_ENABLED: "true"} if vectors else {}),
+        },
+        "createdTime": int(time.time() * 1000),
+    }
+    if target.is_local:
+        os.makedirs(os.path.dirname(os.path.join(target.location, entry_place(0))), exist_ok=True)
+    info = {"operation": "CREATE TABLE", "engineInfo": "pyspark-upstream"}
+    protocol = plain_protocol(schema) if ids is None else mapping_protocol(schema)
+    assert protocol is not None, "a new table has none yet"
+    protocol = with_vectors(protocol) or protocol if vectors else protocol
+    return put_entry(target.folder, 0, info, [{"protocol": protocol}, {"metaData": described}])
+
+
+def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids) -> bool:
+    """Give a table these columns, all mapped to themselves; False if somebody else has taken the version.
+
+    Parameters
+    ----------
+    target, table
+        The table, whose files call its columns by their names.
+    schema
+        Its own columns, and new ones after them.
+    ids
+        The numbers of all of them.
+
+    Raises
+    ------
+    OSError, TableError
+        It cannot be written, or files still have a column by the name of a new one.
+    """
+    version, log = table.version(), LogReplay(target.folder)
+    log.follow(version)
+    configuration = log.metadata["configuration"]
+    _check_dropped(target, log, schema)
+    told = {**configuration, **mapping_properties(ids, last_id(configuration))}
+    actions = [{"metaData": {**log.metadata, "schemaString": _text(mapped(schema, ids)), "configuration": told}}]
+    if (protocol := mapping_protocol(schema, log.protocol)) is not None:
+        actions.insert(0, {"protocol": protocol})
+    info = {"operation": "CHANGE COLUMNS", "engineInfo": "pyspark-upstream", "readVersion": version}
+    return put_entry(target.folder, version + 1, info, actions)
+
+
+def _check_dropped(target: SinkTarget, log: LogReplay, schema: Json) -> None:
+    """A column that Spark has dropped is in the files still: a new one of its name would find its values there."""
+    before = json.loads(log.metadata["schemaString"])
+    if last_id(log.metadata["configuration"]) <= len(ids_of(before)):
+        return  # none was dropped
+    import pyarrow.parquet as pq
+
+    new = {field["name"] for field in schema["fields"]} - {field["name"] for field in before["fields"]}
+    for path in log.files:
+        where, filesystem = target.folder.place(path)
+        if found := new & set(pq.read_schema(where, filesystem=filesystem).names):
+            raise TableError(
+                f"the table at {target.location} had a column {', '.join(sorted(found))}, which was dropped, and its files have it still",
+                expected="new columns under names that no file has: a dropped column's values would come back",
+                hint=f"write the column under another name, or let Spark write the files anew: REORG TABLE delta.`{target.location}` APPLY (PURGE)",
+            )
+
+
+def _text(schema: Json) -> str:
+    return json.dumps(schema, ensure_ascii=False, separators=(",", ":"))

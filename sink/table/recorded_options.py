@@ -1,0 +1,35 @@
+"""What a table records of itself, as the options that a query need not repeat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from ...delta_format.latest_table import BUCKETS_PROPERTY, KEEP_PROPERTY, KEY_PROPERTY, TIME_PROPERTY
+from ..spec.options import parse_sink_options
+from ..spec.placement import key_option
+from .table import load_table
+
+__all__ = ["recorded_options"]
+
+
+def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
+    """The key, the time, the buckets and what is kept of each key; nothing if there is no table, or one of others.
+
+    Parameters
+    ----------
+    given
+        Options of the sink, among them `path` and those of the object store.
+    """
+    # Any key will do to parse the place and the storage options.
+    table = load_table(parse_sink_options({**given, "key": "k"}, started=False))
+    found = {} if table is None else table.metadata().configuration
+    if KEY_PROPERTY not in found:
+        return {}
+    known = {
+        "key": key_option(json.loads(found[KEY_PROPERTY])) or None,
+        "keep": found.get(KEEP_PROPERTY),
+        "time": found.get(TIME_PROPERTY),
+        "buckets": found.get(BUCKETS_PROPERTY),
+    }
+    return {name: value for name, value in known.items() if value is not None}

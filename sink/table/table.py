@@ -1,0 +1,304 @@
+"""The Delta table as it is now: loaded once in a process, then brought up to date."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...conf.errors import TableError
+from ...delta_format.data_files import LiveFiles
+from ...delta_format.deletion_vectors import copy_of
+from ...delta_format.latest_table import BUCKET
+from ...delta_format.log import LogReplay, entry_place
+from ...storage.folder import TableFolder
+from ..spec.layout import Layout
+from ..spec.maintenance_rules import retention_properties
+from ..spec.options import SinkTarget
+from .engine_choice import marks_from_the_start, say_chosen
+from .files import DataFiles
+from .mapped_table import make_table
+from .tombstones import APP_ID, TombstoneList
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ...delta_format.deletion_vectors import DeletionVector
+
+__all__ = [
+    "Held",
+    "Snapshot",
+    "create_table",
+    "load_table",
+    "remove_unnamed",
+    "replay_log",
+    "take_snapshot",
+    "transaction_version",
+]
+
+_Fingerprint = tuple[int, int, int] | bytes
+_TURNS = 64
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Held(NamedTuple):
+    """The files of one bucket: those of its rows, and that of its tombstones if it has any.
+
+    Attributes
+    ----------
+    rows : tuple of str
+        Paths, relative to the table.
+    tombstones : str or None
+    counts : tuple of int or None
+        How many rows each file holds, dead ones included; None where the log does not say.
+    vectors : tuple of DeletionVector or None
+        Which rows of each file are dead; None where none is.
+    """
+
+    rows: tuple[str, ...]
+    tombstones: str | None
+    counts: tuple[int | None, ...] = ()
+    vectors: tuple[DeletionVector | None, ...] = ()
+
+    @property
+    def live(self) -> int:
+        """How many rows count, as far as the log says."""
+        return sum(count or 0 for count in self.counts) - sum(
+            vector.cardinality for vector in self.vectors if vector is not None
+        )
+
+    def live_in(self, at: int, count: int) -> int:
+        """How many rows count in the file of a place, which holds so many."""
+        vector = self.vectors[at]
+        return count if vector is None else count - vector.cardinality
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """Which data files hold the table at one version.
+
+    Attributes
+    ----------
+    version : int
+        -1 when there is no table yet.
+    files : mapping of int to tuple of str
+        Paths, relative to the table, of each bucket that has any, sorted.
+    rows : mapping of str to int or None
+        Rows of each file, dead ones included; None where its statistics do not say.
+    tombstones : TombstoneList
+        The files of the deletions.
+    vectors : mapping of str to DeletionVector
+        Which rows of a file are dead, of each file that has any.
+    """
+
+    version: int
+    files: Mapping[int, tuple[str, ...]]
+    rows: Mapping[str, int | None]
+    tombstones: TombstoneList
+    vectors: Mapping[str, DeletionVector] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def empty(cls) -> Snapshot:
+        """Of a table that does not exist."""
+        return cls(-1, {}, {}, TombstoneList())
+
+    def of_bucket(self, bucket: int) -> Held:
+        """The files of one bucket."""
+        paths = self.files.get(bucket, ())
+        counts = tuple(self.rows[path] for path in paths)
+        vectors = tuple(self.vectors.get(path) for path in paths)
+        return Held(paths, self.tombstones.paths.get(bucket), counts, vectors)
+
+    @property
+    def largest_bucket(self) -> int:
+        """How many rows the largest bucket has."""
+        return max((self.of_bucket(bucket).live for bucket in self.files), default=0)
+
+    def has_turn(self, bucket: int, buckets: int) -> bool:
+        """Whether the batch upon this version may write the bucket's large files anew: each bucket has its turn, so that no batch has to do many."""
+        turns = min(buckets, _TURNS)
+        # Fractions of multiples of the golden ratio: spread evenly also over every second version, where others commit in between.
+        spread = self.version * _GOLDEN % (1 << 64)
+        return bucket % turns == spread * turns >> 64
+
+    def live_rows(self, path: str) -> int | None:
+        """How many rows of a file count; None where its statistics do not say how many there are."""
+        count, vector = self.rows[path], self.vectors.get(path)
+        return count if count is None or vector is None else count - vector.cardinality
+
+    def named(self) -> set[str]:
+        """Every file that this version of the table names, those of its deletions included."""
+        kept = {path for vector in self.vectors.values() if (path := vector.path) is not None}
+        return set(self.rows) | self.tombstones.held() | kept | set(map(copy_of, kept))
+
+
+@dataclasses.dataclass
+class _Cached:
+    table: DeltaTable
+    last_entry: _Fingerprint | None
+    log: LogReplay
+
+
+_Place = tuple[str, tuple[tuple[str, str], ...]]
+_cache: dict[_Place, _Cached] = {}
+
+
+def load_table(target: SinkTarget) -> DeltaTable | None:
+    """The table at its latest version; None if there is none.
+
+    Loading costs up to 30 ms (the log since its last checkpoint is read), and in an object store two requests for each entry; bringing up
+    to date 1 ms, or three requests. So a process keeps the tables it has met. One that was deleted and made anew is noticed by the log
+    entry it was at, and read afresh.
+
+    Raises
+    ------
+    TableError
+        The log cannot be read: an entry is missing between others, or is not whole.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    place = _place(target)
+    cached = _cache.pop(place, None)
+    version = None if cached is None else cached.table.version()
+    try:
+        if cached is not None and version is not None and cached.last_entry == _fingerprint(target, version):
+            cached.table.update_incremental()
+        else:
+            table = DeltaTable(target.location, storage_options=dict(target.storage) or None)
+            cached = _Cached(table, None, LogReplay(target.folder))
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError, ValueError) as error:
+        raise TableError(
+            f"the log of the table at {target.location} cannot be read: {target.masked(error)}",
+            expected="all entries of _delta_log since the last checkpoint in it, each of them whole",
+            hint="put the missing or broken entry back from a copy, or fill a table at another path from the input, with a new "
+            "checkpointLocation. Nothing was changed",
+        ) from error
+    if cached.last_entry is None or cached.table.version() != version:
+        cached.last_entry = _fingerprint(target, cached.table.version())
+    if cached.last_entry is not None:
+        _cache[place] = cached
+    return cached.table
+
+
+def replay_log(target: SinkTarget, table: DeltaTable) -> LogReplay:
+    """The log of a loaded table, at its version. What a process has read of it is not read again."""
+    cached = _cache.get(_place(target))
+    log = LogReplay(target.folder) if cached is None or cached.table is not table else cached.log
+    log.follow(table.version())
+    return log
+
+
+def transaction_version(target: SinkTarget, table: DeltaTable, application: str) -> int | None:
+    """The last transaction of an application that a loaded table has; None if it has none."""
+    if not target.is_local:
+        # delta-rs reads the log for each such question: there a request for each entry since the last checkpoint.
+        with contextlib.suppress(TableError):  # a log in a form that is not followed here
+            return replay_log(target, table).transactions.get(application)
+    return table.transaction_version(application)
+
+
+def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
+    """Make the table, empty; if somebody else has just made it, theirs.
+
+    Raises
+    ------
+    TableError
+        It cannot be made, or what is there now does not fit.
+    """
+    from deltalake import Schema
+    from deltalake.exceptions import DeltaError
+
+    schema = layout.plain_schema()
+    configuration = layout.properties() | retention_properties(target.options.maintenance_rules({}))
+    options = target.options
+    vectors = (
+        marks_from_the_start(options.engine, options.expected_keys, layout.buckets)
+        and target.folder.puts_refused() is None
+    )
+    try:
+        if layout.ids is not None or vectors:
+            made = make_table(target, schema, layout.ids, [BUCKET], configuration, vectors=vectors)
+            if made and vectors and options.engine == "auto":
+                say_chosen(target.location)
+        else:
+            _create(target, Schema.from_json(json.dumps(schema)), configuration)
+    except (DeltaError, OSError) as error:
+        found = load_table(target)
+        if found is None:
+            raise TableError(
+                f"the table at {target.location} cannot be made: {target.masked(error)}",
+                hint="check that the folder may be written to, and the storage options",
+            ) from error
+    table = load_table(target)
+    if table is None:
+        raise TableError(f"the table at {target.location} was made and is gone again")
+    layout.check(table, target.location)
+    return table
+
+
+def _create(target: SinkTarget, schema: Any, configuration: Mapping[str, str]) -> None:
+    from deltalake import DeltaTable
+
+    given: dict[str, Any] = {"partition_by": [BUCKET], "configuration": configuration, "raise_if_key_not_exists": False}
+    if not (target.is_durable and target.is_local):
+        DeltaTable.create(target.location, schema, storage_options=dict(target.storage) or None, **given)
+        return
+    # Of an entry that can be seen before it is on the disk, a power cut may leave an empty one, and no table that opens.
+    first = entry_place(0)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        DeltaTable.create(elsewhere, schema, **given)
+        content = TableFolder(elsewhere).read(first)
+    os.makedirs(os.path.dirname(os.path.join(target.location, first)), exist_ok=True)
+    if target.folder.put_new(first, content):
+        target.folder.sync([first])
+
+
+def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Snapshot:
+    """The files of a loaded table; `files` reads the list of its tombstones."""
+    live = LiveFiles.of(table)
+    found: dict[int, list[str]] = {}
+    for bucket, path in zip(live.partition(BUCKET), live.paths, strict=True):
+        found.setdefault(bucket, []).append(path)
+    rows = dict(zip(live.paths, live.rows, strict=True))
+    by_bucket = {bucket: tuple(sorted(paths)) for bucket, paths in found.items()}
+    admitted = "deletionVectors" in (table.protocol().reader_features or ())
+    vectors = replay_log(target, table).vectors() if admitted else {}
+    tombstones = TombstoneList.numbered(transaction_version(target, table, APP_ID) or 0, files)
+    return Snapshot(table.version(), by_bucket, rows, tombstones, vectors)
+
+
+def remove_unnamed(target: SinkTarget, files: DataFiles, paths: Iterable[str]) -> None:
+    """Remove files that an attempt has left, but none that the table names: the commit may have been made although it seemed to fail.
+
+    Where the table cannot be read they stay, and maintenance removes them when they are old.
+    """
+    with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
+        table = load_table(target)
+        held = set[str]() if table is None else take_snapshot(table, files, target).named()
+        files.remove(set(paths) - held)
+
+
+def _place(target: SinkTarget) -> _Place:
+    """One address is another table in another store."""
+    return target.location, tuple(sorted(target.storage.items()))
+
+
+def _fingerprint(target: SinkTarget, version: int) -> _Fingerprint | None:
+    """Tells the entry of a version from any other of that version; None if there is none."""
+    place = entry_place(version)
+    try:
+        if not target.is_local:
+            # What a store says of an object's time is too coarse; an entry has ids in it.
+            return hashlib.sha256(target.folder.read(place)).digest()
+        entry = os.stat(os.path.join(target.location, place))
+    except OSError:
+        return None
+    return entry.st_ino, entry.st_mtime_ns, entry.st_size

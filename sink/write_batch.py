@@ -1,0 +1,231 @@
+"""``df.write.format("upstream")``: a batch DataFrame into a table of the newest row per key, by the code of the stream.
+
+Guarantee: all of it or nothing, in one commit. A write that names itself (`txnAppId` and `txnVersion`) is applied exactly once, however often
+it is repeated. One without a name may be repeated too: it changes nothing but what is newer, and rows of one key and time replace each other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
+from ..conf.errors import OptionError
+from ..conf.locations import absolute_location
+from ..conf.options import parse_options
+from ..conf.session import make_known
+from .commit.batch_name import WRITE_OPTION, BatchName, BatchOptions, name_in
+from .commit.running_batch import named_write
+from .foreign.delta_merge import check_merge
+from .spark_writer import LatestStreamWriter, check_sink, writer_for
+from .spec.delete_condition import with_deletions
+from .spec.history import keeps_all
+from .spec.options import SPARKS_OWN, STORAGE_PREFIX, SinkOptions, SinkTarget, parse_sink_options
+from .spec.placement import buckets_for, key_option, to_buckets
+from .table.recorded_options import recorded_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["LatestBatchWriter", "batch_writer", "write_batch"]
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestBatchWriter:
+    """The writer for ``df.write``.
+
+    Parameters
+    ----------
+    options
+        Those of :class:`~upstream.sink.spec.options.SinkOptions` and of :class:`~upstream.sink.commit.batch_name.BatchOptions`.
+    schema
+        Of the DataFrame, with or without the system column.
+    overwrite
+        True in the mode of that name, which is refused.
+
+    Raises
+    ------
+    OptionError
+        Something is missing, unknown or mistyped.
+    SchemaError
+        A column cannot be held by the table, or does not fit the one there is.
+    TableError
+        The path holds a table of another layout.
+    """
+    if overwrite:
+        raise OptionError(
+            "the mode is overwrite",
+            expected="append: rows are added to the table, and replace the older rows of their keys",
+            hint='write with .mode("append"); to begin anew, delete the table\'s folder before',
+        )
+    target, number = _parse(options)
+    return LatestBatchWriter(writer_for(target, schema), number)
+
+
+def write_batch(
+    df: DataFrame,
+    path: str | os.PathLike[str],
+    *,
+    key: str | Sequence[str] | None = None,
+    time: str | None = None,
+    buckets: int | None = None,
+    expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
+    partitions: int | None = None,
+    deleteWhen: str | Column | None = None,  # noqa: N803 as the option
+    **options: Any,
+) -> None:
+    """Write a batch DataFrame into a Delta table that holds the newest row of each key: an initial load, a backfill, or a ``foreachBatch``.
+
+    As ``df.write.format("upstream")``, after each row has been brought to the task of its bucket, so that each bucket is merged once. A task holds a bounded
+    number of rows, and puts others aside on its local disk; of the table it reads the buckets that get rows.
+
+    Parameters
+    ----------
+    df
+        A batch DataFrame, with or without the system column ``_upstream``.
+    path
+        The table's folder or address. It is made on first use.
+    key, time, buckets
+        As for :func:`~upstream.sink.write_latest.write_latest`. Where the table exists, its own unless given.
+    expectedKeys
+        How many keys a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
+    partitions
+        How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``.
+    deleteWhen
+        As for :func:`~upstream.sink.write_latest.write_latest`.
+    **options
+        More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it is repeated. Inside
+        ``foreachBatch`` the query's id, the batch's number and the place of this call among those of the batch to this table name it;
+        ``queryId`` and ``batchId`` give it another name.
+
+    Raises
+    ------
+    OptionError
+        `df` streams, no key is known, or an option is unknown or mistyped.
+    SchemaError
+        A column cannot be held by the table, or does not fit the one there is.
+    TableError
+        The path holds a table of another layout, somebody else has changed the same buckets meanwhile, or the query's checkpoint was put back to an earlier state.
+
+    Notes
+    -----
+    Guarantee: all or nothing; exactly once if the write is named, which it is inside ``foreachBatch``. Several writes of a batch to one table are each
+    applied once; a repeat of the batch has to make them in the same order.
+    """
+    path = path_argument("path", path)
+    key, time = names_argument("key", key), text_argument("time", time)
+    buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
+    expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
+    if df.isStreaming:
+        raise OptionError(
+            "the DataFrame streams", expected="a batch DataFrame", hint="write a stream with upstream.write_latest"
+        )
+    said = {name: str(value) for name, value in options.items()}
+    chosen: dict[str, Any] = {"key": key, "time": time, "buckets": buckets}
+    with named_write(df.sparkSession, said, absolute_location(path)) as (name, given):
+        _write(df, path, name, given, chosen, expectedKeys, partitions, deleteWhen)
+
+
+def _write(
+    df: DataFrame,
+    path: str,
+    name: BatchName | None,
+    given: dict[str, str],
+    chosen: dict[str, Any],
+    expected_keys: int | None,
+    partitions: int | None,
+    delete_when: str | Column | None,
+) -> None:
+    key = chosen["key"]
+    if given.get("engine", "").lower() == "merge":
+        others = given | _those({"buckets": chosen["buckets"], "partitions": partitions})
+        df, merge = check_merge(df, path, key, chosen["time"], others, delete_when)
+        merge.merge(df, name)
+        return
+    if name is None:
+        _check_unnamed(given)
+    given["path"] = path
+    chosen["key"] = None if key is None else key_option(key)
+    first = {} if expected_keys is None else {"buckets": buckets_for(expected_keys), "expectedKeys": expected_keys}
+    given |= {name: str(value) for name, value in (first | recorded_options(given) | _those(chosen)).items()}
+    if delete_when is not None:
+        df, given["deleteWhen"] = with_deletions(df, delete_when)
+    if "key" not in given and not keeps_all(given):
+        raise OptionError(
+            "the DataFrame comes without an update key, and there is no table yet that has one",
+            expected="the name of one of its columns, or several",
+            hint='add key="…"',
+        )
+    make_known(df.sparkSession)
+    layout = check_sink(given, df.schema)
+    rows = to_buckets(df, layout.key, layout.buckets, partitions) if layout.key else df
+    given |= {} if name is None else name.options()
+    rows.write.format("upstream").mode("append").options(**given).save()
+
+
+class LatestBatchWriter(DataSourceArrowWriter):
+    """One batch, written as a stream writes its batches.
+
+    Parameters
+    ----------
+    writer
+        Writes it.
+    number
+        What the commit records as the batch's number.
+    """
+
+    def __init__(self, writer: LatestStreamWriter, number: int) -> None:
+        self._writer = writer
+        self._number = number
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Merge a task's rows and stage the files (in a task)."""
+        return self._writer.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] Spark gives any sequence
+        """Commit the batch (beside the driver)."""
+        self._writer.commit(messages, self._number)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] Spark gives any sequence
+        """Remove what was staged (beside the driver)."""
+        self._writer.abort(messages, self._number)
+
+
+def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
+    # All of them at once, so that a misspelt name is told from which it is.
+    groups: list[type[Any]] = [BatchOptions, SinkOptions]
+    parse_options(given, groups, ignored=(*SPARKS_OWN, WRITE_OPTION), ignored_prefixes=(STORAGE_PREFIX,))
+    name, others = name_in(given)
+    target = parse_sink_options(others, started=False)
+    if target.checkpoint:
+        raise OptionError(
+            "checkpointLocation is set on a batch",
+            expected="txnAppId and txnVersion, if the write is to be recognised when it is repeated",
+            hint="leave checkpointLocation out: it belongs to a stream",
+        )
+    if name is None:
+        _check_unnamed(others)
+        return dataclasses.replace(target, application=f"batch-{uuid.uuid4()}", repeatable=False), 0
+    target = dataclasses.replace(target, application=name.writer, of_query=name.of_query, offsets=name.offsets)
+    target = dataclasses.replace(target, numbered_by=name.numbered_by)
+    return target, name.number
+
+
+def _check_unnamed(given: Mapping[str, str]) -> None:
+    """Refuse what a write without a name cannot do: it has no batches before it, and so no low-watermarks below which rows are late."""
+    if any(name.lower() == "lateoutput" for name in given):
+        raise OptionError(
+            "lateOutput is set on a write without a name",
+            expected="a write whose earlier batches have committed low-watermarks: of a query, or named by txnAppId and txnVersion",
+            hint="give txnAppId and txnVersion, the same txnAppId in each write of a job; or leave lateOutput out",
+        )
+
+
+def _those(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,356 @@
+"""The public way in: a DataFrame to a table of the newest row per key."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
+from ..conf.column_names import quoted
+from ..conf.errors import OptionError
+from ..conf.locations import absolute_location, checkpoint_location
+from ..conf.session import make_known
+from ..core.pushdown.at_source import at_source
+from ..core.rows.system_column import SYSTEM
+from ..storage.folder import TableFolder
+from .commit.lease_keeper import keep_lease
+from .figures.summary import CommitSummary, last_summary
+from .framing import ROWS_OPTION, Framing
+from .framing import observed as framed_metrics
+from .spec.delete_condition import DELETED, with_deletions
+from .spec.history import keeps_all
+from .spec.options import parse_sink_options
+from .spec.placement import buckets_for, key_option, to_buckets
+from .table.recorded_options import recorded_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import StructType
+
+    from ..core.pushdown.source_steps import ArrowStep
+    from .spec.layout import Layout
+
+__all__ = ["METRICS", "BatchMetrics", "batch_metrics", "write_latest"]
+
+METRICS = "upstream"
+"""The name of the observed metrics in Spark's query progress."""
+
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+
+
+class KeyedStream(Protocol):
+    """A stream that knows its update key, such as :class:`~upstream.operators.stream.UpdateStream`."""
+
+    @property
+    def df(self) -> DataFrame: ...
+    @property
+    def key(self) -> tuple[str, ...]: ...
+    @property
+    def time(self) -> str | None: ...
+    @property
+    def shards(self) -> int | None: ...
+    @property
+    def reports(self) -> tuple[str, ...]: ...
+    def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None: ...
+
+
+def write_latest(
+    updates: DataFrame | KeyedStream,
+    path: str | os.PathLike[str],
+    *,
+    key: str | Sequence[str] | None = None,
+    time: str | None = None,
+    buckets: int | None = None,
+    expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
+    partitions: int | None = None,
+    target: str | None = None,
+    metricsLocation: str | os.PathLike[str] | None = None,  # noqa: N803 as the option
+    deleteWhen: str | Column | None = None,  # noqa: N803 as the option
+    **options: Any,
+) -> DataStreamWriter:
+    """Write a stream into a Delta table that holds the newest row of each key.
+
+    Each task gets whole buckets of keys, so a batch is one shuffle and one commit; what comes from a queue with as many shards as
+    there are buckets lies that way already, and is not shuffled again. Rows that are in Arrow before, in the source or in a step in
+    Python, travel in frames. Rows, updates, punctuation and the oldest
+    arrival of each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see :func:`batch_metrics`);
+    what was committed, with its staleness, is in the table's log (:func:`~upstream.sink.figures.summary.read_summaries`).
+
+    Parameters
+    ----------
+    updates
+        An :class:`~upstream.operators.stream.UpdateStream`, or a streaming DataFrame with or without the system column ``_upstream``.
+        Punctuation rows pass.
+    path
+        The table's folder or address. It is made on first use.
+    key
+        The update key's column or columns; the stream's own unless given.
+    time
+        The column that says which of two rows of a key is newer; without it the row that arrives later is. The stream's own unless a
+        key is given.
+    buckets
+        Into how many parts the table is cut by its key, when it is made; later `upstream rebucket` changes it. Unless given the table's own; for a new
+        table by `expectedKeys`, or as many as the stream has shards, or 16.
+    expectedKeys
+        How many keys a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
+    partitions
+        How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than
+        there are buckets.
+    target
+        The bound that the staleness of each batch is to keep to, such as ``p99 < 10 s``. Whether it did, and what it would take, is in the
+        commit's summary.
+    metricsLocation
+        Where a Delta table with a row of figures for each commit is kept.
+    deleteWhen
+        A column of booleans, an SQL condition or a column expression: a row in which it is true deletes its key, from its time on. The table does not have the column.
+    **options
+        More options of the sink, such as ``checkpointLocation``, ``engine="merge"`` for a table that somebody else has made, or ``**{"storage.region": …}``. Without a checkpoint location
+        it is a folder named after the table below Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
+
+    Returns
+    -------
+    pyspark.sql.streaming.DataStreamWriter
+        To be given a trigger and a query name, and started.
+
+    Raises
+    ------
+    OptionError
+        `updates` does not stream, a DataFrame comes without a key, or an option is unknown or mistyped.
+    SchemaError
+        A column cannot be held by the table, or does not fit the one there is.
+    TableError
+        The path holds a table of another layout.
+
+    Notes
+    -----
+    Guarantee: exactly once, given a source that replays its batches.
+    """
+    from pyspark.sql import DataFrame
+
+    from .spark_writer import check_sink
+
+    path = path_argument("path", path)
+    key, time, target = names_argument("key", key), text_argument("time", time), text_argument("target", target)
+    buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
+    expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
+    placed = None
+    if isinstance(updates, DataFrame):
+        df = updates
+    else:
+        df, placed = updates.df, updates.shards
+        if key is None:
+            key, time = updates.key, time or updates.time
+        elif [key] != list(updates.key) and list(key) != list(updates.key):
+            placed = None
+    reports = () if isinstance(updates, DataFrame) else updates.reports
+    if not df.isStreaming:
+        raise OptionError(
+            "the DataFrame does not stream",
+            expected="a DataFrame made by readStream",
+            hint="read it with spark.readStream",
+        )
+    if key is None and not keeps_all(options):
+        raise OptionError(
+            "the DataFrame comes without an update key",
+            expected="the name of one of its columns, or several",
+            hint='add key="…", or write an UpdateStream, which knows its key',
+        )
+    if str(options.get("engine", "")).lower() == "merge":
+        given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
+        return _merged(df, path, key, time, {**options, **given}, deleteWhen)
+    given = {"path": path} | {name: str(value) for name, value in options.items()}
+    buckets = buckets or _buckets(given, expectedKeys, placed)
+    given |= {"buckets": str(buckets)} | ({} if expectedKeys is None else {"expectedKeys": str(expectedKeys)})
+    if key is not None:
+        given["key"] = key_option(key)
+    if deleteWhen is not None:
+        df, given["deleteWhen"] = with_deletions(df, deleteWhen)
+        if given["deleteWhen"] == DELETED:  # from here on Spark holds the rows
+            updates = df
+    if time is not None:
+        given["time"] = time
+    if target is not None:
+        given["target"] = target
+    if metricsLocation is not None:
+        given["metricsLocation"] = path_argument("metricsLocation", metricsLocation)
+    if not any(name.lower() == "checkpointlocation" for name in given):
+        given |= _default_checkpoint(df.sparkSession, given["path"])
+    make_known(df.sparkSession)
+    _check_reports(reports, given)
+    layout = check_sink(given, df.schema)
+    place = parse_sink_options(given, started=False)
+    keep_lease(df.sparkSession, place.folder, place.options.lease_us)
+    parted = bool(layout.key) and (placed != buckets or partitions is not None)
+    frames = _in_frames(updates, layout, df.schema, parted=parted)
+    stamped = layout.progress_time
+    observed = _observed(df, stamped) if frames is None else frames.observe(METRICS, *framed_metrics(stamped))
+    if frames is not None:
+        given[ROWS_OPTION] = df.schema.json()
+    if parted:
+        observed = to_buckets(observed, layout.key, buckets, partitions, None if frames is None else frames["bucket"])
+    return observed.writeStream.format("upstream").outputMode("append").options(**given)
+
+
+def _buckets(given: Mapping[str, str], expected_keys: int | None, placed: int | None) -> int:
+    """The table's own number; for a new table what its keys ask for, or how the stream lies already."""
+    own = recorded_options(given).get("buckets")
+    if own is not None:
+        return int(own)
+    return placed if placed is not None and expected_keys is None else buckets_for(expected_keys)
+
+
+def _merged(
+    df: DataFrame,
+    path: str,
+    key: str | Sequence[str] | None,
+    time: str | None,
+    given: Mapping[str, Any],
+    deletes: str | Column | None,
+) -> DataStreamWriter:
+    """The writer for a table that others have laid out."""
+    from .foreign.delta_merge import check_merge
+
+    named = {name: str(value) for name, value in given.items() if value is not None}
+    place = {name: value for name, value in named.items() if name.lower() == "checkpointlocation"}
+    others = {name: value for name, value in named.items() if name not in place}
+    df, merge = check_merge(df, path, key, time, others, deletes)
+    place = place or _default_checkpoint(df.sparkSession, path)
+    return _observed(df, time).writeStream.foreachBatch(merge).options(**place)
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchMetrics:
+    """What Spark saw of one batch on its way to the sink.
+
+    Attributes
+    ----------
+    batch_id : int
+    rows : int
+        Punctuation apart.
+    updates : int
+        Updates that the rows stand for.
+    oldest_arrival_us : int or None
+        When the oldest update of the batch arrived, in microseconds since the epoch; None if rows do not tell.
+    bounds : (value, value) or None
+        The least and the greatest bound that punctuation gave in this batch: numbers, or times as Spark prints them.
+    duration_s : float
+        Of the whole batch, from planning to commit.
+    commit : CommitSummary or None
+        What the batch's commit says of itself, staleness, the queue and the target included; None if the table was not named, or the
+        batch committed nothing.
+    """
+
+    batch_id: int
+    rows: int
+    updates: int
+    oldest_arrival_us: int | None
+    bounds: tuple[Any, Any] | None
+    duration_s: float
+    commit: CommitSummary | None = None
+
+
+def batch_metrics(
+    progress: StreamingQueryProgress,
+    path: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> BatchMetrics | None:
+    """The metrics of :func:`write_latest` in a query's progress (``query.lastProgress``, or a listener's event).
+
+    Parameters
+    ----------
+    progress
+        Of a query.
+    path
+        The table that it writes: then the summary of the batch's commit is looked up in the table's log.
+    storage_options
+        For a table in an object store.
+
+    Returns
+    -------
+    BatchMetrics or None
+        None if the progress has none: another query's, or a trigger without a batch.
+    """
+    seen = progress.observedMetrics.get(METRICS)
+    if seen is None:
+        return None
+    found = seen.asDict()
+    low, high = found.get("bound_low"), found.get("bound_high")
+    return BatchMetrics(
+        batch_id=progress.batchId,
+        rows=found["rows"] or 0,
+        updates=found["updates"] or 0,
+        oldest_arrival_us=found.get("oldest_arrival_us"),
+        bounds=None if low is None else (low, high),
+        duration_s=progress.durationMs.get("triggerExecution", 0) / 1e3,
+        commit=None if path is None else _commit_of(progress, os.fspath(path), storage_options),
+    )
+
+
+def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str, str] | None) -> CommitSummary | None:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    location = absolute_location(path)
+    with TableFolder(location, storage or {}).guarded():
+        try:
+            table = DeltaTable(location, storage_options=dict(storage or {}) or None)
+        except TableNotFoundError:
+            return None
+        return last_summary(table, str(progress.id), progress.batchId)
+
+
+def _check_reports(folders: Sequence[str], given: Mapping[str, str]) -> None:
+    """Refuse operators that report elsewhere: nobody would hear of what waits in them, and another query's reports could be taken for theirs."""
+    place = next((value for name, value in given.items() if name.lower() == "checkpointlocation"), None)
+    if place is None:
+        return
+    inside = checkpoint_location(place).rstrip("/") + "/"
+    elsewhere = [folder for folder in folders if not folder.startswith(inside)]
+    if elsewhere:
+        raise OptionError(
+            f"the stream's operators report to {', '.join(elsewhere)}, and the query's checkpoint is {inside[:-1]}",
+            expected="the same checkpoint for both, or a folder below it",
+            hint="give the operators the checkpoint_location that the sink has",
+        )
+
+
+def _in_frames(updates: DataFrame | KeyedStream, layout: Layout, rows: StructType, *, parted: bool) -> DataFrame | None:
+    """The stream as frames of rows; None where Spark holds the rows in its own form before."""
+    from pyspark.sql import DataFrame
+
+    framing, schema = Framing.of(layout, rows, parted=parted)
+    if isinstance(updates, DataFrame):
+        return at_source(updates, framing, schema)
+    return updates.in_arrow(framing, schema)
+
+
+def _observed(df: DataFrame, time: str | None) -> DataFrame:
+    """Counts, and least and greatest values only: percentiles here would triple what it costs to observe a row."""
+    from pyspark.sql import functions as F
+
+    if SYSTEM not in df.columns:
+        return df.observe(METRICS, F.count("*").alias("rows"), F.count("*").alias("updates"))
+    mark = F.coalesce(F.col(f"{SYSTEM}.punctuation"), F.lit(False))
+    metrics: list[Column] = [
+        F.count_if(~mark).alias("rows"),
+        F.sum(F.when(~mark, F.coalesce(F.col(f"{SYSTEM}.covered"), F.lit(1)))).alias("updates"),
+        F.min(F.when(~mark, F.unix_micros(F.col(f"{SYSTEM}.first_arrival")))).alias("oldest_arrival_us"),
+    ]
+    if time is not None:
+        bound = F.when(mark, F.col(quoted(time)))
+        metrics += [F.min(bound).alias("bound_low"), F.max(bound).alias("bound_high")]
+    return df.observe(METRICS, *metrics)
+
+
+def _default_checkpoint(session: SparkSession, path: str) -> dict[str, str]:
+    root = session.conf.get(_CHECKPOINTS, None)
+    if not root:
+        return {}
+    location = absolute_location(path)
+    name = f"{os.path.basename(location)}-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
+    return {"checkpointLocation": f"{root.rstrip('/')}/{name}"}

@@ -1,0 +1,67 @@
+"""The option that tells a source its steps: it says what was put in, and nothing is loaded before it is asked for."""
+
+import base64
+import pickle
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import OptionError
+from upstream.core.pushdown.source_steps import STEPS_OPTION, SourceSteps, steps_told
+
+
+def twice(batches):
+    for batch in batches:
+        yield batch
+        yield batch
+
+
+@given(st.text(), st.text(), st.lists(st.text(max_size=9), max_size=3), st.randoms())
+def test_what_is_told_is_what_comes(rows, schema, archives, random):
+    steps = SourceSteps(rows, schema, "program", tuple(archives))
+    name = "".join(random.choice((letter.lower(), letter.upper())) for letter in STEPS_OPTION)
+    told, others = steps_told({"key": "a", name: steps.told(), "Path": "b"})
+    assert others == {"key": "a", "Path": "b"}
+    assert told is not None
+    assert (told.rows, told.schema, told.program, tuple(told.archives)) == (rows, schema, "program", tuple(archives))
+
+
+def test_without_the_option_there_are_no_steps():
+    assert steps_told({"key": "a"}) == (None, {"key": "a"})
+
+
+def test_the_program_is_what_was_given():
+    bound = 3
+
+    def some(batches):
+        yield from (batch.slice(0, bound) for batch in twice(batches))
+
+    steps, _ = steps_told({STEPS_OPTION: SourceSteps.of("r", "s", some).told()})
+    assert steps is not None
+    batch = pa.record_batch({"a": [1, 2, 3, 4]})
+    assert list(steps.step()(iter([batch]))) == [batch.slice(0, 3)] * 2
+
+
+class Bomb:
+    def __reduce__(self):
+        return (exec, ("raise RuntimeError('loaded')",))
+
+
+def test_the_program_is_not_loaded_until_it_is_asked_for():
+    bomb = SourceSteps("r", "s", base64.b64encode(pickle.dumps(Bomb())).decode())
+    steps, _ = steps_told({STEPS_OPTION: bomb.told()})
+    assert steps is not None
+    again = pickle.loads(pickle.dumps(steps))  # as it goes to a task
+    with pytest.raises(RuntimeError, match="loaded"):
+        again.step()
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "mine", "3", "[1, 2, 3]", "{}", '{"rows": 1, "schema": 2, "program": 3}', '{"rows": "r", "other": "o"}'],
+)
+def test_what_nothing_of_ours_wrote_is_refused(value):
+    with pytest.raises(OptionError, match=rf"{STEPS_OPTION}=.*Expected: nothing.*leave this option out"):
+        steps_told({STEPS_OPTION: value})

@@ -1,0 +1,150 @@
+"""Event times of every type, in one unit."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import OptionError, SchemaError
+from upstream.core.rows.event_times import NO_TIME, check_time_type, check_time_zone, event_time_us, time_scalar
+
+HALF_PAST = 1_479_967_251_000_000  # 2016-11-24T06:00:51Z
+
+
+@pytest.mark.parametrize(
+    ("column", "time_format", "zone"),
+    [
+        (pa.array(["2016-11-24T00:00:51-06:00"]), None, "UTC"),
+        (pa.array(["2016-11-24 00:00:51-06:00"]), None, "UTC"),
+        (pa.array(["2016-11-24T06:00:51Z"]), None, "America/Chicago"),
+        (pa.array(["2016-11-24T00:00:51"]), None, "America/Chicago"),
+        (pa.array(["24/11/2016 06:00:51"]), "%d/%m/%Y %H:%M:%S", "UTC"),
+        (pa.array(["24/11/2016 00:00:51 -0600"]), "%d/%m/%Y %H:%M:%S %z", "UTC"),
+        (pa.array([1_479_967_251]), "epoch_s", "UTC"),
+        (pa.array([1_479_967_251.0]), "epoch_s", "UTC"),
+        (pa.array([1_479_967_251_000]), "epoch_ms", "UTC"),
+        (pa.array([HALF_PAST]), "epoch_us", "UTC"),
+        (pa.array([HALF_PAST * 1000 + 999]), "epoch_ns", "UTC"),
+        (pa.array([1_479_967_251], pa.timestamp("s")), None, "UTC"),
+        (pa.array([HALF_PAST * 1000], pa.timestamp("ns", tz="UTC")), None, "UTC"),
+        (pa.array([1_479_945_651], pa.timestamp("s")), None, "America/Chicago"),
+        (pa.array(["2016-11-24T07:00:51+01"]), None, "America/Chicago"),
+        (pa.array(["2016-11-24 07:00:51.0+0100"]), None, "America/Chicago"),
+    ],
+)
+def test_the_same_instant_in_every_form(column: pa.Array, time_format: str | None, zone: str) -> None:
+    assert event_time_us(column, time_format, zone).tolist() == [HALF_PAST]
+
+
+@pytest.mark.parametrize(
+    ("column", "time_format"),
+    [
+        (pa.array(["no time", None, ""]), None),
+        (pa.array(["no time", None]), "%Y"),
+        (pa.array([float("nan"), None, float("inf"), 1e300]), "epoch_s"),
+        (pa.array([None, 2**62], pa.int64()), "epoch_s"),
+        (pa.array([None], pa.timestamp("us")), None),
+        (pa.array([None], pa.date32()), None),
+        (pa.array([2**62, -(2**62)], pa.timestamp("s", tz="UTC")), None),
+        (pa.array([2**31 - 1], pa.date32()), None),
+        (pa.array([253_402_300_800, -62_135_596_801]), "epoch_s"),
+        (pa.array([1_718_000_000_000]), "epoch_s"),
+        (pa.array([253_402_300_800.0]), "epoch_s"),
+        (pa.array([253_402_300_800], pa.timestamp("s", tz="UTC")), None),
+    ],
+)
+def test_what_is_no_time_is_marked(column: pa.Array, time_format: str | None) -> None:
+    assert set(event_time_us(column, time_format, "UTC").tolist()) == {NO_TIME}
+
+
+@pytest.mark.parametrize(
+    ("text", "instant"),
+    [
+        ("2024-07-01", "2024-07-01T00:00:00+02:00"),
+        ("2024-07-01T10:00", "2024-07-01T10:00:00+02:00"),
+        ("2024-07-01 10:00", "2024-07-01T10:00:00+02:00"),
+        ("2024-07-01T10:00Z", "2024-07-01T10:00:00+00:00"),
+        ("2024-07-01T10:00+01", "2024-07-01T10:00:00+01:00"),
+        ("2024-07-01T10:00-01:30", "2024-07-01T10:00:00-01:30"),
+        ("2024-07-01T10:00:00.5+01", "2024-07-01T10:00:00.500+01:00"),
+    ],
+)
+def test_iso_text_may_leave_parts_out(text: str, instant: str) -> None:
+    meant = int(dt.datetime.fromisoformat(instant).timestamp() * 1_000_000)
+    column = pa.array(["no time", text, "2024-07-01T00:00:00Z", None])
+    found = event_time_us(column, None, "Europe/Paris").tolist()
+    assert found == [NO_TIME, meant, 1_719_792_000_000_000, NO_TIME]
+
+
+def test_a_day_begins_where_the_zone_says() -> None:
+    days = pa.array([dt.date(2024, 7, 1), dt.date(2024, 1, 1), None])
+    for column in (days, days.cast(pa.date64())):
+        found = event_time_us(column, None, "America/New_York").tolist()
+        assert found == [1_719_806_400_000_000, 1_704_085_200_000_000, NO_TIME]
+        assert found == [*event_time_us(column.cast(pa.timestamp("us")), None, "America/New_York").tolist()]
+
+
+@given(st.integers(-(9 * 10**15), 9 * 10**15), st.sampled_from(["Asia/Tokyo", "America/New_York", "Europe/Paris"]))
+def test_a_bound_among_days_never_promises_more(bound_us: int, zone: str) -> None:
+    day = time_scalar(bound_us, pa.date32(), None, zone)
+    back = int(event_time_us(pa.array([day]), None, zone)[0])
+    assert back <= bound_us
+    # A row of the day before is below the bound in both terms, one of this day in neither.
+    assert bound_us - back <= 25 * 3_600_000_000
+
+
+@given(
+    st.integers(-(9 * 10**15), 9 * 10**15),
+    st.sampled_from(["epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]),
+    st.sampled_from([pa.float64(), pa.float32()]),
+)
+def test_a_float_is_below_a_bound_in_both_terms_or_in_neither(bound_us: int, unit: str, dtype: pa.DataType) -> None:
+    kind = dtype.to_pandas_dtype()
+    at = kind(time_scalar(bound_us, dtype, unit).as_py())
+    before, back = event_time_us(pa.array([np.nextafter(at, kind(-np.inf)), at], dtype), unit, "UTC").tolist()
+    assert before < bound_us
+    assert back == bound_us if dtype == pa.float64() else back <= bound_us
+
+
+def test_part_of_a_microsecond_is_cut_from_floats() -> None:
+    values = [1.9999996, 0.5, 1_718_000_000.000001, 1_104_537_600.000001, -0.0000001]
+    found = event_time_us(pa.array(values), "epoch_s", "UTC").tolist()
+    assert found == [1_999_999, 500_000, 1_718_000_000_000_001, 1_104_537_600_000_001, -1]
+
+
+def test_before_the_epoch_a_part_of_a_microsecond_belongs_to_the_earlier_one() -> None:
+    for column, time_format in ((pa.array([-1], pa.timestamp("ns", tz="UTC")), None), (pa.array([-1]), "epoch_ns")):
+        assert event_time_us(column, time_format, "UTC").tolist() == [-1]
+    assert event_time_us(pa.array([-1], pa.date32()), None, "UTC").tolist() == [-86_400_000_000]
+
+
+@given(st.integers(-(9 * 10**15), 9 * 10**15), st.sampled_from(["epoch_s", "epoch_ms", "epoch_us", "epoch_ns"]))
+def test_a_bound_in_the_columns_terms_never_promises_more(bound_us: int, unit: str) -> None:
+    for dtype in (pa.int64(), pa.timestamp("us", tz="UTC"), pa.date32()):
+        scalar = time_scalar(bound_us, dtype, unit)
+        back = int(event_time_us(pa.array([scalar.as_py()], dtype), unit, "UTC")[0])
+        assert back <= bound_us
+        assert bound_us - back <= {pa.date32(): 86_400_000_000}.get(dtype, 1_000_000)
+
+
+def test_numbers_need_a_unit_and_lists_are_no_times() -> None:
+    with pytest.raises(SchemaError, match=r"'ms' holds numbers .*epoch_ms"):
+        check_time_type("ms", pa.int64(), None)
+    with pytest.raises(SchemaError, match="timestamp, a date, text or a number"):
+        check_time_type("x", pa.list_(pa.int64()), None)
+    with pytest.raises(SchemaError, match="strptime"):
+        check_time_type("x", pa.string(), "yyyy")
+    assert event_time_us(pa.array([dt.date(1970, 1, 2)]), None, "UTC").tolist() == [86_400_000_000]
+
+
+def test_zones_are_known_before_the_first_row() -> None:
+    for name in ("UTC", "Z", "gmt", "Europe/Paris", "+02:00"):
+        check_time_zone("timeZone", name)
+    for name in ("Mars", "", "Europe/Pari"):
+        with pytest.raises(OptionError, match=rf"timeZone='{name}'.*IANA name such as 'Europe/Paris'"):
+            check_time_zone("timeZone", name)

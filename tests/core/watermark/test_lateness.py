@@ -1,0 +1,42 @@
+"""The histogram of lags: its bins, its halving and its quantile to the last figure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from upstream.core.watermark.lateness import Lags
+
+
+def lags(half_life: int, *values: int) -> Lags:
+    held = Lags(half_life)
+    held.add(np.array(values, dtype=np.int64))
+    return held
+
+
+def test_bins_are_eighths_of_octaves() -> None:
+    assert lags(100).to_json() == {"rows": 0, "bins": []}
+    held = lags(100, 0, 1, 2, 1000, 1, 2**63 - 1)
+    assert held.to_json() == {
+        "rows": 6,
+        "bins": [[0, 1.0], [1, 2.0], [9, 1.0], [80, 1.0], [505, 1.0]],
+    }
+    assert Lags(100, held.to_json()).to_json() == held.to_json()
+
+
+def test_all_count_half_once_the_half_life_has_come() -> None:
+    assert lags(4, 0, 1, 1).to_json() == {"rows": 3, "bins": [[0, 1.0], [1, 2.0]]}
+    assert lags(4, 0, 1, 1, 2).to_json() == {"rows": 4, "bins": [[0, 0.5], [1, 1.0], [9, 0.5]]}
+    assert lags(4, 0, 1, 1, 2, 1).to_json() == {"rows": 5, "bins": [[0, 0.5], [1, 2.0], [9, 0.5]]}
+    assert lags(2, 0, 1, 0, 0, 0, 1).to_json() == {"rows": 6, "bins": [[0, 1.125], [1, 0.625]]}
+    held = lags(4, 0, 1, 1)
+    held.add(np.array([2, 1], dtype=np.int64))
+    assert held.to_json() == lags(4, 0, 1, 1, 2, 1).to_json()
+
+
+def test_the_least_delay_that_so_many_exceed() -> None:
+    held = lags(100, 0, 1, 2, 1000)
+    shares = [held.exceeded_by(share) for share in (1.0, 0.75, 0.74, 0.5, 0.49, 0.25, 0.24, 0.0)]
+    assert shares == [0, 0, 1, 1, 2, 2, 1023, 1023]
+    assert lags(100).exceeded_by(0.1) == 0
+    assert lags(100, 0, 0).exceeded_by(0.0) == 0
+    assert lags(100, 2**62).exceeded_by(0.5) == round(2 ** (497 / 8)) - 1

@@ -1,0 +1,363 @@
+"""Progress policies and the outlier guard: hand-worked cases, recorded data, and splits of every kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.core.rows.event_times import NO_TIME, event_time_us
+from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, is_finite
+from upstream.core.watermark.policies import Policy, PolicyName, Progress
+
+RECORDED = Path(__file__).parents[4] / "shared" / "data"
+HOUR = 3_600_000_000
+
+
+def bound_after(policy: Policy, times: list[int], now_us: int = 0) -> int | None:
+    progress = Progress(policy)
+    progress.observe(np.array(times, dtype=np.int64))
+    progress.close_batch(now_us)
+    return progress.bound
+
+
+def test_each_policy_on_one_prefix() -> None:
+    times = [10, 11, 30, 20, 12, 29]
+    assert bound_after(Policy("ordered", confirmations=1), times) == 30
+    assert bound_after(Policy("bounded", delay_us=7, confirmations=1), times) == 23
+    assert bound_after(Policy("displaced", displacement=4, confirmations=1), times) == 11
+    assert bound_after(Policy("displaced", displacement=3, confirmations=1), times) == 30
+    assert bound_after(Policy("heartbeat"), [], now_us=77) == 77
+    assert bound_after(Policy("latent"), times) is None
+
+
+def test_embedded_believes_the_feed_unless_it_is_beyond_all_rows() -> None:
+    progress = Progress(Policy("embedded", max_jump_us=100, confirmations=1))
+    progress.observe(np.array([10, 20]))
+    progress.observe_punctuation(15)
+    progress.close_batch(0)
+    assert progress.bound == 15
+    progress.observe_punctuation(5000)
+    progress.close_batch(0)
+    assert progress.bound == 15
+    progress.observe(np.array([4990]))
+    progress.close_batch(0)
+    assert progress.bound == 5000
+
+
+def test_a_jump_counts_once_enough_rows_in_succession_confirm_it() -> None:
+    policy = Policy("ordered", max_jump_us=10, confirmations=3)
+    progress = Progress(policy)
+    progress.observe(np.array([1, 2, 3, 500, 501]))
+    progress.close_batch(0)
+    assert (progress.bound, progress.suspects) == (3, 2)
+    progress.observe(np.array([4]))  # breaks the run: the two stay suspect
+    progress.observe(np.array([502, 503, 504]))
+    progress.close_batch(0)
+    assert (progress.bound, progress.suspects) == (504, 2)
+
+
+def test_rows_below_the_promise_are_counted_late_and_the_bound_never_falls() -> None:
+    progress = Progress(Policy("ordered", confirmations=1))
+    progress.observe(np.array([10, 20, NO_TIME]))
+    progress.close_batch(0)
+    progress.observe(np.array([5, 19, 20]))
+    progress.close_batch(0)
+    assert (progress.bound, progress.late) == (20, 2)
+
+
+def test_an_ended_feed_is_complete_up_to_all_it_has_shown() -> None:
+    progress = Progress(Policy("bounded", delay_us=1000, max_jump_us=10, confirmations=2))
+    progress.observe(np.array([1, 2, 3, 900]))
+    progress.close_batch(0)
+    progress.end()
+    assert progress.bound == 901
+
+
+names: st.SearchStrategy[PolicyName] = st.sampled_from(["ordered", "bounded", "displaced"])
+
+
+@given(names, st.lists(st.integers(0, 200), max_size=80), st.data(), st.integers(1, 4), st.integers(0, 6))
+def test_splits_and_snapshots_do_not_matter(
+    name: PolicyName, times: list[int], data: st.DataObject, confirmations: int, displacement: int
+) -> None:
+    policy = Policy(name, delay_us=5, displacement=displacement, max_jump_us=20, confirmations=confirmations)
+    whole = Progress(policy)
+    whole.observe(np.array(times, dtype=np.int64))
+    whole.close_batch(0)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(times)), max_size=6)))
+    split = Progress(policy)
+    for low, high in zip([0, *cuts], [*cuts, len(times)], strict=True):
+        split.observe(np.array(times[low:high], dtype=np.int64))
+        split = Progress(policy, json.loads(json.dumps(split.snapshot())))
+    split.close_batch(0)
+    assert {**split.snapshot(), "late": 0} == {**whole.snapshot(), "late": 0}
+
+
+def guard_by_loop(times: list[int], jump: int, confirmations: int) -> int | None:
+    confirmed: int | None = None
+    rest = list(times)
+    while rest:
+        if confirmed is None:
+            if len(rest) < confirmations:
+                return None
+            confirmed = sorted(rest[:confirmations])[(confirmations - 1) // 2]
+        elif rest[0] <= confirmed + jump:
+            confirmed = max(confirmed, rest.pop(0))
+        elif all(time > confirmed + jump for time in rest[:confirmations]):
+            if len(rest) < confirmations:
+                return confirmed
+            confirmed = min(rest[:confirmations])
+        else:
+            rest.pop(0)
+    return confirmed
+
+
+@given(st.lists(st.integers(0, 300), max_size=80), st.integers(1, 60), st.integers(1, 4))
+def test_the_guard_is_what_a_loop_over_the_rows_gives(times: list[int], jump: int, confirmations: int) -> None:
+    policy = Policy("ordered", max_jump_us=jump, confirmations=confirmations)
+    bound = bound_after(policy, times)
+    assert (bound if is_finite(bound) else None) == guard_by_loop(times, jump, confirmations)
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded streams are not on this machine")
+def test_far_future_rows_of_recorded_ships_do_not_move_progress() -> None:
+    table = pyarrow.csv.read_csv(RECORDED / "ais.csv.gz")
+    times = event_time_us(table["BaseDateTime"].cast(pa.timestamp("us")), None, "UTC")
+    progress = Progress(Policy("bounded", delay_us=15 * 60_000_000 + 6_000_000))
+    for low in range(0, len(times), 5000):
+        progress.observe(times[low : low + 5000])
+        progress.close_batch(0)
+    midnight = int(times.min())
+    assert progress.suspects == 352
+    assert progress.bound is not None
+    assert midnight < progress.bound < midnight + HOUR
+    assert progress.late == 0
+
+
+FRESH = {
+    "bound": None,
+    "own": None,
+    "received": 0,
+    "late": 0,
+    "late_idle": 0,
+    "suspects": 0,
+    "confirmed": None,
+    "run": [],
+    "delayed": [],
+    "claimed": None,
+    "batch": None,
+}
+
+
+def seen(policy: Policy, *times: int, now_us: int | None = 0) -> Progress:
+    """Progress after one batch, or within it."""
+    progress = Progress(policy)
+    progress.observe(np.array(times, dtype=np.int64))
+    if now_us is not None:
+        progress.close_batch(now_us)
+    return progress
+
+
+def test_the_state_is_all_there_is() -> None:
+    fresh = Progress(Policy()).snapshot()
+    assert fresh.pop("skew")["batches"] == 0
+    assert fresh == FRESH
+    full = {
+        "bound": 1,
+        "own": 2,
+        "received": 3,
+        "late": 4,
+        "late_idle": 5,
+        "suspects": 6,
+        "confirmed": 7,
+        "run": [8],
+        "delayed": [9, 10],
+        "claimed": 11,
+        "batch": [12, 13],
+    }
+    skew = Progress(Policy()).snapshot()["skew"] | {"since": 14, "batches": 15}
+    assert Progress(Policy(), full | {"skew": skew}).snapshot() == full | {"skew": skew}
+    del full["own"]
+    assert Progress(Policy(), full).snapshot()["own"] == 1, "as earlier releases wrote it"
+    displaced = seen(Policy("displaced", displacement=2, confirmations=2), 7, 9, 5).snapshot()
+    assert json.dumps([displaced["run"], displaced["delayed"]]) == "[[7], [9, 5]]", (
+        "whole numbers, beyond what floats hold"
+    )
+    adaptive = Policy("adaptive")
+    assert Progress(adaptive).snapshot()["lags"] == {"rows": 0, "bins": []}
+    lags = {"rows": 3, "bins": [[1, 3.0]]}
+    assert Progress(adaptive, {"lags": lags}).snapshot()["lags"] == lags
+
+
+@pytest.mark.parametrize(("target", "half_life"), [(0.001, 64_000), (0.015, 4267), (0.1, 4096)])
+def test_adaptive_forgets_as_slowly_as_its_target_needs(target: float, half_life: int) -> None:
+    held = seen(Policy("adaptive", target_late=target, confirmations=1), *range(half_life - 1)).snapshot()["lags"]
+    assert held == {"rows": half_life - 1, "bins": [[0, half_life - 1.0]]}
+    held = seen(Policy("adaptive", target_late=target, confirmations=1), *range(half_life)).snapshot()["lags"]
+    assert held == {"rows": half_life, "bins": [[0, half_life / 2]]}
+
+
+def test_what_a_feed_is_about_to_confirm() -> None:
+    policy = Policy("displaced", displacement=1, confirmations=4)
+    assert Progress(policy).likely is None
+    assert seen(policy, 9).likely == 9
+    assert seen(policy, 9, 5).likely == 5
+    assert seen(policy, 9, 5, 7).likely == 7
+    progress = seen(policy, 9, 5, 7, 8)
+    assert (progress.likely, progress.largest, progress.suspects) == (7, None, 3)
+    progress.observe(np.array([6]))
+    assert (progress.likely, progress.largest, progress.suspects) == (9, 9, 0)
+
+
+def test_a_feed_that_turned_out_to_hold_nothing_is_empty() -> None:
+    policy = Policy("ordered", confirmations=1)
+    progress = Progress(policy)
+    assert not progress.empty
+    progress.begin()
+    assert progress.bound == BEFORE_ALL
+    assert progress.empty
+    progress.observe(np.array([5]))
+    assert not progress.empty
+    assert not Progress(policy, {"bound": 5, "own": 5}).empty
+    latent = Progress(Policy("latent"))
+    latent.begin()
+    assert latent.bound is None
+
+
+def test_delays_by_policy() -> None:
+    assert Progress(Policy("bounded", delay_us=7)).delay_us == 7
+    assert Progress(Policy("ordered", delay_us=7)).delay_us == 0
+    policy = Policy("adaptive", delay_us=7, target_late=0.25, confirmations=1)
+    times = [20, *[20] * 19, *[19] * 19]
+    assert seen(policy, *times).delay_us == 7, "39 rows, of which 9.75 may be late"
+    assert seen(policy, *times, 19).delay_us == 1
+    assert seen(policy, 1000, 0).delay_us == 1023, "what has been learned is more than the least"
+
+
+def test_late_rows_are_told_from_those_that_silence_made_late() -> None:
+    policy = Policy("ordered", confirmations=1)
+    progress = seen(policy, 10)
+    assert (progress.bound, progress.reached) == (10, 10)
+    progress.promise(20)
+    progress.promise(15)
+    assert (progress.bound, progress.reached) == (20, 20)
+    progress.observe(np.array([9, 10, 19, 20]))
+    assert (progress.received, progress.late, progress.late_idle) == (5, 3, 2)
+    progress.observe(np.array([19, 9]))
+    assert (progress.received, progress.late, progress.late_idle) == (7, 5, 3)
+    silent = Progress(policy)
+    silent.promise(20)
+    silent.observe(np.array([19, 20]))
+    assert (silent.late, silent.late_idle) == (1, 1)
+    silent.close()
+    assert silent.bound == AFTER_ALL
+    silent.observe(np.array([30, 5]))
+    assert (silent.late, silent.late_idle, silent.received) == (3, 1, 4)
+
+
+def test_ends_and_closes() -> None:
+    policy = Policy("ordered", confirmations=2, max_jump_us=10)
+    progress = Progress(policy)
+    progress.close()
+    assert progress.bound is None, "it has shown nothing"
+    progress.end()
+    assert progress.bound is None
+    progress = seen(policy, 1, 2, 3, 2, 50, now_us=None)
+    progress.end()
+    progress.close()
+    assert (progress.bound, progress.reached) == (AFTER_ALL, 51)
+    progress = seen(Policy("displaced", displacement=2, confirmations=1), 3, 70, 60, now_us=None)
+    progress.end()
+    assert progress.bound == 71
+    progress = Progress(Policy("promised"))
+    progress.observe_punctuation(8)
+    progress.observe_punctuation(6)
+    progress.end()
+    assert progress.bound == 9
+    latent = seen(Policy("latent"), 1, 2, 3, 4, 5, 6)
+    latent.end()
+    latent.close()
+    assert latent.bound is None
+    latent.promise(4)
+    latent.close()
+    assert latent.bound == 4
+
+
+def test_conclusions_at_their_edges() -> None:
+    policy = Policy("embedded", max_jump_us=100, confirmations=1)
+    for claimed, bound in ((120, 120), (121, BEFORE_ALL)):
+        progress = seen(policy, 20, now_us=None)
+        progress.observe_punctuation(claimed)
+        progress.close_batch(0)
+        assert progress.bound == bound
+    assert seen(policy, 20).bound == BEFORE_ALL
+    progress = Progress(policy)
+    progress.observe_punctuation(1)
+    progress.close_batch(0)
+    assert progress.bound is None, "it has shown no row"
+    heartbeat = Progress(Policy("heartbeat"))
+    heartbeat.close_batch(50, waiting_us=40)
+    assert heartbeat.bound == 40
+    heartbeat.close_batch(45, waiting_us=60)
+    assert heartbeat.bound == 45
+    heartbeat.close_batch(30)
+    assert (heartbeat.bound, heartbeat.snapshot()["own"]) == (45, 45)
+    promised = Progress(Policy("promised"))
+    promised.observe_punctuation(8)
+    promised.close_batch(99)
+    assert promised.bound == 8
+
+
+def test_skew_is_of_rows_that_are_believed() -> None:
+    policy = Policy("ordered", max_jump_us=10, confirmations=1)
+    progress = seen(policy, 20, 30, 25, 20, 19, now_us=None)
+    assert progress.snapshot()["batch"] == [20, 30], "the last is too far behind"
+    assert seen(policy, 30, 20, 19, now_us=None).snapshot()["batch"] == [20, 30]
+    later = seen(policy, 25, 30, now_us=None)
+    later.observe(np.array([22, 26]))
+    assert later.snapshot()["batch"] == [22, 30]
+    progress.observe(np.array([40, 29]))
+    assert progress.snapshot()["batch"] == [20, 40]
+    progress.close_batch(100)
+    assert progress.snapshot()["batch"] is None
+    assert (progress.skew.smallest, progress.skew.largest) == (60, 80)
+    progress.close_batch(500)
+    assert progress.skew.latest == 60, "a batch without rows measures nothing"
+
+
+def test_suspects_at_their_edges() -> None:
+    policy = Policy("ordered", max_jump_us=10, confirmations=3)
+    assert seen(policy, 1, 2, 3, 12).bound == 12, "the first three count as their median, and then each by itself"
+    progress = seen(policy, 1, 1, 1, 12, 22)
+    assert (progress.bound, progress.suspects, progress.snapshot()["run"]) == (1, 2, [12, 22])
+    progress.observe(np.array([11, 22]))
+    assert (progress.largest, progress.suspects) == (11, 3)
+    progress.observe(np.array([22, 32]))
+    assert (progress.largest, progress.suspects, progress.snapshot()["run"]) == (32, 2, [])
+    progress = seen(policy, 1, 1, 1, 120, 100, 140)
+    assert (progress.bound, progress.suspects) == (100, 2), "of a run the earliest is believed"
+    assert seen(policy, 5, 900, 4).bound == 5
+    assert seen(Policy("ordered", max_jump_us=10, confirmations=4), 5, 900, 4, 7).bound == 7
+
+
+def test_many_rows_are_guarded_as_few_are() -> None:
+    """Rows are looked at in steps; where a step ends is of no account."""
+    policy = Policy("adaptive", delay_us=5, max_jump_us=20_000, confirmations=3, target_late=0.1)
+    times = np.arange(200_000, dtype=np.int64) * 3
+    times[::7] -= 20
+    times[[1023, 1024, 3000, 70_000]] += 5_000_000
+    times[150_000:] += 10_000
+    whole, split = Progress(policy), Progress(policy)
+    whole.observe(times)
+    for part in np.split(times, range(0, len(times), 997)):
+        split.observe(part)
+    assert whole.snapshot() == split.snapshot()
+    assert whole.largest == int(times[-1])
+    assert whole.suspects == 4

@@ -1,0 +1,65 @@
+"""The skew of a feed's clock, batch by batch."""
+
+from __future__ import annotations
+
+import json
+
+from upstream.core.watermark.skew import Skew
+
+SPAN = 600_000_000
+
+
+def test_what_is_measured_of_each_batch() -> None:
+    skew = Skew()
+    nothing = {"smallest": None, "largest": None, "latest": None, "since": 0, "batches": 0, "now": None, "before": None}
+    assert skew.to_json() == nothing
+    skew.observe(10, 30, 100)
+    assert skew.to_json() == nothing | {
+        "smallest": 70,
+        "largest": 90,
+        "latest": 70,
+        "since": 100,
+        "batches": 1,
+        "now": [70, 90],
+    }
+    skew.observe(25, 25, 110)
+    assert (skew.smallest, skew.largest, skew.latest) == (70, 90, 85)
+    skew.observe(0, 60, 115)
+    assert (skew.smallest, skew.largest, skew.latest) == (55, 115, 55)
+    skew.observe(300, 310, 300)
+    assert (skew.smallest, skew.largest, skew.latest) == (-10, 115, -10)
+    assert Skew(json.loads(json.dumps(skew.to_json()))).to_json() == skew.to_json()
+
+
+def test_eight_batches_are_enough_to_judge() -> None:
+    skew = Skew()
+    for n in range(7):
+        skew.observe(n, n, 2 * n)
+    assert skew.spread is None
+    skew.observe(7, 7, 14)
+    assert skew.spread == 7
+
+
+def test_a_span_is_over_after_ten_minutes_and_32_batches() -> None:
+    early, few, over = Skew(), Skew(), Skew()
+    for skew, batches in ((early, 32), (few, 31), (over, 32)):
+        for _ in range(batches):
+            skew.observe(0, 1, 5)
+    early.observe(SPAN, SPAN, SPAN + 4)
+    few.observe(SPAN, SPAN, SPAN + 5)
+    over.observe(SPAN, SPAN, SPAN + 5)
+    assert (early.to_json()["batches"], early.to_json()["before"]) == (33, None)
+    assert (few.to_json()["batches"], few.to_json()["before"]) == (32, None)
+    assert over.to_json() == {
+        "smallest": 4,
+        "largest": 5,
+        "latest": 5,
+        "since": SPAN + 5,
+        "batches": 1,
+        "now": [5, 5],
+        "before": [4, 5],
+    }
+    assert over.spread == 1, "the span before is enough to judge by"
+    assert Skew(json.loads(json.dumps(over.to_json()))).to_json() == over.to_json()
+    over.observe(SPAN - 1, SPAN + 9, SPAN + 10)
+    assert (over.smallest, over.largest) == (1, 11)

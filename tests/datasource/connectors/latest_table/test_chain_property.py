@@ -1,0 +1,129 @@
+"""A table that follows another one is that table, whatever happens in between."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from upstream.core.rows.system_column import SYSTEM
+from upstream.sink.maintenance import wear
+from upstream.sink.merge import engine
+from upstream.sink.merge import small_files as folding
+
+# Key, time, whether it is a deletion.
+ROWS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9), st.booleans()), min_size=1, max_size=12)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("batch"), ROWS),
+        st.tuples(st.sampled_from(["optimize", "checkpoint", "follow", "die", "restart"]), st.none()),
+    ),
+    max_size=14,
+)
+
+
+class Chain:
+    """Two tables and the follower between them; what the first delivers is counted against what the second is given."""
+
+    def __init__(self, first: Any, second: Any, follower_of: Any) -> None:
+        self.first, self.second, self.follower_of = first, second, follower_of
+        self.batch_id = self.seq = self.delivered = self.received = 0
+
+    def batch(self, rows: list[tuple[int, int, bool]], tasks: int) -> None:
+        timed = [(key, time, None if gone else f"{key}-{self.seq + at}") for at, (key, time, gone) in enumerate(rows)]
+        marks = np.array([gone for *_, gone in rows])
+        parts = [range(task, len(rows), tasks) for task in range(tasks)]
+        given = [
+            [self.first.rows([timed[at] for at in part], seq=[self.seq + at for at in part], deleted=marks[list(part)])]
+            for part in parts
+            if part
+        ]
+        summary = self.first.batch(self.batch_id, *given)
+        self.batch_id, self.seq = self.batch_id + 1, self.seq + len(rows)
+        self.delivered += summary.delivered
+
+    def begin(self, limit: str) -> None:
+        numbers = {"timeFormat": "epoch_us" if "time" in self.first.options else ""}
+        self.follower = self.follower_of(self.first.path, maxRowsPerTrigger=limit, **numbers)
+        self.follow()
+
+    def follow(self, *, dies: bool = False) -> bool:
+        """One batch of the second query; whether there was one."""
+        if self.follower.offset["batch"] == 0:
+            self.delivered = self.first.table().num_rows  # it begins with the table as it is now
+        end = self.follower.plan()
+        if end == self.follower.offset:
+            return False
+        results = self.second.tasks(*self.follower.read(end))
+        if dies:
+            # After its commit, and before Spark has heard of it: the batch is run again.
+            self.second.commit(results, end["batch"])
+            self.follower.restart()
+            results = self.second.tasks(*self.follower.read(end))
+        self.second.commit(results, end["batch"])
+        self.received += sum(
+            len(batch) - sum(row["punctuation"] for row in batch.column(SYSTEM).to_pylist())
+            for task in self.follower.read(end)
+            for batch in task
+        )
+        self.follower.offset = end
+        return True
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.lists(ROWS, min_size=1, max_size=3),
+    steps=STEPS,
+    tasks=st.integers(1, 2),
+    limit=st.sampled_from(["1", "5", "1000"]),
+    timed=st.booleans(),
+    way=st.sampled_from(["rewrite", "beside", "vectors", "worn"]),
+)
+def test_the_chained_table_equals_the_first(
+    make_first: Any,
+    follower_of: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    before: list[Any],
+    steps: list[Any],
+    tasks: int,
+    limit: str,
+    timed: bool,
+    way: str,
+) -> None:
+    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1 if way == "beside" else 10_000)
+    # Else the few rows here would be put together with each batch, and none of them marked as dead.
+    monkeypatch.setattr(folding, "_FREE_ROWS", 0)
+    monkeypatch.setattr(folding, "_FREE_SHARE", 2)
+    # As if buckets were large: then they are written anew after commits.
+    monkeypatch.setattr(wear, "WORTH", 0 if way == "worn" else 10_000)
+    monkeypatch.setattr(wear, "FILE", 1)
+    with tempfile.TemporaryDirectory() as folder:
+        time = "t" if timed else ""
+        kind = {"engine": "vectors", "indexLocation": f"{folder}/index"} if way in ("vectors", "worn") else {}
+        first, second = (make_first(Path(folder) / name, time=time, **kind) for name in ("first", "second"))
+        chain = Chain(first, second, follower_of)
+        for rows in before:
+            chain.batch(rows, tasks if timed else 1)
+        chain.begin(limit)
+        for step, rows in steps:
+            if step == "batch":
+                chain.batch(rows, tasks if timed else 1)
+            elif step == "optimize":
+                DeltaTable(str(chain.first.path)).optimize.compact()
+            elif step == "checkpoint":
+                DeltaTable(str(chain.first.path)).create_checkpoint()
+            elif step == "restart":
+                chain.follower.restart()
+            else:
+                chain.follow(dies=step == "die")
+        while chain.follow():
+            pass
+        assert chain.received == chain.delivered
+        expected = chain.first.latest()
+        assert (chain.second.latest() if chain.second.path.exists() else {}) == expected

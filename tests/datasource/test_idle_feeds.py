@@ -1,0 +1,372 @@
+"""Silent feeds through the planner: waiting, going on without them, on-demand timestamps; clocks and stamps that are wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from memory import MemoryConnector
+
+from upstream.conf.errors import OptionError
+from upstream.core.feedback.reorder_reports import ReorderReport, reorder_folder, write_reorder_report
+from upstream.core.feedback.window_reports import WindowReport, windows_folder, write_window_report
+from upstream.core.watermark.bounds import AFTER_ALL
+from upstream.datasource.connectors.contract import Limit
+from upstream.datasource.options import SourceOptions
+from upstream.datasource.planner import Offset, Planner
+from upstream.datasource.registry import parse_source_options
+from upstream.datasource.schema import Shape, leaving_schema, shape_of
+
+SCHEMA = pa.schema([("k", pa.string()), ("us", pa.int64())])
+S = 1_000_000
+BASE = 1_700_000_000 * S
+CENTURY = 100 * 365 * 86_400 * S
+
+
+def options(**changes: Any) -> SourceOptions:
+    base: dict[str, Any] = {"key": ("k",), "time": "us", "time_format": "epoch_us", "progress": "ordered"}
+    return SourceOptions(**{**base, "confirmations": 1, "max_jump_us": 3600 * S, **changes})
+
+
+def shape(given_options: SourceOptions) -> Shape:
+    return shape_of(leaving_schema(SCHEMA, given_options), given_options)
+
+
+class Driver:
+    """Plans batches of feeds to which rows are sent, each batch by a planner that knows nothing but the journal."""
+
+    def __init__(self, *feeds: str, **changes: Any) -> None:
+        self.options = options(**changes)
+        self.connector = MemoryConnector({feed: SCHEMA.empty_table() for feed in feeds})
+        self.offset: Offset = Planner.initial()
+        self.now = BASE
+        self.batches = 0
+
+    def send(self, feed: str, *times: int) -> None:
+        rows = pa.table([["x"] * len(times), list(times)], schema=SCHEMA)
+        self.connector.tables[feed] = pa.concat_tables([self.connector.tables[feed], rows])
+
+    def look(self, seconds: float = 0, limit: int | None = None, *, frozen: bool = False) -> dict[str, int] | None:
+        """What is promised at a look; None if there is no batch."""
+        self.now += round(seconds * S)
+        planner = Planner(self.connector, self.options, shape(self.options), clock=lambda: self.now, new_id=lambda: "t")
+        if frozen:
+            planner.freeze()
+        end = json.loads(json.dumps(planner.plan(self.offset, Limit(rows=limit))))
+        if end == self.offset:
+            return None
+        self.batches += 1
+        promised = [task.punctuation for task in planner.tasks(self.offset, end)]
+        self.offset = end
+        return dict(promised[-1]) if promised else {}
+
+    def state(self, feed: str) -> dict[str, Any]:
+        return self.offset["progress"][feed]
+
+
+def test_by_default_the_silent_feed_is_waited_for() -> None:
+    driver = Driver("a", "b")
+    driver.send("a", BASE)
+    driver.send("b", BASE - 5 * S)
+    assert driver.look() == {"a": BASE, "b": BASE - 5 * S}
+    driver.send("a", BASE + 1000 * S)
+    assert driver.look(1000) == {"a": BASE + 1000 * S}
+    assert driver.look(1000) is None
+
+
+def test_an_idle_feed_follows_the_least_of_the_live_ones_and_returns_by_itself() -> None:
+    driver = Driver("a", "b", "c", idle="advance", idle_after_us=10 * S)
+    for feed, behind in (("a", 0), ("b", 1), ("c", 2)):
+        driver.send(feed, BASE - behind * S)
+    driver.look()
+    driver.send("a", BASE + 9 * S)
+    driver.send("c", BASE + 8 * S)
+    assert driver.look(9) == {"a": BASE + 9 * S, "c": BASE + 8 * S}, "not idle yet"
+    driver.send("a", BASE + 10 * S)
+    assert driver.look(1) == {"a": BASE + 10 * S, "b": BASE + 8 * S}
+    driver.send("b", BASE + 2 * S, BASE + 8 * S, BASE - 2 * S)
+    assert driver.look(0) is not None
+    # Of its two late rows one would have been late anyway.
+    assert (driver.state("b")["late"], driver.state("b")["late_idle"]) == (2, 1)
+    driver.send("a", BASE + 12 * S)
+    driver.send("b", BASE + 11 * S)
+    assert driver.look(1) == {"a": BASE + 12 * S, "b": BASE + 11 * S}, "it moves by itself again"
+
+
+def test_where_all_are_idle_nothing_moves_and_there_is_no_batch_without_rows() -> None:
+    driver = Driver("a", "b", idle="advance", idle_after_us=10 * S)
+    driver.send("a", BASE)
+    driver.send("b", BASE - 5 * S)
+    driver.look()
+    assert driver.look(100) is None
+    assert driver.look(10_000) is None
+    assert driver.batches == 1
+
+
+def test_a_feed_that_a_limit_keeps_waiting_is_not_idle() -> None:
+    """Rows that are there and not yet taken are no silence."""
+    driver = Driver("a", "b", idle="advance", idle_after_us=10 * S)
+    driver.send("b", BASE)
+    driver.send("a", BASE)
+    driver.look()
+    driver.send("a", *[BASE + n * S for n in range(20)])
+    driver.send("b", BASE + S)
+    for _ in range(4):  # four batches of a's rows, a long time each
+        promised = driver.look(11, limit=5)
+        assert promised is not None
+        assert "b" not in promised
+    assert driver.look(11, limit=5) == {"b": BASE + S}
+    assert driver.state("b")["late"] == 0
+
+
+def test_an_ended_feed_holds_nobody_back() -> None:
+    driver = Driver("a", "b")
+    driver.send("a", BASE)
+    driver.send("b", BASE)
+    driver.connector.ended = frozenset("b")
+    driver.look()
+    driver.send("a", BASE + 50 * S)
+    assert driver.look(50) == {"a": BASE + 50 * S}
+    assert driver.state("b")["bound"] == AFTER_ALL
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(-20, 20), st.integers(0, 15)), min_size=1, max_size=30),
+    st.sampled_from(["wait", "advance"]),
+)
+def test_promises_never_decrease_and_late_rows_are_those_below_them(
+    sent: list[tuple[str, int, int]], idle: str
+) -> None:
+    driver = Driver("a", "b", idle=idle, idle_after_us=10 * S)
+    promised: dict[str, int] = {}
+    late = dict.fromkeys("ab", 0)
+    for feed, behind, seconds in sent:
+        driver.now += seconds * S
+        time = driver.now - behind * S
+        late[feed] += time < promised.get(feed, time)
+        driver.send(feed, time)
+        for each, bound in (driver.look() or {}).items():
+            assert bound > promised.get(each, bound - 1)
+            promised[each] = bound
+    for feed, state in driver.offset["progress"].items():
+        assert state["late"] == late[feed]
+        assert 0 <= state["late_idle"] <= state["late"]
+        assert idle == "advance" or state["late_idle"] == 0
+        assert state["bound"] == promised.get(feed)
+
+
+def report(needs: int | None, shard: int = 0) -> WindowReport:
+    numbers = {field.name: 0 for field in dataclasses.fields(WindowReport) if field.type == "int"}
+    return WindowReport(**{**numbers, "shard": shard, "bound": None, "plan": {}, "needs": needs})  # type: ignore[arg-type]
+
+
+class OnDemand(Driver):
+    """With what a window operator says below the checkpoint."""
+
+    def __init__(self, checkpoint: Any, *feeds: str, **changes: Any) -> None:
+        super().__init__(*feeds, idle="ets", checkpoint_location=str(checkpoint), **changes)
+        self.folder = str(checkpoint)
+
+    def holds(self, needs: int | None, operator: int = 0) -> None:
+        write_window_report(windows_folder(self.folder, operator), report(needs))
+
+
+def test_nothing_held_no_work(tmp_path: Any) -> None:
+    driver = OnDemand(tmp_path, "a", "b", ets_delay_us=0)
+    driver.send("a", BASE)
+    driver.send("b", BASE - 5 * S)
+    driver.look()
+    driver.holds(None)
+    assert [driver.look(1) for _ in range(10)] == [None] * 10
+    assert driver.batches == 1
+
+
+def test_what_is_held_is_released_once_the_clock_says_so_and_then_there_is_silence(tmp_path: Any) -> None:
+    driver = OnDemand(tmp_path, "a", "b", ets_delay_us=3 * S)
+    driver.send("a", BASE)
+    driver.send("b", BASE - 5 * S)
+    driver.look()
+    driver.holds(BASE + 10 * S)
+    # a: BASE + τ - 3 s; b, whose clock is 5 s behind: BASE - 5 s + τ - 3 s.
+    assert [driver.look(1) for _ in range(17)] == [None] * 17
+    assert driver.look(1) == {"a": BASE + 10 * S, "b": BASE + 10 * S}
+    # The same again is not promised twice, whether or not the operator has said that it was released.
+    assert [driver.look(1) for _ in range(30)] == [None] * 30
+    driver.holds(None)
+    assert [driver.look(1) for _ in range(30)] == [None] * 30
+    assert driver.batches == 2
+
+
+def test_only_the_feed_that_blocks_is_promised_for(tmp_path: Any) -> None:
+    driver = OnDemand(tmp_path, "busy", "silent", ets_delay_us=0)
+    driver.send("busy", BASE)
+    driver.send("silent", BASE)
+    driver.look()
+    driver.holds(BASE + 5 * S)
+    driver.send("busy", BASE + 8 * S)
+    promised = driver.look(8)
+    assert promised == {"busy": BASE + 8 * S, "silent": BASE + 8 * S}
+    assert driver.state("silent")["own"] == BASE
+    driver.send("silent", BASE + 4 * S, BASE + 9 * S)
+    driver.look(1)
+    assert (driver.state("silent")["late"], driver.state("silent")["late_idle"]) == (1, 1)
+
+
+def test_internal_time_is_the_clock(tmp_path: Any) -> None:
+    driver = OnDemand(tmp_path, "a", "b", progress="heartbeat", time="at", time_format=None)
+    driver.send("a", 0)
+    assert driver.look() == {"a": BASE, "b": BASE}
+    driver.holds(BASE + 10 * S)
+    assert driver.look(9) is None
+    assert driver.look(2) == {"a": BASE + 11 * S, "b": BASE + 11 * S}
+    driver.holds(None)
+    assert driver.look(1000) is None
+
+
+def test_deeper_operators_are_asked_too(tmp_path: Any) -> None:
+    driver = OnDemand(tmp_path, "a", ets_delay_us=0)
+    driver.send("a", BASE)
+    driver.look()
+    driver.holds(None)
+    driver.holds(BASE + 5 * S, operator=1)
+    assert driver.look(6) == {"a": BASE + 6 * S}
+
+
+def test_rows_that_wait_for_their_turn_are_asked_for_too(tmp_path: Any) -> None:
+    driver = OnDemand(tmp_path, "a", ets_delay_us=0)
+    driver.send("a", BASE)
+    driver.look()
+    counts = {field.name: 0 for field in dataclasses.fields(ReorderReport) if field.type == "int"}
+    waiting = ReorderReport(**{**counts, "bounds": {}, "told": None, "needs": BASE + 5 * S})  # type: ignore[arg-type]
+    write_reorder_report(reorder_folder(driver.folder, 0), waiting)
+    assert [driver.look(1) for _ in range(4)] == [None] * 4
+    assert driver.look(2) == {"a": BASE + 6 * S}
+
+
+def test_what_is_read_up_to_now_waits_for_no_clock(tmp_path: Any) -> None:
+    """With Trigger.AvailableNow a run would never end."""
+    driver = OnDemand(tmp_path, "a", ets_delay_us=0)
+    driver.send("a", BASE)
+    driver.look()
+    driver.holds(BASE + 5 * S)
+    assert driver.look(100, frozen=True) is None
+    assert driver.look(0) is not None
+
+
+def test_the_delay_is_learned_from_what_has_been_measured(tmp_path: Any) -> None:
+    """Rows come 2 to 5 s after their times, so that one from now on lies at most 3 s behind what the clock says."""
+    driver = OnDemand(tmp_path, "a", progress_delay_us=100 * S)
+    for n in range(8):
+        driver.now += S
+        driver.send("a", driver.now - (2 if n % 2 else 5) * S)
+        driver.look()
+    assert driver.state("a")["skew"]["smallest"] == 2 * S
+    assert driver.state("a")["skew"]["largest"] == 5 * S
+    largest = driver.state("a")["confirmed"]
+    assert largest == driver.now - 2 * S
+    driver.holds(largest + S)
+    assert driver.look(3.5) is None
+    assert driver.look(0.5) == {"a": largest + S}
+
+
+def test_until_there_is_enough_to_learn_from_the_delay_is_wide(tmp_path: Any) -> None:
+    driver = OnDemand(tmp_path, "a", progress_delay_us=100 * S)
+    driver.send("a", BASE)
+    driver.look()
+    driver.holds(BASE + S)
+    assert driver.look(100) is None
+    assert driver.look(1) == {"a": BASE + S}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), min_size=8, max_size=20), st.integers(1, 20))
+def test_ets_never_lies_while_delays_stay_as_they_were_measured(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int]], width: int
+) -> None:
+    """Each row comes 0 to 4 s after its time, whatever the gaps: with δ given as 4 s none is late."""
+    driver = OnDemand(
+        tmp_path_factory.mktemp("c"), "a", progress="bounded", progress_delay_us=4 * S, ets_delay_us=4 * S
+    )
+    for behind, gap in rows:
+        for _ in range(gap):
+            if driver.offset["batch"]:
+                bound = driver.state("a")["bound"]
+                driver.holds((bound // (width * S) + 1) * width * S)
+            driver.look(1)
+        driver.send("a", driver.now - behind * S)
+        driver.look()
+    assert driver.state("a")["late"] == 0
+
+
+def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing() -> None:
+    driver = Driver("ahead", "true")
+    for _ in range(20):
+        driver.now += S
+        driver.send("ahead", driver.now + 5 * 3600 * S)
+        driver.send("true", driver.now - S)
+        assert driver.look() == {"ahead": driver.now + 5 * 3600 * S, "true": driver.now - S}
+    assert driver.state("ahead")["skew"]["latest"] == -5 * 3600 * S
+    assert driver.state("true")["skew"]["latest"] == S
+    assert [driver.state(feed)["late"] + driver.state(feed)["suspects"] for feed in ("ahead", "true")] == [0, 0]
+    assert [driver.state(feed)["received"] for feed in ("ahead", "true")] == [20, 20]
+
+
+@pytest.mark.parametrize("off", [CENTURY, -CENTURY])
+def test_a_stamp_off_by_a_century_moves_nothing_and_is_counted(off: int) -> None:
+    driver = Driver("a", confirmations=3)
+    driver.send("a", BASE, BASE + 1, BASE + 2)
+    driver.look()
+    driver.send("a", BASE + S + off, BASE + 2 * S)
+    assert driver.look(2) == {"a": BASE + 2 * S}
+    state = driver.state("a")
+    assert (state["suspects"], state["late"]) == ((1, 0) if off > 0 else (0, 1))
+    assert -2 <= state["skew"]["smallest"] <= state["skew"]["largest"] <= 2 * S
+
+
+def test_a_whole_feed_a_century_off_moves_by_itself_only() -> None:
+    driver = Driver("off", "true", confirmations=3)
+    for _ in range(10):
+        driver.send("off", driver.now + CENTURY)
+        driver.send("true", driver.now)
+        driver.look(1)
+    assert driver.state("off")["late"] == driver.state("off")["suspects"] == 0
+    assert driver.state("off")["bound"] - driver.state("true")["bound"] == CENTURY
+
+
+def test_a_clock_set_back_stands_still(tmp_path: Any) -> None:
+    driver = OnDemand(tmp_path, "a", "b", progress="heartbeat", time="at", time_format=None)
+    driver.send("a", 0)
+    assert driver.look() == {"a": BASE, "b": BASE}
+    driver.send("a", 0)
+    assert driver.look(-3600) == {}
+    assert driver.offset["now_us"] == BASE
+    driver.holds(BASE + S)
+    assert driver.look(3600) is None
+    assert driver.look(2) == {"a": BASE + 2 * S, "b": BASE + 2 * S}
+
+
+@pytest.mark.parametrize(
+    ("given_options", "message"),
+    [
+        ({"idle": "ets", "time": "t"}, "idle=ets without `checkpointLocation`"),
+        ({"idle": "advance"}, "nobody waits for a feed"),
+        ({"idle": "advance", "time": "t", "progress": "latent"}, "nobody waits for a feed"),
+        ({"idle": "advance", "time": "t", "punctuation": "off"}, "nobody waits for a feed"),
+        ({"time": "t", "progress": "adaptive", "targetLate": "2"}, "a share above 0 and below 1"),
+        ({"time": "t", "idle": "wiat"}, "did you mean 'wait'"),
+    ],
+)
+def test_contradictions_are_refused(given_options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_source_options({"path": "x", "key": "k", **given_options})
+
+
+def test_shares_are_read_in_percent_too() -> None:
+    common, _ = parse_source_options({"path": "x", "time": "t", "progress": "adaptive", "targetLate": "0.1 %"})
+    assert common.target_late == pytest.approx(0.001)

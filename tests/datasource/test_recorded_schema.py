@@ -1,0 +1,53 @@
+"""The recorded schema of each source of a query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from upstream.datasource.spark_reader import source_schema
+
+
+def columns(given: dict[str, str]) -> list[str]:
+    """What a source with these options gives, without the system column."""
+    schema = source_schema(given)
+    assert not isinstance(schema, str)
+    return schema.names[:-1]
+
+
+def feeds(tmp_path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Two sources with the query's checkpoint."""
+    for name, text in (("a", "k,x\n1,2\n"), ("b", "k,y,z\n1,2,3\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rows.csv").write_text(text)
+    checkpoint = str(tmp_path / "checkpoint")
+    first, second = ({"path": str(tmp_path / name), "checkpointLocation": checkpoint} for name in "ab")
+    return first, second
+
+
+def test_two_sources_with_one_checkpoint_keep_their_own_columns(tmp_path: Path) -> None:
+    first, second = feeds(tmp_path)
+    for _ in range(2):  # as inferred, and as recorded
+        assert columns(first) == ["k", "x"]
+        assert columns(second) == ["k", "y", "z"]
+    (tmp_path / "a" / "rows.csv").write_text("k,x,new\n1,2,3\n")
+    assert columns({**first, "maxRowsPerTrigger": "10"}) == ["k", "x"]
+    assert columns({**first, "PATH": first["path"], "checkpointLocation": str(tmp_path / "other")}) == ["k", "x", "new"]
+
+
+def test_one_folder_read_by_two_times_is_two_sources(tmp_path: Path) -> None:
+    first, _ = feeds(tmp_path)
+    (tmp_path / "a" / "rows.csv").write_text("k,at,other\n1,2024-01-01 00:00:00,2024-01-01 00:00:00\n")
+    stamped = {"time": "entry", "progress": "heartbeat"}
+    assert columns({**first, "time": "at"}) == ["k", "at", "other"]
+    assert columns({**first, **stamped}) == ["k", "at", "other", "entry"]
+
+
+def test_a_checkpoint_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+    first, second = feeds(tmp_path)
+    assert columns(first) == ["k", "x"]
+    (record,) = (tmp_path / "checkpoint").glob("upstream-schema-*")
+    record.rename(record.with_name("upstream-schema.json"))  # as it was named when there was one for all
+    (tmp_path / "a" / "rows.csv").write_text("k,x,new\n1,2,3\n")
+    assert columns(first) == ["k", "x"]
+    assert columns(second) == ["k", "y", "z"]
+    assert columns(first) == ["k", "x"]

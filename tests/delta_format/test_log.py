@@ -1,0 +1,88 @@
+"""The log followed step by step is the log read at once, with checkpoints or without; a gap is told."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from upstream.conf.errors import TableError
+from upstream.delta_format.log import LogReplay, entry_place
+from upstream.storage.folder import TableFolder
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    path = str(tmp_path / "table")
+    for at in range(6):
+        rows = pa.table({"p": [at % 2], "n": [at]})
+        said = CommitProperties(app_transactions=[Transaction("odd" if at % 2 else "even", at)])
+        write_deltalake(path, rows, mode="append", partition_by=["p"], commit_properties=said)
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).delete("n = 3")
+    return path
+
+
+def state(path: str, version: int, log: LogReplay | None = None) -> Any:
+    log = LogReplay(TableFolder(path)) if log is None else log
+    log.follow(version)
+    adds = {name: {key: each for key, each in add.items() if each is not None} for name, add in log.files.items()}
+    return adds, log.metadata["id"], log.protocol["minReaderVersion"], dict(log.transactions)
+
+
+def test_step_by_step_or_at_once_or_from_a_checkpoint(table: str) -> None:
+    log = LogReplay(TableFolder(table))
+    last = DeltaTable(table).version()
+    for version in range(last + 1):
+        found = state(table, version, log)
+        assert found == state(table, version)
+        read = pa.RecordBatchReader.from_stream(DeltaTable(table, version).get_add_actions()).read_all()
+        assert sorted(found[0]) == sorted(read.column("path").to_pylist())
+        told = {name: DeltaTable(table, version).transaction_version(name) for name in ("odd", "even")}
+        assert found[3] == {name: number for name, number in told.items() if number is not None}
+    whole = {version: state(table, version) for version in (4, last)}
+    DeltaTable(table, 4).create_checkpoint()
+    for version in range(4):
+        (Path(table) / entry_place(version)).unlink()
+    assert state(table, 4) == whole[4]
+    assert state(table, last) == whole[last]
+    DeltaTable(table).create_checkpoint()
+    assert state(table, last) == whole[last]
+    log.follow(4)  # backwards is from the beginning
+    assert state(table, 4, log) == whole[4]
+
+
+def test_a_gap_is_told(table: str) -> None:
+    (Path(table) / entry_place(3)).unlink()
+    with pytest.raises(TableError, match="entry of version 3 is gone"):
+        LogReplay(TableFolder(table)).follow(5)
+    (Path(table) / entry_place(3)).write_text("{")
+    with pytest.raises(TableError, match="entry of version 3 cannot be read"):
+        LogReplay(TableFolder(table)).follow(5)
+    shutil.rmtree(table)
+    with pytest.raises(TableError, match="entry of version 0 is gone"):
+        LogReplay(TableFolder(table)).follow(5)
+
+
+def test_a_checkpoint_of_several_parts_counts_when_it_is_whole(table: str) -> None:
+    last = DeltaTable(table).version()
+    whole = state(table, last)
+    DeltaTable(table).create_checkpoint()
+    log = Path(table) / "_delta_log"
+    name = log / f"{last:020d}.checkpoint.parquet"
+    name.rename(log / f"{last:020d}.checkpoint.{1:010d}.{2:010d}.parquet")
+    assert state(table, last) == whole
+    (log / f"{0:020d}.json").unlink()
+    with pytest.raises(TableError, match="version 0 is gone"):
+        state(table, last)
+    first = log / f"{last:020d}.checkpoint.{1:010d}.{2:010d}.parquet"
+    pq.write_table(pq.read_table(first).slice(0, 0), log / f"{last:020d}.checkpoint.{2:010d}.{2:010d}.parquet")
+    assert state(table, last) == whole
+    first.write_bytes(b"broken")
+    with pytest.raises(TableError, match=r"checkpoint .* cannot be read"):
+        state(table, last)

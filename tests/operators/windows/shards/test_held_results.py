@@ -1,0 +1,107 @@
+"""What shards say they hold, against what rows and windows say is still to come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
+from upstream.operators.windows.shards.held_results import Since
+
+from .test_shard import any_batches, any_windows, plan_of
+from .windows_of import Batch, Row, Run, punctuation_table, rows_table
+
+
+def still_to_come(windows: Windows, rows: list[Row], closed: int) -> int | None:
+    """The end of the first window after `closed` that will have a result which no earlier one has given, row by row."""
+    opened = {time for _, time, _ in rows}
+    found: list[int] = []
+    for _, time, _ in rows:
+        first, last = (int(end) for end in windows.wids(time))
+        if isinstance(windows, LandmarkWindows):
+            last = first
+        if isinstance(windows, SlideByTupleWindows):
+            found += [wid for wid in opened if first <= wid <= last and wid > closed]
+        elif last > closed and last >= first:
+            found.append(max(first, closed + 1))
+    return int(windows.extent(min(found))[1]) if found else None
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    windows=any_windows(),
+    batches=any_batches(),
+    emit=st.sampled_from(["all", "lazy", "early"]),
+    method=st.sampled_from(["paned", "wid", "adaptive", "buffering"]),
+)
+def test_needs_is_the_end_of_the_first_window_with_something_in_it(
+    windows: Windows, batches: list[Batch], emit: Any, method: Any
+) -> None:
+    if method == "wid" and not isinstance(windows, SlidingWindows):
+        method = "paned"
+    run, rows = Run(plan_of(windows, emit, method, shards=1)), []
+    for batch in batches:
+        run.batches([batch])
+        rows += batch[0]
+        if not run.reports:
+            continue
+        report = run.reports[-1]
+        assert report.needs == still_to_come(windows, rows, report.closed)
+        assert (report.needs is None) == (report.held == 0) == (report.held_since_us is None)
+        # The promise that it asks for does close a window.
+        assert report.needs is None or windows.last_complete(report.needs) > report.closed
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    windows=any_windows().filter(lambda each: isinstance(each, SlidingWindows)),
+    batches=any_batches(),
+    emit=st.sampled_from(["all", "lazy", "eager"]),
+)
+def test_promising_what_is_needed_empties_the_shard(windows: Windows, batches: list[Batch], emit: Any) -> None:
+    """As a source does that gives on-demand timestamps: each promise gives results, and in the end nothing is held."""
+    run = Run(plan_of(windows, emit, shards=1)).batches(batches[:-1])
+    while run.reports and run.reports[-1].needs is not None:
+        given_before = len(run.results)
+        run.batches([([], run.reports[-1].needs)])
+        assert len(run.results) > given_before
+    assert all(report.bounds == {"feed": report.bound} for report in run.reports if report.bound is not None)
+
+
+def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing() -> None:
+    """The true feed's windows close by its own low-watermark; the other's wait for theirs, and have all of their rows."""
+    hours = 5 * 3600
+    run = Run(plan_of(SlidingWindows(10, 10), shards=1))
+    for second in range(0, 50, 5):
+        mine, other = [(1, second, 1)], [(2, second + hours, 1)]
+        run.tables(
+            rows_table(mine, second, "true"),
+            rows_table(other, second, "ahead"),
+            punctuation_table(second, second, "true"),
+            punctuation_table(second + hours, second, "ahead"),
+        )
+    assert [(each["key"], each["window_id"], each["n"]) for each in run.results] == [(1, wid, 2) for wid in range(4)]
+    run.tables(punctuation_table(50 + hours, 60, "true"), punctuation_table(50 + hours, 60, "ahead"))
+    got = {(each["key"], each["window_id"]): each["n"] for each in run.results}
+    first = hours // 10
+    assert got == {(1, wid): 2 for wid in range(5)} | {(2, first + wid): 2 for wid in range(5)}
+    assert sum(report.late for report in run.reports) == 0
+
+
+def test_since_is_the_arrival_of_what_is_still_held() -> None:
+    """A row far ahead is held longer than those that came after it."""
+    run = Run(plan_of(SlidingWindows(10, 10), shards=1))
+    run.batches([([(1, 5, 1)], 0), ([(1, 95, 1)], 0), ([(1, 8, 1)], 0), ([], 10)])
+    assert [report.held_since_us for report in run.reports] == [1, 1, 1, 2]
+
+
+def test_since_stays_small() -> None:
+    since = Since()
+    for pane in range(1000):
+        since.add(pane, pane)
+    assert len(since.to_json()) == 64
+    assert since.oldest(0) == 0
+    assert Since(since.to_json()).oldest(990) == 990
+    assert since.oldest(1000) is None

@@ -1,0 +1,121 @@
+"""Rows, batches and shards for the tests of windows, and what the results must be, window by window and row by row."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from upstream.core.feedback.window_reports import WindowReport
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
+from upstream.operators.runtime.pack import PACKED_DDL
+from upstream.operators.runtime.store import DictStore
+from upstream.operators.windows.kinds import SlideByTupleWindows, Windows
+from upstream.operators.windows.shards.pack import final_somewhere, frames_of
+from upstream.operators.windows.shards.plan import WindowPlan
+from upstream.operators.windows.shards.row_shard import RowWindowShard
+from upstream.operators.windows.shards.shard import WindowShard
+
+Row = tuple[int, int, int]
+"""Key, time in microseconds, value."""
+Batch = tuple[Sequence[Row], int | None]
+"""Rows, and the punctuation after them."""
+
+SCHEMA = pa.schema([("key", pa.int64()), ("time", TIMESTAMP), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+assert PACKED_DDL  # what frames travel in
+
+
+def rows_table(rows: Sequence[Row], arrival_us: int, feed: str = "feed") -> pa.Table:
+    """Rows as they come from a source."""
+    n = len(rows)
+    columns = [pa.array([row[at] for row in rows], pa.int64()) for at in range(3)]
+    system = system_array(source=feed, seq=np.arange(n), arrival_us=np.full(n, arrival_us, dtype=np.int64))
+    return pa.table([columns[0], columns[1].cast(TIMESTAMP), columns[2], system], schema=SCHEMA)
+
+
+def punctuation_table(bound: int | None, arrival_us: int, feed: str = "feed", key: int | None = None) -> pa.Table:
+    """A punctuation row, of a feed or of one key of it; None says that it has ended."""
+    one = np.zeros(1, dtype=np.int64)
+    system = system_array(source=feed, seq=one, arrival_us=one + arrival_us, punctuation=True)
+    time = pa.array([bound], pa.int64()).cast(TIMESTAMP)
+    return pa.table([pa.array([key], pa.int64()), time, pa.nulls(1, pa.int64()), system], schema=SCHEMA)
+
+
+class Run:
+    """A window operator over batches, each through `pack` and the shards as Spark would call them.
+
+    Attributes
+    ----------
+    results : list of dict
+        With ``batch``, the key, the window and the aggregates, as they came.
+    punctuation : list of dict
+        Punctuation rows, as they came.
+    reports : list of WindowReport
+    late : list of pyarrow.Table
+    """
+
+    def __init__(self, plan: WindowPlan, stores: list[DictStore] | None = None) -> None:
+        self.plan = plan
+        self.stores = stores or [DictStore() for _ in range(plan.shards)]
+        self.results: list[dict[str, Any]] = []
+        self.punctuation: list[dict[str, Any]] = []
+        self.reports: list[WindowReport] = []
+        self.late: list[pa.Table] = []
+        self._final: int | None = None
+        self._batch = 0
+
+    def tables(self, *tables: pa.Table, tasks: int = 1) -> None:
+        """One batch, its rows dealt out to some tasks."""
+        self._batch += 1
+        whole = pa.concat_tables(tables)
+        parts = [whole.take(pa.array(np.arange(task, whole.num_rows, tasks))) for task in range(tasks)]
+        frames: dict[int, list[bytes]] = defaultdict(list)
+        for part in parts:
+            packed = frames_of(part, self.plan, range(self.plan.shards), self._final)
+            for shard, frame in zip(packed.column(0).to_pylist(), packed.column(1).to_pylist(), strict=True):
+                frames[shard].append(frame)
+        for number, mine in sorted(frames.items()):
+            shard = (RowWindowShard if self.plan.by_rows else WindowShard)(number, self.plan, self.stores[number])
+            result, report = shard.run(mine, self._batch)
+            self.reports.append(report)
+            if shard.late is not None:
+                self.late.append(shard.late)
+            for row in [] if result is None else result.to_pylist():
+                mark = row[SYSTEM]["punctuation"]
+                (self.punctuation if mark else self.results).append({"batch": self._batch, **row})
+        if frames:
+            self._final = final_somewhere(self.reports[-len(frames) :])
+
+    def batches(self, batches: Sequence[Batch], tasks: int = 1) -> Run:
+        """Several batches, one after the other."""
+        for rows, bound in batches:
+            tables = [rows_table(rows, self._batch + 1)]
+            if bound is not None:
+                tables.append(punctuation_table(bound, self._batch + 1))
+            self.tables(*tables, tasks=tasks)
+        return self
+
+
+def latest_of(windows: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """The greatest window-id of each key."""
+    found: dict[int, int] = {}
+    for key, wid in windows:
+        found[key] = max(wid, found.get(key, wid))
+    return found
+
+
+def in_windows(windows: Windows, rows: Sequence[Row], bound: int) -> dict[tuple[int, int], list[int]]:
+    """The values in each key's windows that are complete at a bound: row by row, by `wids`."""
+    found: dict[tuple[int, int], list[int]] = defaultdict(list)
+    complete = int(windows.last_complete(bound))
+    opened = {(key, time) for key, time, _ in rows}
+    by_row = isinstance(windows, SlideByTupleWindows)
+    for key, time, value in rows:
+        first, last = windows.wids(time)
+        for wid in range(int(first), min(int(last), complete) + 1):
+            if not by_row or (key, wid) in opened:
+                found[key, wid].append(value)
+    return dict(found)

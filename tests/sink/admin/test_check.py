@@ -1,0 +1,377 @@
+"""Tables that are damaged in one way each: what check says, and that repair mends it and leaves all else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
+
+from upstream.conf.errors import OptionError, SchemaError, TableError
+from upstream.delta_format.latest_table import BUCKET
+from upstream.sink.admin import repair as repairing
+from upstream.sink.admin.check import Report, check_table
+from upstream.sink.admin.repair import repair_table
+from upstream.sink.merge import spill as spilling
+from upstream.sink.table.tombstones import FOLDER
+
+ENGINES = ("rewrite", "vectors")
+KEYS = 40
+
+
+@pytest.fixture
+def full(sink: Any) -> Any:
+    """A table of 38 rows in 4 buckets; two keys are deleted."""
+    sink.batch(0, [sink.rows([(key, 10, f"v{key}") for key in range(KEYS)])])
+    sink.batch(1, [sink.rows([(key, 11, None) for key in (3, 4)], seq=100, deleted=np.array([True, True]))])
+    return sink
+
+
+def texts(report: Report) -> list[str]:
+    return [finding.text for finding in report.findings]
+
+
+def expected(*, without: set[int] = frozenset()) -> dict[int, tuple[int, str]]:  # pyright: ignore[reportArgumentType]
+    return {key: (10, f"v{key}") for key in range(KEYS) if key not in {3, 4} | set(without)}
+
+
+def live(sink: Any, bucket: int) -> str:
+    (path,) = [path for path in sink.live_files() if path.startswith(f"{BUCKET}={bucket}/")]
+    return path
+
+
+def rows_of(sink: Any, bucket: int) -> pa.Table:
+    rows = pq.ParquetFile(sink.path / live(sink, bucket)).read()
+    return rows.filter(
+        pc.invert(pc.is_in(rows.column("k"), pa.array([3, 4])))
+    )  # where they are, they are marked as dead
+
+
+def add_file(sink: Any, bucket: int, rows: pa.Table) -> None:
+    """What another writer might do."""
+    path = f"{BUCKET}={bucket}/foreign-{bucket}.parquet"
+    pq.write_table(rows, sink.path / path)
+    size = os.path.getsize(sink.path / path)
+    stats = json.dumps({"numRecords": rows.num_rows})
+    table = DeltaTable(str(sink.path))
+    adds: Any = [AddAction(path, size, {BUCKET: str(bucket)}, 0, True, stats)]
+    table.create_write_transaction(adds, "append", table.schema(), [BUCKET], commit_properties=CommitProperties())
+
+
+def mended(sink: Any, **options: Any) -> list[str]:
+    """What a dry run announces, which changes nothing, is what is done; then the table is right."""
+    path, version = str(sink.path), sink.version()
+    before = sink.files()
+    announced = repair_table(path, dry_run=True, **options)
+    assert (sink.version(), sink.files()) == (version, before)
+    repairs = repair_table(path, force=True, **options)
+    assert (repairs.done, repairs.rows_before, repairs.rows_after) == (
+        announced.done,
+        announced.rows_before,
+        announced.rows_after,
+    )
+    assert repairs.rows_after == sink.table().num_rows
+    assert repairs.version_before == version
+    assert texts(check_table(path)) == list(repairs.left)
+    assert repair_table(path).done == ()
+    return list(repairs.done)
+
+
+def test_a_table_that_is_right(full: Any) -> None:
+    report = check_table(str(full.path))
+    assert report.healthy
+    assert (report.rows, report.buckets, report.tombstones, report.version) == (38, 4, 2, 2)
+    version = full.version()
+    assert repair_table(str(full.path), orphans=True).done == ()
+    assert full.version() == version
+
+
+def test_keys_that_are_there_twice(full: Any) -> None:
+    held = rows_of(full, 2)
+    older = held.set_column(1, "t", pa.array([5] * held.num_rows, pa.int64()))
+    newer = held.slice(0, 1).set_column(1, "t", pa.array([12], pa.int64()))
+    add_file(full, 2, pa.concat_tables([older, newer]))
+    found = texts(check_table(str(full.path)))
+    assert f"bucket 2: {held.num_rows + 1} rows more than the table keeps of their keys" in found
+    assert "counts 38 rows" in found[-1]
+    (done,) = mended(full)
+    assert f"{held.num_rows + 1} rows go" in done
+    key = held.column("k")[0].as_py()
+    assert full.latest() == expected() | {key: (12, f"v{key}")}
+
+
+def test_rows_in_a_bucket_that_is_not_theirs(full: Any) -> None:
+    moved = rows_of(full, 1)
+    newer = moved.slice(0, 2).set_column(1, "t", pa.array([20, 20], pa.int64()))
+    add_file(full, 3, pa.concat_tables([newer, moved.slice(2)]))
+    report = check_table(str(full.path))
+    assert f"bucket 3: {moved.num_rows} rows belong to other buckets (such as 1)" in texts(report)
+    assert f"{moved.num_rows} rows are moved to their buckets" in mended(full)[0]
+    keys = newer.column("k").to_pylist()
+    assert full.latest() == expected() | {key: (20, f"v{key}") for key in keys}
+
+
+def test_a_file_that_is_gone(full: Any) -> None:
+    lost = rows_of(full, 0).column("k").to_pylist()
+    os.remove(full.path / live(full, 0))
+    (text,) = texts(check_table(str(full.path)))
+    assert "bucket 0: the data file" in text
+    assert "it is not there" in text
+    done = mended(full)
+    assert f"{len(lost)} rows are lost with it" in done[1]
+    assert full.latest() == expected(without=set(lost))
+    # And what was lost can be written again.
+    full.batch(2, [full.rows([(key, 10, f"v{key}") for key in range(KEYS)], seq=500)])
+    assert full.latest() == expected()
+
+
+def test_a_file_that_is_damaged(full: Any) -> None:
+    path = full.path / live(full, 0)
+    lost = rows_of(full, 0).column("k").to_pylist()
+    path.write_bytes(path.read_bytes()[:-20])
+    (text,) = texts(check_table(str(full.path)))
+    assert "cannot be read" in text
+    mended(full)
+    assert path.exists()  # it is taken out of the table; what is in it may be of use
+    assert full.latest() == expected(without=set(lost))
+
+
+@pytest.mark.parametrize("failing", range(1, 14))
+@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), pa.ArrowInvalid("Timeout was reached")])
+def test_a_file_that_cannot_be_read_for_a_moment_is_not_dropped(
+    full: Any, monkeypatch: pytest.MonkeyPatch, failing: int, error: Exception
+) -> None:
+    """One key is there twice, so there is something to mend; whichever file fails to open, once, no other row goes."""
+    held = rows_of(full, 2)
+    key = held.column("k")[0].as_py()
+    add_file(full, 2, held.slice(0, 1).set_column(1, "t", pa.array([5], pa.int64())))
+    opened = pq.ParquetFile.__init__
+    count = itertools.count(1)
+
+    def once(self: Any, *given: Any, **more: Any) -> None:
+        if next(count) == failing:
+            raise error
+        opened(self, *given, **more)
+
+    version = full.version()
+    with monkeypatch.context() as patched:
+        patched.setattr(pq.ParquetFile, "__init__", once)
+        said = ""
+        try:
+            repair_table(str(full.path), force=True)
+        except TableError as refused:
+            said = str(refused)
+    if full.version() == version:
+        assert "nothing shows that it is damaged" in said
+    else:
+        assert full.latest() == expected()
+    assert mended(full) == [] if full.version() > version else "1 rows go" in mended(full)[0]
+    assert full.latest() == expected()
+    assert full.latest()[key] == expected()[key]
+
+
+def test_damage_that_nothing_proves_is_not_repaired(full: Any) -> None:
+    """Bytes in the middle of a file of the right size, with a whole footer: the disk may give others next time."""
+    path = full.path / live(full, 0)
+    content = bytearray(path.read_bytes())
+    content[4:60] = b"\xff" * 56
+    path.write_bytes(content)
+    assert "cannot be read" in texts(check_table(str(full.path)))[0]
+    with pytest.raises(TableError, match="nothing shows that it is damaged") as caught:
+        repair_table(str(full.path), force=True)
+    assert "move it away" in caught.value.hint
+    path.unlink()
+    assert "rows are lost with it" in mended(full)[1]
+
+
+@pytest.mark.parametrize("how", ["gone", "overruled"])
+def test_rows_that_are_no_duplicates_go_with_force_alone(full: Any, how: str) -> None:
+    if how == "gone":
+        os.remove(full.path / live(full, 0))
+    else:
+        bucket, key = next(iter(DeletedKey(full).buckets.items()))
+        add_file(full, bucket, rows_of(full, bucket).slice(0, 1).set_column(0, "k", pa.array([key], pa.int64())))
+    version, files = full.version(), full.files()
+    with pytest.raises(TableError, match="rows that are no duplicates") as caught:
+        repair_table(str(full.path))
+    assert "--force" in caught.value.expected
+    assert (full.version(), full.files()) == (version, files)
+    mended(full)
+
+
+def test_a_repair_that_would_lose_rows_is_given_up(full: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = rows_of(full, 2)
+    add_file(full, 2, held.slice(0, 1))
+    version, files = full.version(), full.files()
+    monkeypatch.setattr(repairing, "_belonging", lambda *_: held.slice(0, 0))
+    with pytest.raises(TableError, match=r"would leave \d+ rows, and at least 38 are right"):
+        repair_table(str(full.path), force=True)
+    assert (full.version(), full.files()) == (version, files)
+
+
+def test_a_file_that_was_exchanged(full: Any) -> None:
+    path = full.path / live(full, 0)
+    pq.write_table(rows_of(full, 0).slice(1), path)
+    (text,) = texts(check_table(str(full.path)))
+    assert "bytes, and the log says" in text
+
+
+def test_rows_that_a_deletion_overrules(full: Any) -> None:
+    bucket = next(b for b in range(4) if b in DeletedKey(full).buckets)
+    row = rows_of(full, bucket).slice(0, 1)
+    key = DeletedKey(full).buckets[bucket]
+    add_file(full, bucket, row.set_column(0, "k", pa.array([key], pa.int64())))
+    assert f"bucket {bucket}: 1 rows are older than a deletion of their key" in texts(check_table(str(full.path)))
+    mended(full)
+    assert full.latest() == expected()
+    # A row that is newer than the deletion has every right to be there.
+    full.batch(2, [full.rows([(3, 12, "alive")], seq=300)])
+    assert check_table(str(full.path)).healthy
+
+
+def test_deletions_that_cannot_be_read(full: Any) -> None:
+    paths = [path for path in full.files() if path.startswith(FOLDER)]
+    os.remove(full.path / paths[0])
+    found = texts(check_table(str(full.path)))
+    assert "older rows could bring deleted keys back" in found[0]
+    assert "are forgotten" in mended(full)[0]
+    assert full.latest() == expected()
+
+
+def test_a_list_of_deletions_that_is_gone_is_told(full: Any) -> None:
+    for path in (full.path / FOLDER).glob("*.json"):
+        path.unlink()
+    with pytest.raises(TableError, match="list of the table's deletions is gone"):
+        check_table(str(full.path))
+
+
+def test_a_count_that_is_wrong(full: Any) -> None:
+    DeltaTable(str(full.path)).delete("k = 7")
+    found = texts(check_table(str(full.path)))
+    assert found == ["the summary of version 2 counts 38 rows, and the table has 37; commits since then: DELETE"]
+    assert mended(full) == ["a count of 37 rows is recorded in place of 38"]
+
+
+def test_a_log_that_is_damaged(full: Any) -> None:
+    table = DeltaTable(str(full.path))
+    table.create_checkpoint()
+    log = full.path / "_delta_log"
+    (log / "_last_checkpoint").write_text("{")
+    assert "_last_checkpoint cannot be read" in texts(check_table(str(full.path)))[0]
+    assert mended(full) == ["a checkpoint of the log is written"]
+    full.batch(2, [full.rows([(1, 99, "x")], seq=700)])
+    os.remove(log / f"{0:020d}.json")
+    os.remove(log / f"{2:020d}.json")
+    (text,) = texts(check_table(str(full.path)))
+    assert "the log lacks the entries of version 2: the table is whole" in text
+    assert repair_table(str(full.path)).left == (text,)
+
+
+def test_a_log_that_cannot_be_opened(full: Any) -> None:
+    os.remove(full.path / "_delta_log" / f"{1:020d}.json")
+    with pytest.raises(TableError, match=r"cannot be read.*put the missing or broken entry back"):
+        check_table(str(full.path))
+
+
+def test_orphans_go_when_they_are_old(full: Any) -> None:
+    orphan = full.path / f"{BUCKET}=0" / "part-left-behind.parquet"
+    hidden = full.path / FOLDER / f"{BUCKET}=0" / "part-left-behind.parquet"
+    for path in (orphan, hidden):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        os.utime(path, (1_000_000, 1_000_000))
+    young = full.path / f"{BUCKET}=0" / "part-of-a-task-that-runs.parquet"
+    young.write_bytes(b"x")
+    assert check_table(str(full.path)).healthy
+    assert repair_table(str(full.path)).done == ()
+    done = mended(full, orphans=True)
+    assert len(done) == 2
+    assert not orphan.exists()
+    assert not hidden.exists()
+    assert young.exists()
+    assert full.latest() == expected()
+
+
+def test_nothing_newer_is_lost(full: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spilling, "_MOST_ROWS", 5)
+    keys = np.arange(KEYS)
+    given = pa.table({"v": keys.astype(str), "t": np.full(KEYS, 10), "k": keys})
+    pq.write_table(given, tmp_path / "a.parquet")
+    report = check_table(str(full.path), source=str(tmp_path / "a.parquet"))
+    assert report.healthy
+    assert report.compared == KEYS
+    # One key is newer in the source, one is not in the table, one is newer than its deletion; rows without a key are in no table.
+    more = pa.table({"v": ["", "", "", ""], "t": [11, 1, 12, 1], "k": pa.array([9, 77, 3, None], pa.int64())})
+    write_deltalake(str(tmp_path / "delta"), pa.concat_tables([given, more]))
+    report = check_table(str(full.path), source=str(tmp_path / "delta"))
+    assert sum(int(text.split(": ")[1].split()[0]) for text in texts(report)) == 3
+    shown = " ".join(texts(report))
+    for key in ("9", "77", "3"):
+        assert key in shown
+    pq.write_table(given.drop_columns("t"), tmp_path / "b.parquet")
+    with pytest.raises(SchemaError, match="has no column t"):
+        check_table(str(full.path), source=str(tmp_path / "b.parquet"))
+    with pytest.raises(TableError, match="cannot be read"):
+        check_table(str(full.path), source=str(tmp_path / "none"))
+
+
+def test_a_table_of_several_rows_per_key(make_sink: Any, tmp_path: Path) -> None:
+    sink = make_sink(keep="latest 2")
+    sink.batch(0, [sink.rows([(key, time, "v") for key in range(9) for time in (1, 2, 3)])])
+    pq.write_table(pa.table({"k": range(9), "t": [3] * 9}), tmp_path / "a.parquet")
+    assert check_table(str(sink.path), source=str(tmp_path / "a.parquet")).healthy
+    bucket = int(min(sink.live_files()).split("/")[0].partition("=")[2])
+    held = pq.ParquetFile(sink.path / live(sink, bucket)).read()
+    keys = len(set(held.column("k").to_pylist()))
+    add_file(sink, bucket, held.set_column(1, "t", pa.array([9] * held.num_rows, pa.int64())))
+    assert f"bucket {bucket}: {2 * keys} rows more than the table keeps of their keys" in texts(
+        check_table(str(sink.path))
+    )
+    mended(sink)
+
+
+def test_a_table_of_all_rows(make_sink: Any) -> None:
+    sink = make_sink(keep="all", key="")
+    sink.batch(0, [sink.rows([(1, 1, "a"), (1, 1, "a")])])
+    assert check_table(str(sink.path)).healthy
+    with pytest.raises(OptionError, match="has no key"):
+        check_table(str(sink.path), source=str(sink.path))
+    os.remove(sink.path / min(sink.live_files()))
+    assert "rows are lost with it" in mended(sink)[1]
+
+
+def test_several_damages_at_once(full: Any) -> None:
+    os.remove(full.path / live(full, 1))
+    held = rows_of(full, 2)
+    add_file(full, 0, held)  # misplaced, and there twice
+    lost = set(range(KEYS)) - set(full_keys(full)) - {3, 4}
+    mended(full)
+    assert full.latest() == expected(without=lost)
+
+
+def full_keys(sink: Any) -> list[int]:
+    found: list[int] = []
+    for path in sink.live_files():
+        if (sink.path / path).exists():
+            found += pq.ParquetFile(sink.path / path).read(columns=["k"]).column("k").to_pylist()
+    return found
+
+
+class DeletedKey:
+    """A deleted key of each bucket that has one."""
+
+    def __init__(self, sink: Any) -> None:
+        self.buckets: dict[int, int] = {}
+        for path in sink.files():
+            if path.startswith(FOLDER):
+                bucket = int(path.removeprefix(FOLDER).split("/")[0].partition("=")[2])
+                self.buckets[bucket] = pq.ParquetFile(sink.path / path).read(columns=["k"]).column("k")[0].as_py()

@@ -1,0 +1,291 @@
+"""`upstream erase`: nothing of the key is left in what is current, and nothing in any file once the retention is over."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+import sys
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+from written import Sink, not_utf_8
+
+from upstream import check_table, erase_key
+from upstream.cli.main import app
+from upstream.conf.errors import OptionError, TableError
+from upstream.sink.admin import erase as erasing
+from upstream.sink.maintenance.runner import Upkeep
+from upstream.sink.spec.maintenance_rules import MaintenanceRules
+from upstream.storage.folder import TableFolder
+
+ENGINES = ("rewrite", "vectors")
+DAY_US = 86_400_000_000
+# Text, so that it can be looked for in bytes; in the midst of the others, and at either end of them.
+KEYS = ["anna@example.org", "mmm-secret@example.org", "zoe@example.org"]
+COLUMNS = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string())])
+
+
+def holds(file: Path, secret: str) -> bool:
+    """Whether a file has the text, in its bytes or in the values that it holds."""
+    if secret.encode() in file.read_bytes():
+        return True
+    if file.suffix == ".parquet":
+        return secret in str(pq.read_table(file).to_pydict())
+    if file.suffix == ".arrow":
+        return secret in str(pyarrow.ipc.open_file(file).read_all().to_pydict())
+    return False
+
+
+def holders(folder: Path, secret: str) -> set[str]:
+    return {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file() and holds(file, secret)}
+
+
+def grown(make_sink: Any, tmp_path: Path) -> Sink:
+    """Rows, dead rows, deletions, late and conflicting rows of each key, over some versions."""
+    sink = make_sink(
+        COLUMNS,
+        buckets="2",
+        lateOutput=str(tmp_path / "late"),
+        conflictOutput=str(tmp_path / "conflicts"),
+        textOutput=str(tmp_path / "texts"),
+        maintenance="off",
+    )
+    others = [f"other{number}@example.org" for number in range(40)]
+    write(sink, 0, [sink.rows([(key, 5, "a") for key in [*KEYS, *others]]), sink.punctuation(20)])
+    write(sink, 1, [sink.rows([(key, 5, "b") for key in [*KEYS, others[0]]], seq=100)])
+    marks = np.array([True, False, False])
+    write(sink, 2, [sink.rows([(key, 7, "c") for key in KEYS], seq=200, deleted=marks)])
+    no_text = not_utf_8(sink.rows([(key, 9, "d") for key in KEYS], seq=400), "v")
+    write(sink, 3, [sink.rows([(key, 8, "d") for key in others], seq=300), no_text])
+    return sink
+
+
+def write(sink: Sink, number: int, *tasks: list[Any]) -> None:
+    writer = sink.writer()
+    writer.commit([writer.write(iter(task)) for task in tasks], number)
+
+
+def erase(sink: Sink, *key: Any, **more: Any) -> erasing.Erasure:
+    return erase_key(str(sink.path), *key, index_location=sink.options["indexLocation"], **more)
+
+
+def retire(folder: Path, days: int) -> None:
+    """What `upstream maintain` does after so many days."""
+    now = time.time_ns() // 1000 + days * DAY_US
+    rules, table = MaintenanceRules(DAY_US), DeltaTable(str(folder))
+    Upkeep(TableFolder(str(folder)), table, rules, lambda: now, compact=lambda _: 0).run(whole=True)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_no_file_holds_the_key_when_the_retention_is_over(make_sink: Any, tmp_path: Path, key: str) -> None:
+    sink = grown(make_sink, tmp_path)
+    before = sink.latest()
+    for place in ("table", "late", "conflicts", "texts"):
+        assert holders(tmp_path / place, key), f"else there is nothing to erase from {place}"
+    done = erase(sink, key)
+    assert done.rows == (key in before)
+    assert done.tombstones == (key == KEYS[0])
+    assert sum(done.outputs.values()) >= 3
+    assert sink.latest() == {other: row for other, row in before.items() if other != key}
+    assert check_table(str(sink.path)).healthy
+    live = {str(sink.path / path) for path in sink.live_files()}
+    assert not any(holds(Path(path), key) for path in live)
+    assert not holders(tmp_path / "index", key), "the cache holds it no more"
+    assert not holders(sink.path / "_upstream_tombstones", key)
+    (until,) = {each.until_us for each in done.remains[:1]}
+    assert until is not None
+    assert abs(until - time.time_ns() // 1000 - 7 * DAY_US) < DAY_US, "seven days, as the table records it"
+    for place in ("table", "late", "conflicts", "texts"):
+        assert holders(tmp_path / place, key), "earlier versions have it"
+        retire(tmp_path / place, days=3)
+        assert holders(tmp_path / place, key) == set()
+    assert sink.latest() == {other: row for other, row in before.items() if other != key}
+    # The other keys are where they were.
+    assert holders(tmp_path / "late", KEYS[1] if key != KEYS[1] else KEYS[2])
+
+
+def test_the_query_goes_on_and_the_key_may_come_again(make_sink: Any, tmp_path: Path) -> None:
+    sink = grown(make_sink, tmp_path)
+    erase(sink, KEYS[0])
+    # Nothing is known of the deletion any more: an older row is a new one.
+    write(sink, 4, [sink.rows([(KEYS[0], 1, "again")], seq=400)])
+    assert sink.latest()[KEYS[0]] == (1, "again")
+    assert check_table(str(sink.path)).healthy
+
+
+def test_a_batch_under_way_is_refused_with_words_and_goes_on_elsewhere(make_sink: Any, tmp_path: Path) -> None:
+    sink = grown(make_sink, tmp_path)
+    same, other = sink.tasks([sink.rows([(KEYS[1], 9, "e")], seq=400)]), "other1@example.org"
+    erase(sink, KEYS[1])
+    with pytest.raises(TableError, match="restart the query; it repeats the batch"):
+        sink.commit(same, 4)
+    write(sink, 4, [sink.rows([(KEYS[1], 9, "e")], seq=400)])
+    assert sink.latest()[KEYS[1]] == (9, "e")
+    # And one that has nothing to do with the key's bucket is not disturbed.
+    buckets = {key: erasing.bucket_of([pa.array([key])], 2)[0] for key in (*KEYS, *sink.latest())}
+    far = next(key for key in sink.latest() if buckets[key] != buckets[KEYS[2]])
+    elsewhere = sink.tasks([sink.rows([(far, 19, "f")], seq=500)])
+    erase(sink, KEYS[2])
+    assert sink.commit(elsewhere, 5) is not None
+    assert sink.latest()[far] == (19, "f")
+    assert other in sink.latest()
+
+
+def test_a_commit_in_between_is_heeded(make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, put, raced = grown(make_sink, tmp_path), erasing.put_entry, list[int]()
+
+    def race(*given: Any) -> bool:
+        if not raced:
+            raced.append(1)
+            write(sink, 4, [sink.rows([(KEYS[1], 9, "meanwhile")], seq=400)])
+        return put(*given)
+
+    monkeypatch.setattr(erasing, "put_entry", race)
+    erase(sink, KEYS[1])
+    assert KEYS[1] not in sink.latest()
+    live = sink.live_files()
+    assert not any(holds(sink.path / path, KEYS[1]) for path in live)
+    assert check_table(str(sink.path)).healthy
+
+
+def test_a_dry_run_changes_nothing(make_sink: Any, tmp_path: Path) -> None:
+    sink = grown(make_sink, tmp_path)
+    files = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file()}
+    done = erase(sink, KEYS[1], dry_run=True)
+    assert (done.rows, done.tombstones, done.found) == (1, 0, True)
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*") if file.is_file()} == files
+    assert not erase(sink, "nobody", dry_run=True).found
+
+
+def test_what_a_dead_query_had_not_yet_put_out_is_erased_too(make_sink: Any, tmp_path: Path) -> None:
+    sink = grown(make_sink, tmp_path)
+    # It dies after its commit, before the late rows are in their table.
+    assert sink.batch(4, [sink.rows([(KEYS[1], 3, "late again")], seq=400)]).late == 1
+    erase(sink, KEYS[1])
+    late = DeltaTable(str(tmp_path / "late")).to_pyarrow_table().to_pylist()
+    assert KEYS[1] not in {row["k"] for row in late}
+    write(sink, 5, [sink.rows([("other1@example.org", 9, "e")], seq=500)])
+    assert KEYS[1] not in DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("k").to_pylist()
+
+
+# Forks for each order, before delta-rs has any threads, and answers with how the process ended.
+DYING = """
+import os, signal, sys
+from upstream.sink import erasing, steps
+
+def die_at(moment):
+    left = [moment]
+    def count(*given):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    steps.reached = count
+    for name in ("remove", "link"):
+        def first(*given, real=getattr(os, name), **more):
+            count()
+            return real(*given, **more)
+        setattr(os, name, first)
+
+for moment in map(int, sys.stdin):
+    child = os.fork()
+    if child == 0:
+        die_at(moment)
+        erasing.erase_key(sys.argv[1], sys.argv[2], index_location=sys.argv[3])
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.mark.fault
+def test_killed_anywhere_it_is_as_before_or_without_the_key(make_sink: Any, tmp_path: Path) -> None:
+    """At each file that is staged, linked or removed: nobody sees half of it, and the same command does the rest."""
+    sink = grown(make_sink, tmp_path)
+    before = sink.latest()
+    without = {other: row for other, row in before.items() if other != KEYS[1]}
+    arguments = [sys.executable, "-c", DYING, str(sink.path), KEYS[1], sink.options["indexLocation"]]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as dying:
+        assert dying.stdin is not None
+        assert dying.stdout is not None
+        for moment in range(1, 60):
+            dying.stdin.write(f"{moment}\n")
+            dying.stdin.flush()
+            ended = int(dying.stdout.readline())
+            assert sink.latest() in (before, without)
+            assert check_table(str(sink.path)).healthy
+            if ended == 0:
+                break
+            assert ended == -9
+        dying.stdin.close()
+    assert moment > 3, "it was killed at some"
+    assert sink.latest() == without
+    for place in ("table", "late", "conflicts"):
+        for file in (tmp_path / place).rglob("*.parquet"):
+            os.utime(file, (time.time() - 30 * 86_400,) * 2)  # what the dead have left goes when it is old
+        retire(tmp_path / place, days=3)
+        retire(tmp_path / place, days=9)
+        assert holders(tmp_path / place, KEYS[1]) == set()
+    assert sink.latest() == without
+
+
+VALUES: dict[str, tuple[pa.DataType, Any, str]] = {
+    "whole number": (pa.int64(), -4711, "-4711"),
+    "text with =": (pa.string(), "a=b", "a=b"),
+    "binary": (pa.binary(), b"\x00\xff", "0x00ff"),
+    "decimal": (pa.decimal128(10, 2), Decimal("-99.25"), "-99.25"),
+    "day": (pa.date32(), dt.date(2024, 2, 29), "2024-02-29"),
+    "time": (pa.timestamp("us", "UTC"), dt.datetime(2024, 2, 29, 10, tzinfo=dt.timezone.utc), "2024-02-29T10:00:00Z"),
+    "time without a zone": (pa.timestamp("us"), dt.datetime(2024, 2, 29, 10), "2024-02-29 10:00:00"),
+    "boolean": (pa.bool_(), True, "true"),
+    "float": (pa.float64(), 0.1, "0.1"),
+}
+
+
+def cli(*given: Any) -> str:
+    result = CliRunner().invoke(app, ["erase", *map(str, given)], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_composite_and_nested_keys_of_any_type_from_the_command_line(tmp_path: Path, kind: str) -> None:
+    value_type, value, text = VALUES[kind]
+    struct = pa.struct([("id", value_type), ("x", pa.int32())])
+    columns = pa.schema([("s", struct), ("b", pa.int32()), ("t", pa.int64())])
+    options = {"key": "s.id,b", "time": "t", "buckets": "3", "indexLocation": str(tmp_path / "index")}
+    sink = Sink(tmp_path, columns, options=options)
+    sink.batch(0, [sink.rows([({"id": value, "x": 1}, number, 1) for number in range(4)])])
+    told = cli(sink.path, "--key", "b=2", "--key", f"s.id={text}", "--index-location", tmp_path / "index")
+    assert "erased: 1 rows, 0 rows marked as dead, 0 remembered deletions" in told
+    assert "remains, until 20" in told
+    assert sorted(sink.table().column("b").to_pylist()) == [0, 1, 3]
+    assert erase_key(str(sink.path), value, 3, index_location=str(tmp_path / "index")).rows == 1
+
+
+def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
+    sink = Sink(tmp_path)
+    sink.batch(0, [sink.rows([(1, 1, "x")])])
+    version = sink.version()
+    for wrong, match in [
+        (["one"], "'one' is no value of the key column 'k', which is int64"),
+        (["1.5"], "is no value"),
+        (["k=1", "k=2"], "given twice"),
+    ]:
+        with pytest.raises(OptionError, match=match):
+            cli(sink.path, *[part for each in wrong for part in ("--key", each)])
+    with pytest.raises(OptionError, match="is no key"):
+        erase_key(str(sink.path), 1.5)
+    with pytest.raises(TableError, match="there is no table"):
+        cli(tmp_path / "none", "--key", "1")
+    with pytest.raises(TableError, match="there is no table"):
+        cli(sink.path, "--key", "2", "--output", tmp_path / "none")
+    assert sink.version() == version

@@ -1,0 +1,136 @@
+"""A table that is laid out in another number of buckets holds what it held, for readers, writers and those who follow it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from upstream import check_table, rebucket_table
+from upstream.conf.errors import OptionError, TableError
+from upstream.datasource.connectors.latest_table.log import TableLog
+from upstream.sink.admin import layout_change
+from upstream.sink.spec.placement import buckets_for, buckets_outgrown
+from upstream.sink.table.recorded_options import recorded_options
+from upstream.storage.folder import TableFolder
+
+ENGINES = ("rewrite", "vectors")
+KEYS = 60
+deleted = np.array([True, True])
+
+
+def filled(sink: Any) -> Any:
+    """Rows, some of them written again, and two deletions."""
+    sink.batch(0, [sink.rows([(key, 10, f"v{key}") for key in range(KEYS)])])
+    sink.batch(1, [sink.rows([(key, 11, f"w{key}") for key in range(0, KEYS, 3)], seq=100)])
+    sink.batch(2, [sink.rows([(key, 12, None) for key in (3, 4)], seq=200, deleted=deleted)])
+    return sink
+
+
+def with_buckets(sink: Any, buckets: int) -> Any:
+    """The query after a restart with the table's number."""
+    sink.options = {**sink.options, "buckets": str(buckets)}
+    return sink
+
+
+@pytest.mark.parametrize("buckets", [1, 3, 4, 8, 6])
+def test_rows_deletions_and_counts_stay(sink: Any, buckets: int) -> None:
+    filled(sink)
+    before, files = sink.latest(), sink.live_files()
+    version = rebucket_table(str(sink.path), buckets)
+    assert (version, sink.latest()) == (sink.version(), before)
+    assert recorded_options({"path": str(sink.path)})["buckets"] == str(buckets)
+    if buckets != 4:
+        assert not set(files) & set(sink.live_files())
+    report = check_table(str(sink.path))
+    assert report.healthy, report.findings
+    assert (report.buckets, report.rows, report.tombstones) == (buckets, KEYS - 2, 2)
+    # An older row still does not bring a deleted key back, and the next batch finds each key.
+    with_buckets(sink, buckets).batch(3, [sink.rows([(3, 11, "late"), (5, 20, "new"), (KEYS, 20, "first")], seq=300)])
+    assert sink.latest() == before | {5: (20, "new"), KEYS: (20, "first")}
+    assert check_table(str(sink.path)).healthy
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])  # each has a folder of its own
+@given(numbers=st.lists(st.integers(1, 12), min_size=1, max_size=4), keys=st.sets(st.integers(-50, 50), max_size=40))
+def test_any_numbers_one_after_the_other(make_sink: Any, numbers: list[int], keys: set[int]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sink = make_sink()
+        sink.folder = Path(folder)
+        sink.__post_init__()
+        sink.batch(0, [sink.rows([(key, 10, f"v{key}") for key in sorted(keys | {0})])])
+        before = sink.latest()
+        for number in numbers:
+            rebucket_table(str(sink.path), number)
+            assert sink.latest() == before
+            report = check_table(str(sink.path))
+            assert report.healthy, report.findings
+            assert report.buckets == number
+
+
+def test_a_query_that_was_given_the_old_number_is_told_what_to_do(sink: Any) -> None:
+    filled(sink)
+    rebucket_table(str(sink.path), 8)
+    with pytest.raises(TableError, match=r"has buckets 8, this query has 4.*leave the option buckets out"):
+        sink.batch(3, [sink.rows([(1, 20, "x")], seq=300)])
+
+
+def test_a_batch_under_way_is_not_committed_upon_it(sink: Any) -> None:
+    filled(sink)
+    results = sink.tasks([sink.rows([(1, 20, "x")], seq=300)])
+    rebucket_table(str(sink.path), 8)
+    before = sink.latest()
+    with pytest.raises(TableError):
+        sink.commit(results, 3)
+    assert sink.latest() == before
+    with_buckets(sink, 8).batch(3, [sink.rows([(1, 20, "x")], seq=300)])
+    assert sink.latest() == before | {1: (20, "x")}
+
+
+def test_followers_see_that_no_row_has_changed(sink: Any) -> None:
+    filled(sink)
+    version = rebucket_table(str(sink.path), 8)
+    found = TableLog(TableFolder(str(sink.path))).delivered(version, str(DeltaTable(sink.path).metadata().id))
+    assert found is not None
+    assert (found.rows, found.deletions) == ({}, {})
+
+
+def test_one_who_was_faster_stays_and_nothing_is_left_behind(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(sink)
+    files, before = sink.files(), sink.latest()
+    monkeypatch.setattr(layout_change, "put_entry", lambda *_: False)
+    with pytest.raises(TableError, match="somebody else has written"):
+        rebucket_table(str(sink.path), 8)
+    assert (sink.files(), sink.latest()) == (files, before)
+
+
+def test_what_cannot_be_is_refused(sink: Any) -> None:
+    filled(sink)
+    with pytest.raises(OptionError, match="buckets=0"):
+        rebucket_table(str(sink.path), 0)
+    version = sink.version()
+    assert rebucket_table(str(sink.path), 4) == version
+    os.remove(sink.path / next(iter(sink.live_files())))
+    with pytest.raises(TableError, match="run `upstream repair"):
+        rebucket_table(str(sink.path), 8)
+
+
+def test_a_table_that_has_outgrown_its_buckets_is_told(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert buckets_outgrown(16_000_000, 16) is None
+    assert buckets_outgrown(16_000_001, 16) == 33
+    filled(sink)
+    assert check_table(str(sink.path)).wanted_buckets is None
+    monkeypatch.setattr("upstream.sink.spec.placement._TOO_MANY", 1)
+    report = check_table(str(sink.path))
+    assert (report.wanted_buckets, report.healthy) == (16, True)
+
+
+def test_buckets_by_the_keys_that_are_expected() -> None:
+    assert [buckets_for(keys) for keys in (None, 1, 8_000_000, 8_000_001, 50_000_000)] == [16, 16, 16, 17, 100]

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from written import commit_between
+
+from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
+from upstream.sink.figures.summary import read_summaries
+from upstream.sink.merge import small_files as folding
+
+ENGINES = ("rewrite", "vectors")
+
+
+def test_newest_row_per_key_across_batches(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (1, 5, "older")])])
+    sink.batch(1, [sink.rows([(1, 9, "late"), (2, 11, "b2"), (3, 1, "c")], seq=10)])
+    assert sink.latest() == {1: (10, "a"), 2: (11, "b2"), 3: (1, "c")}
+
+
+def test_ties_on_time_go_to_the_later_arrival_whatever_the_row_order(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "second"), (1, 10, "first")], seq=[7, 3])])
+    assert sink.latest() == {1: (10, "second")}
+    sink.batch(1, [sink.rows([(1, 10, "earlier seq")], seq=5)])
+    assert sink.latest() == {1: (10, "second")}
+    sink.batch(2, [sink.rows([(1, 10, "third")], seq=8)])
+    assert sink.latest() == {1: (10, "third")}
+
+
+def test_without_the_system_column_ties_go_to_the_batch(make_sink: Any) -> None:
+    sink = make_sink(system=False)
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    summary = sink.batch(1, [sink.rows([(1, 10, "b")])])
+    assert sink.latest() == {1: (10, "b")}
+    assert summary.staleness is None
+    assert summary.low_watermarks == {}
+
+
+def test_without_a_time_arrival_decides(make_sink: Any) -> None:
+    sink = make_sink(pa.schema([("k", pa.int64()), ("v", pa.string())]), time="")
+    # Two feeds: the row that arrived later stays, although its feed counts from a lower number.
+    batch = [
+        sink.rows([(1, "newer")], seq=1, feed="a", arrival_us=[200]),
+        sink.rows([(1, "old")], seq=9, feed="b", arrival_us=[100]),
+    ]
+    sink.batch(0, batch)
+    assert sink.latest() == {1: ("newer",)}
+    sink.batch(1, [sink.rows([(1, "next")], seq=2, feed="a", arrival_us=[300])])
+    assert sink.latest() == {1: ("next",)}
+    # The same, each row in another task.
+    sink.batch(2, [sink.rows([(1, "x")], seq=3, arrival_us=[500])], [sink.rows([(1, "y")], seq=8, arrival_us=[400])])
+    assert sink.latest() == {1: ("x",)}
+
+
+def test_a_bucket_in_which_nothing_won_is_not_rewritten(sink: Any, engine: str) -> None:
+    sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
+    before = sink.live_files()
+    summary = sink.batch(1, [sink.rows([(key, 9, "late") for key in range(20)], seq=100)])
+    assert sink.live_files() == before
+    assert (summary.rows, summary.delivered, summary.older, summary.superseded) == (20, 0, 20, 20)
+    summary = sink.batch(2, [sink.rows([(0, 11, "new")], seq=200)])
+    assert len(before - sink.live_files()) == (1 if engine == "rewrite" else 0)
+    assert len(sink.live_files() - before) == 1
+    assert summary.keys == 20
+
+
+def test_a_repeated_batch_changes_nothing(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    results = sink.tasks([sink.rows([(1, 11, "b"), (2, 1, "c")], seq=5)])
+    assert sink.commit(results, 1) is not None
+    version, live = sink.version(), sink.live_files()
+    assert sink.commit(results, 1) is None  # the very same messages: their files are the table's now
+    assert sink.batch(1, [sink.rows([(1, 11, "b"), (2, 1, "c")], seq=5)]) is None  # run again, as after a crash
+    assert (sink.version(), sink.live_files()) == (version, live)
+    assert sink.files() >= live
+    assert sink.latest() == {1: (11, "b"), 2: (1, "c")}
+    left = sink.files() - live
+    assert len(left) == 1  # the file of batch 0, which older versions of the table still name
+
+
+def test_stray_rows_in_two_tasks_are_merged_right(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(key, 10, "base") for key in range(8)])])
+    one = [sink.rows([(0, 20, "one"), (1, 30, "one"), (2, 5, "late"), (9, 1, "new")], seq=100)]
+    two = [sink.rows([(0, 21, "two"), (1, 29, "two"), (3, 11, "two"), (9, 1, "newer arrival")], seq=200)]
+    three = [sink.rows([(0, 19, "three")], seq=300)]
+    summary = sink.batch(1, one, two, three)
+    expected = dict.fromkeys(range(8), (10, "base"))
+    expected |= {0: (21, "two"), 1: (30, "one"), 3: (11, "two"), 9: (1, "newer arrival")}
+    assert sink.latest() == expected
+    assert summary.delivered == 4
+    assert summary.superseded == 5
+    assert summary.stray_buckets >= 1
+    assert summary.keys == 9
+    # What the tasks staged for the merged buckets is gone; the files that were replaced stay for readers of the older version.
+    named = sink.live_files() | sink.live_files(version=1)
+    assert sink.files() == named
+
+
+def test_a_foreign_change_of_a_touched_bucket_is_refused(make_sink: Any) -> None:
+    sink = make_sink()
+    sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "a")])])
+    results = sink.tasks([sink.rows([(1, 11, "mine")], seq=5)])
+    other = make_sink(query_id="query-2")
+    other.batch(0, [other.rows([(1, 12, "theirs")])])
+    with pytest.raises(TableError, match="changed by another writer") as caught:
+        sink.commit(results, 1)
+    assert "restart the query" in caught.value.hint
+    assert sink.latest()[1] == (12, "theirs")
+    assert not {file.path for result in results for file in result.staged} & sink.files()
+    sink.batch(1, [sink.rows([(1, 11, "mine"), (2, 11, "mine")], seq=5)])  # the repeat, on the table as it is now
+    assert sink.latest() == {1: (12, "theirs"), 2: (11, "mine")}
+
+
+def test_a_foreign_commit_elsewhere_does_not_matter(make_sink: Any) -> None:
+    sink = make_sink(buckets="64")
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    results = sink.tasks([sink.rows([(1, 11, "mine")], seq=5)])
+    other = make_sink(query_id="query-2", buckets="64")
+    other.batch(0, [other.rows([(3, 1, "theirs")])])
+    assert sink.commit(results, 1) is not None
+    assert sink.latest() == {1: (11, "mine"), 3: (1, "theirs")}
+
+
+@pytest.mark.parametrize("same_bucket", [True, False])
+def test_a_commit_between_the_check_and_ours(
+    make_sink: Any, monkeypatch: pytest.MonkeyPatch, same_bucket: bool
+) -> None:
+    """Somebody commits after step 4 has looked: the version is taken, and everything is looked at again."""
+    sink = make_sink(buckets="64")
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    results = sink.tasks([sink.rows([(1, 11, "mine")], seq=5)])
+    other = make_sink(query_id="query-2", buckets="64")
+    commit_between(monkeypatch, lambda: other.batch(0, [other.rows([(1 if same_bucket else 3, 12, "theirs")])]))
+    if same_bucket:
+        with pytest.raises(TableError, match="changed by another writer"):
+            sink.commit(results, 1)
+        assert sink.latest() == {1: (12, "theirs")}
+    else:
+        assert sink.commit(results, 1) is not None
+        assert sink.latest() == {1: (11, "mine"), 3: (12, "theirs")}
+
+
+def test_a_foreign_append_is_not_passed_over(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    results = sink.tasks([sink.rows([(1, 11, "mine")], seq=5)])
+    commit_between(monkeypatch, lambda: write_deltalake(str(sink.path), sink.table(), mode="append"))
+    with pytest.raises(TableError, match="changed by another writer"):
+        sink.commit(results, 1)
+
+
+def test_the_same_query_running_twice_commits_once(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    one, two = (sink.tasks([sink.rows([(1, 11, "b")], seq=5)]) for _ in range(2))
+    assert sink.commit(one, 1) is not None
+    assert sink.commit(two, 1) is None
+    assert not {file.path for result in two for file in result.staged} & sink.files()
+    assert {file.path for result in one for file in result.staged} <= sink.live_files()
+
+
+def test_abort_removes_what_was_staged_but_nothing_committed(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    results = sink.tasks([sink.rows([(1, 11, "b")], seq=5)])
+    staged = {file.path for result in results for file in result.staged}
+    sink.writer().abort([*results, None], 1)
+    assert not staged & sink.files()
+    committed = sink.tasks([sink.rows([(1, 11, "b")], seq=5)])
+    sink.commit(committed, 1)
+    sink.writer().abort(committed, 1)  # a commit that took place although it seemed to fail
+    assert sink.latest() == {1: (11, "b")}
+
+
+def test_a_task_that_fails_leaves_no_file(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The engine that only marks rows as dead need not read a file to do so, unless it puts it together with others.
+    monkeypatch.setattr(folding, "_FREE_ROWS", 1000)
+    sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
+    gone = max(sink.live_files())
+    (sink.path / gone).unlink()
+    before = sink.files()
+    with pytest.raises(TableError, match="is gone"):
+        sink.tasks([sink.rows([(key, 11, "b") for key in range(0, 20, 3)], seq=100)])
+    assert sink.files() == before
+
+
+def test_batches_that_bring_nothing(sink: Any) -> None:
+    assert sink.batch(0, []) is None
+    assert not (sink.path / "_delta_log").exists()
+    sink.batch(1, [sink.rows([(1, 10, "a")]), sink.punctuation(9)])
+    version = sink.version()
+    assert sink.batch(2, [sink.rows([])], []) is None
+    assert sink.batch(3, [sink.punctuation(9)]) is None
+    assert sink.version() == version
+    summary = sink.batch(4, [sink.punctuation(12)])
+    assert (summary.rows, summary.low_watermark, summary.keys) == (0, 12, 1)
+    assert sink.version() == version + 1
+    # Nothing was recorded of batch 3, so should it be repeated with rows after all, it would not be taken for done… but 4 is.
+    assert sink.batch(4, [sink.rows([(2, 1, "x")])]) is None
+
+
+def test_low_watermarks_carry_over_and_never_go_back(make_sink: Any) -> None:
+    sink = make_sink()
+    sink.batch(0, [sink.punctuation(9, "a"), sink.punctuation(4, "a")], [sink.punctuation(5, "b")])
+    summary = sink.batch(1, [sink.rows([(1, 10, "x")], feed="b"), sink.punctuation(7, "a"), sink.punctuation(6, "b")])
+    assert summary.low_watermarks == {"a": 9, "b": 6}
+    assert summary.low_watermark == 6
+    # Group-wise punctuation says nothing of the whole feed; a null bound says that the feed has ended.
+    summary = sink.batch(2, [sink.punctuation(99, "b", key=1), sink.punctuation(None, "b")])
+    assert summary.low_watermarks == {"a": 9, "b": None}
+    assert summary.low_watermark == 9
+    # Another query's promises are its own.
+    other = make_sink(query_id="query-2")
+    assert other.batch(0, [other.rows([(1, 11, "y")])]).low_watermarks == {}
+    assert sink.batch(3, [sink.rows([(1, 12, "z")])]).low_watermarks == {"a": 9, "b": None}
+    assert [(summary.query_id, summary.batch_id) for _, summary in read_summaries(str(sink.path))] == [
+        ("query-1", 0), ("query-1", 1), ("query-1", 2), ("query-2", 0), ("query-1", 3),
+    ]  # fmt: skip
+
+
+def test_the_account_of_a_commit(sink: Any) -> None:
+    first_us = [1_699_999_990_000_000, 1_699_999_999_000_000, 1_699_999_998_000_000]
+    rows = sink.rows([(1, 10, "a"), (1, 11, "b"), (2, 1, "c")], first_arrival_us=first_us, covered=[5, 1, 2])
+    summary = sink.batch(0, [rows])
+    assert (summary.rows, summary.updates, summary.delivered, summary.superseded, summary.keys) == (3, 8, 2, 6, 2)
+    assert dataclasses.asdict(summary.staleness) == {"mean": 6.0, "p50": 2.0, "p99": 10.0, "max": 10.0}
+    ((version, read),) = read_summaries(str(sink.path))
+    assert (version, read) == (1, summary)
+    assert read_summaries(str(sink.path), 1) == []
+
+
+@pytest.mark.parametrize("row", [(None, 1, "x"), (1, None, "x")])
+def test_a_null_key_or_time_is_refused(sink: Any, row: tuple[Any, ...]) -> None:
+    with pytest.raises(MalformedRowError, match="filter such rows out"):
+        sink.tasks([sink.rows([row])])
+
+
+def test_null_and_nan_in_other_keys_and_times(make_sink: Any) -> None:
+    sink = make_sink(
+        pa.schema([("k", pa.struct([("a", pa.int32()), ("b", pa.string())])), ("t", pa.float64()), ("v", pa.string())])
+    )
+    with pytest.raises(MalformedRowError, match="key column"):
+        sink.tasks([sink.rows([({"a": 1, "b": None}, 1.0, "x")])])
+    with pytest.raises(MalformedRowError, match="no usable time"):
+        sink.tasks([sink.rows([({"a": 1, "b": "b"}, float("nan"), "x")])])
+
+
+def test_a_checkpoint_that_cannot_be_read(sink: Any) -> None:
+    (sink.checkpoint / "metadata").unlink()
+    with pytest.raises(CheckpointError, match="metadata"):
+        sink.batch(0, [sink.rows([(1, 10, "a")])])
+    assert not sink.files()
+
+
+def test_writers_and_messages_are_pickled(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    writer = pickle.loads(pickle.dumps(sink.writer()))
+    result = pickle.loads(pickle.dumps(writer.write(iter([sink.rows([(1, 11, "b")], seq=5)]))))
+    pickle.loads(pickle.dumps(sink.writer())).commit([result, None], 1)
+    assert sink.latest() == {1: (11, "b")}

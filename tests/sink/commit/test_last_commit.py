@@ -1,0 +1,295 @@
+"""A table that has lost what a query committed is noticed; a new checkpoint mends it, and changes nothing that is right."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from written import Sink
+
+from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
+from upstream.sink.commit.arrival_order import BASE_PREFIX, HIGHEST, Numbering
+from upstream.sink.commit.last_commit import FOLDER
+
+
+def fill(sink: Any) -> None:
+    for batch in range(3):
+        sink.batch(batch, [sink.rows([(1, 10 + batch, f"v{batch}"), (batch, 1, "x")], seq=10 * batch)])
+
+
+def remembered(sink: Any) -> dict[str, Any]:
+    return json.loads((sink.checkpoint / FOLDER / "last-commit.json").read_text())
+
+
+def test_the_checkpoint_knows_its_last_commit(sink: Any) -> None:
+    fill(sink)
+    table = DeltaTable(str(sink.path))
+    assert remembered(sink) == {"table_id": str(table.metadata().id), "version": 3, "batch_id": 2}
+    sink.batch(3, [])  # nothing is committed, so nothing is to be remembered
+    assert remembered(sink)["version"] == table.version() == 3
+
+
+def test_a_repeat_tells_a_checkpoint_that_does_not_know(sink: Any) -> None:
+    fill(sink)
+    (sink.checkpoint / FOLDER / "last-commit.json").unlink()
+    assert sink.batch(2, [sink.rows([(1, 12, "v2")], seq=20)]) is None
+    assert remembered(sink)["batch_id"] == 2
+
+
+def lose(sink: Any, how: str) -> None:
+    if how == "deleted" or how == "made anew":
+        shutil.rmtree(sink.path)
+    if how == "made anew":
+        Sink(sink.folder, query_id="somebody").batch(0, [sink.rows([(7, 7, "theirs")])])
+    if how == "put back from a copy":
+        shutil.rmtree(sink.path)
+        shutil.move(sink.folder / "copy", sink.path)
+    if how == "restored":
+        DeltaTable(str(sink.path)).restore(2)
+    if how == "restored, then written by others":
+        DeltaTable(str(sink.path)).restore(2)
+        Sink(sink.folder, query_id="somebody").batch(0, [sink.rows([(7, 7, "theirs")])])
+
+
+LOSSES = ["deleted", "made anew", "put back from a copy", "restored", "restored, then written by others"]
+
+
+@pytest.mark.parametrize("how", LOSSES)
+@pytest.mark.parametrize("when", ["between batches", "during a batch", "before the repeat of the last batch"])
+def test_a_table_that_lost_commits_is_refused(sink: Any, how: str, when: str) -> None:
+    sink.batch(0, [sink.rows([(0, 1, "x"), (1, 10, "v0")])])
+    sink.batch(1, [sink.rows([(1, 11, "v1")], seq=10)])
+    shutil.copytree(sink.path, sink.folder / "copy")
+    sink.batch(2, [sink.rows([(1, 12, "v2"), (2, 1, "x")], seq=20)])
+    batch = 2 if when.startswith("before the repeat") else 3
+    results = sink.tasks([sink.rows([(3, 13, "v3")], seq=30)]) if when == "during a batch" else []
+    lose(sink, how)
+    there = None if how == "deleted" else sink.latest()
+    for _ in range(2):  # and again after a restart: it is no passing trouble
+        with pytest.raises(TableError, match="What to do: put the table back as it was; or start the query with a new"):
+            sink.commit(results or sink.tasks([sink.rows([(3, 13, "v3")], seq=30)]), batch)
+    if there is None:
+        assert not sink.files()
+    else:
+        assert sink.latest() == there
+    # A new checkpoint reads all again, and the table is what it should be.
+    again = Sink(sink.folder, query_id="query-2")
+    again.batch(0, [again.rows([(0, 1, "x"), (1, 10, "v0"), (1, 12, "v2"), (2, 1, "x"), (3, 13, "v3")])])
+    expected = {0: (1, "x"), 1: (12, "v2"), 2: (1, "x"), 3: (13, "v3")}
+    assert {key: row for key, row in again.latest().items() if key != 7} == expected
+
+
+def test_who_wants_to_go_on_without_the_lost_rows_can(sink: Any) -> None:
+    fill(sink)
+    DeltaTable(str(sink.path)).restore(2)
+    with pytest.raises(TableError, match=f"To go on without those rows, remove {FOLDER}/last-commit.json"):
+        sink.batch(3, [sink.rows([(5, 1, "x")])])
+    (sink.checkpoint / FOLDER / "last-commit.json").unlink()
+    sink.batch(3, [sink.rows([(5, 1, "x")])])
+    assert sink.latest() == {0: (1, "x"), 1: (11, "v1"), 5: (1, "x")}
+
+
+def test_what_others_do_without_losing_anything_is_no_loss(sink: Any) -> None:
+    """A DELETE by mistake, taken back by RESTORE; OPTIMIZE; and a change of the table's properties."""
+    fill(sink)
+    table = DeltaTable(str(sink.path))
+    table.delete("k = 1")
+    table.restore(3)
+    table.optimize.compact()
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 30 days"})
+    sink.batch(3, [sink.rows([(1, 13, "v3")], seq=30)])
+    assert sink.latest()[1] == (13, "v3")
+    assert remembered(sink)["version"] == sink.version()
+
+
+def test_a_death_before_it_was_remembered_does_not_hide_a_restore(sink: Any) -> None:
+    fill(sink)
+    before = (sink.checkpoint / FOLDER / "last-commit.json").read_text()
+    sink.batch(3, [sink.rows([(4, 1, "x")])])
+    (sink.checkpoint / FOLDER / "last-commit.json").write_text(before)
+    DeltaTable(str(sink.path)).restore(3)
+    with pytest.raises(TableError, match=r"version 5 of the table .* has restored it"):
+        sink.batch(3, [sink.rows([(4, 1, "x")])])
+
+
+def test_memory_that_cannot_be_read_or_written(sink: Any) -> None:
+    (sink.checkpoint / FOLDER).write_text("a file where the folder should be")
+    with pytest.raises(CheckpointError, match=r"cannot be kept in .*upstream-sink"):
+        sink.batch(0, [sink.rows([(1, 1, "x")])])
+    (sink.checkpoint / FOLDER).unlink()
+    assert sink.batch(0, [sink.rows([(1, 1, "x")])]) is None or sink.latest() == {1: (1, "x")}
+    (sink.checkpoint / FOLDER / "last-commit.json").write_text("{")
+    with pytest.raises(CheckpointError, match="cannot be kept in"):
+        sink.batch(1, [sink.rows([(1, 2, "x")])])
+    assert sink.latest() == {1: (1, "x")}
+
+
+def test_a_new_checkpoint_is_not_taken_for_a_repeat(make_sink: Any) -> None:
+    old, new = make_sink(), make_sink(query_id="query-2")
+    fill(old)
+    assert new.batch(0, [new.rows([(1, 20, "new")], seq=99)]) is not None
+    assert new.latest()[1] == (20, "new")
+    table = DeltaTable(str(new.path))
+    assert (table.transaction_version("upstream-query-1"), table.transaction_version("upstream-query-2")) == (2, 0)
+
+
+@pytest.mark.parametrize("keep", ["latest", "latest 2"])
+def test_of_equal_times_a_new_checkpoint_brings_the_later_arrival(make_sink: Any, keep: str) -> None:
+    """It numbers its input from 0 again, below what the table has."""
+    old = make_sink(keep=keep, **({} if keep == "latest" else {"engine": ""}))
+    old.batch(0, [old.rows([(1, 10, "old"), (2, 10, None)], seq=1_000, deleted=[False, True])])
+    new = dataclasses.replace(old, query_id="query-2")
+    new.batch(0, [new.rows([(1, 10, "new"), (2, 10, "again")])])
+    assert new.latest() == {1: (10, "new"), 2: (10, "again")}
+    new.batch(1, [new.rows([(1, 10, "later"), (2, 10, "earlier")], seq=[2, -1])])
+    assert new.latest() == {1: (10, "later"), 2: (10, "again")}
+    assert new.batch(1, [new.rows([(1, 10, "later"), (2, 10, "earlier")], seq=[2, -1])]) is None
+    third = dataclasses.replace(old, query_id="query-3")
+    third.batch(0, [third.rows([(1, 10, "third")])])
+    assert third.latest()[1] == (10, "third")
+
+
+def test_the_base_of_a_checkpoint_stays_over_restarts_and_repeats(make_sink: Any) -> None:
+    old, new = make_sink(), make_sink(query_id="query-2")
+    old.batch(0, [old.rows([(1, 10, "a")], seq=99)])
+    table = DeltaTable(str(new.path))
+    assert (table.transaction_version(BASE_PREFIX + "query-1"), table.transaction_version(HIGHEST)) == (0, 100)
+    new.tasks([new.rows([(1, 10, "dies before its commit")], seq=7)])
+    for number in range(3):
+        new.batch(number, [new.rows([(1, 10, f"b{number}")], seq=number)])
+        table = DeltaTable(str(new.path))
+        assert table.transaction_version(BASE_PREFIX + "query-2") == 100
+        assert table.transaction_version(HIGHEST) == 101 + number
+    assert new.table().column("_upstream_seq").to_pylist() == [102]
+
+
+def without_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an earlier release commits."""
+
+    def none(*given: Any, **more: Any) -> dict[str, int]:
+        del given, more
+        return {}
+
+    monkeypatch.setattr(Numbering, "transactions", none)
+
+
+def test_a_table_of_an_earlier_release(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = make_sink(), make_sink(query_id="query-2")
+    with monkeypatch.context() as earlier:
+        without_numbers(earlier)
+        old.batch(0, [old.rows([(1, 10, "a"), (2, 10, None)], seq=[50, 99], deleted=[False, True])])
+    new.batch(0, [new.rows([(1, 10, "b"), (2, 10, "b")])])
+    assert new.latest() == {1: (10, "b"), 2: (10, "b")}
+    assert min(new.table().column("_upstream_seq").to_pylist()) == 100, "above what was deleted, too"
+    with monkeypatch.context() as earlier:
+        without_numbers(earlier)
+        old.batch(1, [old.rows([(3, 10, "a")], seq=60)])
+    old.batch(2, [old.rows([(3, 10, "earlier"), (4, 10, "a")], seq=[59, 61])])  # goes on numbering as it has begun
+    assert (old.latest()[3], old.latest()[4]) == ((10, "a"), (10, "a"))
+
+
+def test_two_queries_whose_first_batches_meet(make_sink: Any) -> None:
+    one, two = make_sink(), make_sink(query_id="query-2")
+    first, second = one.tasks([one.rows([(1, 10, "a")], seq=5)]), two.tasks([two.rows([(2, 10, "b")], seq=5)])
+    one.commit(first, 0)
+    two.commit(second, 0)
+    assert DeltaTable(str(two.path)).transaction_version(BASE_PREFIX + "query-2") == 6
+    two.batch(1, [two.rows([(1, 10, "b"), (2, 10, "c")])])
+    assert two.latest() == {1: (10, "b"), 2: (10, "c")}
+
+
+def test_numbers_that_do_not_fit_are_refused(make_sink: Any) -> None:
+    old, new = make_sink(), make_sink(query_id="query-2")
+    with pytest.raises(MalformedRowError, match=r"numbered 4611686018427387904 by _upstream\.seq"):
+        old.batch(0, [old.rows([(1, 10, "a")], seq=2**62)])
+    old.batch(0, [old.rows([(1, 10, "a")], seq=2**62 - 2)])
+    new.batch(0, [new.rows([(1, 10, "b")], seq=0)])
+    assert new.latest() == {1: (10, "b")}
+    with pytest.raises(MalformedRowError, match="write to a new table"):
+        new.batch(1, [new.rows([(1, 10, "c")], seq=1)])
+
+
+Updates = list[tuple[int, int, bool]]
+updates = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8), st.booleans()), max_size=12)
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=st.lists(updates, min_size=1, max_size=4), cuts=st.integers(4, 20), timed=st.booleans())
+def test_replaying_all_input_changes_no_row(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[Updates], cuts: int, timed: bool
+) -> None:
+    """With a new checkpoint, cut into other batches, deletions among the rows: every row stays as it is, but for the number of its arrival."""
+    folder: Path = tmp_path_factory.mktemp("replay")
+    options = {"key": "k", "buckets": "2"} | ({"time": "t"} if timed else {})
+    first, second = (Sink(folder, options=options, query_id=name) for name in ("first", "second"))
+
+    def write(sink: Sink, batch: int, rows: Updates, seq: int) -> None:
+        marks = [deleted for _, _, deleted in rows]
+        given = [(key, time, None if deleted else f"v{seq + at}") for at, (key, time, deleted) in enumerate(rows)]
+        arrival = [1_600_000_000_000_000 + seq + at for at in range(len(rows))]
+        sink.batch(batch, [sink.rows(given, seq=seq, deleted=marks, arrival_us=arrival)])
+
+    seq = 0
+    for batch, rows in enumerate(batches):
+        write(first, batch, rows, seq)
+        seq += len(rows)
+    whole = [row for rows in batches for row in rows]
+    if not whole:
+        return
+    before = rows_of(first)
+    for batch, at in enumerate(range(0, len(whole), cuts)):
+        write(second, batch, whole[at : at + cuts], at)
+    # Without a time what arrives later is newer: in between keys go back, and in the end they are where they were.
+    assert rows_of(second) == before
+    write(second, len(whole) + 1, [(0, 9, False)], 1000)
+    assert {row[0]: row[1] for row in rows_of(second)}[0] == 9
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    runs=st.lists(st.lists(updates, min_size=1, max_size=2), min_size=2, max_size=4),
+    keep=st.sampled_from(["latest", "latest 2"]),
+)
+def test_over_checkpoints_the_later_arrival_stays(
+    tmp_path_factory: pytest.TempPathFactory, runs: list[list[Updates]], keep: str
+) -> None:
+    """Each numbers its rows from 0; a process that dies before a batch's commit, and a repeat, change nothing."""
+    folder: Path = tmp_path_factory.mktemp("checkpoints")
+    arrived: dict[tuple[int, int], str | None] = {}
+    sink: Sink | None = None
+    for run, batches in enumerate(runs):
+        sink = Sink(folder, options={"key": "k", "time": "t", "buckets": "2", "keep": keep}, query_id=f"query-{run}")
+        seq = 0
+        for number, rows in enumerate(batches):
+            given = [(key, time, None if gone else f"{run}/{seq + at}") for at, (key, time, gone) in enumerate(rows)]
+            batch = sink.rows(given, seq=seq, deleted=[gone for _, _, gone in rows])
+            sink.tasks([batch])
+            sink.batch(number, [batch])
+            assert sink.batch(number, [batch]) is None
+            arrived |= {(key, time): value for key, time, value in given}
+            seq += len(rows)
+    assert sink is not None
+    count = 1 if keep == "latest" else 2
+    expected: list[tuple[int, int, str]] = []
+    for key in {key for key, _ in arrived}:
+        newest = sorted(
+            ((time, value) for (of, time), value in arrived.items() if of == key), reverse=True, key=lambda row: row[0]
+        )
+        alive = list(itertools.takewhile(lambda row: row[1] is not None, newest))
+        expected += [(key, time, value) for time, value in alive[:count] if value is not None]
+    assert rows_of(sink) == sorted(expected)
+
+
+def rows_of(sink: Sink) -> list[tuple[Any, ...]]:
+    if not (sink.path / "_delta_log").exists():
+        return []
+    table = sink.table()
+    return sorted(zip(*(table.column(name).to_pylist() for name in ("k", "t", "v")), strict=True))

@@ -1,0 +1,205 @@
+"""One query at a time: a second one is refused while the first lives, and let in as soon as it does not."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import TableError
+from upstream.conf.process_identity import Process, driver_process
+from upstream.sink.commit.lease import PLACE, Lease, hold_lease, read_lease, release_lease
+from upstream.sink.commit.lease_keeper import LeaseKeeper
+from upstream.storage.folder import TableFolder
+
+S = 1_000_000
+TERM = 60 * S
+HERE = driver_process()
+ELSEWHERE = Process("elsewhere", "another machine", 7, 7)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> TableFolder:
+    return TableFolder(str(tmp_path / "table"))
+
+
+def test_a_second_query_is_refused_until_the_first_says_nothing_any_more(folder: TableFolder) -> None:
+    hold_lease(folder, "first", ELSEWHERE, TERM, 0)
+    with pytest.raises(TableError, match="written by another query, first, of process 7 on elsewhere") as caught:
+        hold_lease(folder, "second", HERE, TERM, 50 * S)
+    assert "may start in 25.0 s, or at once after `upstream release" in caught.value.hint
+    hold_lease(folder, "first", ELSEWHERE, TERM, 50 * S)
+    with pytest.raises(TableError, match="1970-01-01T00:00:50"):
+        hold_lease(folder, "second", HERE, TERM, 124 * S)
+    hold_lease(folder, "second", HERE, TERM, 125 * S)
+    with pytest.raises(TableError, match="another query, second"):  # it was idle for too long, and says so
+        hold_lease(folder, "first", ELSEWHERE, TERM, 126 * S)
+
+
+def test_a_restarted_query_goes_on_at_once_wherever_it_is(folder: TableFolder) -> None:
+    hold_lease(folder, "first", ELSEWHERE, TERM, 0)
+    hold_lease(folder, "first", HERE, TERM, 1)
+    assert read_lease(folder) == Lease("first", HERE, 1, TERM)
+
+
+def test_a_process_that_is_gone_holds_nothing(folder: TableFolder) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        process = Process.of(child.pid)
+        hold_lease(folder, "first", process, TERM, 0)
+        with pytest.raises(TableError):
+            hold_lease(folder, "second", HERE, TERM, 1)
+        child.send_signal(signal.SIGSTOP)  # it lives, if barely
+        assert not process.is_gone()
+        child.kill()
+        while not process.is_gone():
+            time.sleep(0.01)
+        hold_lease(folder, "second", HERE, TERM, 2)
+    assert read_lease(folder) == Lease("second", HERE, 2, TERM)
+
+
+def test_numbers_of_processes_that_are_used_again_mean_nothing() -> None:
+    assert dataclasses.replace(HERE, started=HERE.started + 1).is_gone()
+    assert not dataclasses.replace(HERE, machine="another", started=1).is_gone()
+    assert not dataclasses.replace(HERE, machine="").is_gone()
+    assert not HERE.is_gone()
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 90 * S)), max_size=30),
+    skews=st.tuples(*[st.integers(0, TERM // 4)] * 3),
+)
+def test_never_two_hold_it_while_clocks_differ_by_less_than_the_allowance(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], skews: tuple[int, int, int]
+) -> None:
+    """Whoever has written within the term is not pushed aside, whichever clock says what."""
+    folder = TableFolder(str(tmp_path_factory.mktemp("lease")))
+    skew = dict(zip("abc", skews, strict=True))
+    wrote: dict[str, int] = {}
+    now = 0
+    for name, passed in steps:
+        now += passed
+        try:
+            hold_lease(folder, name, ELSEWHERE, TERM, now + skew[name])
+        except TableError:
+            continue
+        assert all(now - at >= TERM * 2 // 3 for other, at in wrote.items() if other != name)
+        wrote[name] = now
+
+
+def test_nothing_is_written_between_renewals(folder: TableFolder) -> None:
+    hold_lease(folder, "first", HERE, TERM, 0)
+    hold_lease(folder, "first", HERE, TERM, 19 * S)
+    assert read_lease(folder) == Lease("first", HERE, 0, TERM)
+    hold_lease(folder, "first", HERE, TERM, 20 * S)
+    assert read_lease(folder) == Lease("first", HERE, 20 * S, TERM)
+    assert os.listdir(folder.location) == [PLACE]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"query_id": "x"}', "null"])
+def test_a_broken_lease_is_none(folder: TableFolder, content: str) -> None:
+    os.makedirs(folder.location)
+    Path(folder.location, PLACE).write_text(content)
+    assert read_lease(folder) is None
+    hold_lease(folder, "first", HERE, TERM, 0)
+    assert release_lease(folder) == Lease("first", HERE, 0, TERM)
+    assert release_lease(folder) is None
+
+
+def test_a_folder_that_cannot_be_written_to(folder: TableFolder) -> None:
+    Path(folder.location).write_text("a file")
+    with pytest.raises(TableError, match=r"cannot be written to _upstream_lease\.json"):
+        hold_lease(folder, "first", HERE, TERM, 0)
+
+
+def test_two_that_find_it_free_at_once(folder: TableFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    from upstream.sink.commit import lease as lease_module
+
+    write = lease_module._write
+
+    def race(place: TableFolder, lease: Lease) -> None:
+        write(place, lease)
+        write(place, dataclasses.replace(lease, query_id="second"))
+
+    monkeypatch.setattr(lease_module, "_write", race)
+    with pytest.raises(TableError, match="another query, second"):
+        hold_lease(folder, "first", HERE, TERM, 0)
+
+
+def test_the_keeper_renews_what_runs_and_gives_up_what_has_ended(folder: TableFolder) -> None:
+    now = [0]
+    keeper = LeaseKeeper(HERE, lambda: (), lambda: now[0])
+    assert keeper.look_at(folder, ["first"]) is None
+    hold_lease(folder, "first", HERE, TERM, 0)
+    for minute in range(1, 60):  # an hour without a batch
+        now[0] = minute * TERM
+        keeper.look_at(folder, ["first"])
+        with pytest.raises(TableError):
+            hold_lease(folder, "second", ELSEWHERE, TERM, now[0] + TERM)
+    keeper.look_at(folder, [])
+    hold_lease(folder, "second", ELSEWHERE, TERM, now[0])
+    keeper.look_at(folder, ["first"])  # another driver's is none of its business
+    assert read_lease(folder) == Lease("second", ELSEWHERE, now[0], TERM)
+
+
+def test_the_keepers_thread_ends_with_spark(folder: TableFolder) -> None:
+    stopped: list[bool] = []
+
+    def running() -> list[str]:
+        if stopped:
+            raise RuntimeError("stopped")
+        return ["first"]
+
+    keeper = LeaseKeeper(HERE, running, lambda: 40 * TERM)
+    hold_lease(folder, "first", HERE, TERM, 0)
+    keeper.add(TableFolder(folder.location + "2"), S)
+    thread = keeper._thread
+    assert thread is not None
+    keeper.add(folder, S)
+    while (found := read_lease(folder)) is None or found.renewed_us != 40 * TERM:
+        time.sleep(0.01)
+    stopped.append(True)
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_the_sink_refuses_before_any_row_is_read(make_sink: Any) -> None:
+    first = dataclasses.replace(make_sink(), lease="1 minute")
+    second = dataclasses.replace(make_sink(query_id="query-2"), lease="1 minute")
+    first.batch(0, [first.rows([(1, 10, "a")])])
+    with pytest.raises(TableError, match="written by another query, query-1"):
+        second.writer()
+    assert first.batch(1, [first.rows([(1, 11, "b")], seq=5)]) is not None
+    release_lease(TableFolder(str(first.path)))
+    second.batch(0, [second.rows([(1, 12, "c")], seq=9)])
+    with pytest.raises(TableError, match="written by another query, query-2"):
+        first.writer()
+    assert first.latest() == {1: (12, "c")}
+
+
+def test_readers_and_vacuum_pass_over_it(make_sink: Any) -> None:
+    sink = dataclasses.replace(make_sink(), lease="1 minute")
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    table = DeltaTable(str(sink.path))
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert (sink.path / PLACE).exists()
+    assert sink.latest() == {1: (10, "a")}
+
+
+def test_a_copied_table_carries_a_lease_that_runs_out(make_sink: Any, tmp_path: Path) -> None:
+    sink = dataclasses.replace(make_sink(), lease="1 minute")
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    shutil.copytree(sink.path, tmp_path / "copy")
+    found = read_lease(TableFolder(str(tmp_path / "copy")))
+    assert found is not None
+    assert found.has_ended(found.renewed_us + 75 * S)

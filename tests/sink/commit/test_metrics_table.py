@@ -1,0 +1,194 @@
+"""The table of metrics: what it says, and that no row is lost or doubled wherever a process dies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from upstream.conf.errors import OptionError, TableError
+from upstream.sink.commit import metrics_table as metrics_module
+from upstream.sink.commit.metrics_table import METRICS_SCHEMA, write_metrics
+from upstream.sink.figures.summary import read_summaries
+from upstream.sink.spark_writer import check_sink
+from upstream.sink.spec.options import parse_sink_options
+from upstream.sink.table import table as table_module
+
+NOW_S = 1_700_000_000
+
+
+@pytest.fixture
+def metered(make_sink: Any, tmp_path: Path) -> Any:
+    return make_sink(metricsLocation=str(tmp_path / "metrics"), target="p99 < 5 s")
+
+
+def write(sink: Any, batch_id: int, first_us: int | None = None) -> None:
+    """A whole batch as Spark runs it."""
+    more = {} if first_us is None else {"first_arrival_us": [first_us]}
+    writer = sink.writer()
+    results = [writer.write(iter([sink.rows([(batch_id, 10, "a")], seq=batch_id, **more)]))]
+    sink.writer().commit(results, batch_id)
+
+
+def batches(folder: Path) -> list[int]:
+    table = DeltaTable(str(folder / "metrics")).to_pyarrow_table()
+    return sorted(table.column("batch_id").to_pylist())
+
+
+def test_a_row_for_each_commit(metered: Any, tmp_path: Path) -> None:
+    for batch_id in range(3):
+        write(metered, batch_id)
+    duckdb.register("metrics", DeltaTable(str(tmp_path / "metrics")).to_pyarrow_dataset())
+    got = duckdb.sql("select batch_id, epoch_us(committed_at), rows, delivered, keys, staleness_p99_s, target, target_met, pending from metrics order by batch_id").fetchall()  # fmt: skip
+    summaries = [summary for _, summary in read_summaries(str(metered.path))]
+    assert got == [
+        (each.batch_id, each.committed_at_us, 1, 1, each.batch_id + 1, each.staleness.p99, "p99 < 5.0 s", each.staleness.p99 < 5, None)
+        for each in summaries
+    ]  # fmt: skip
+    assert set(duckdb.sql('select distinct "table" from metrics').fetchall()) == {(str(metered.path),)}
+
+
+def test_a_crash_between_the_two_commits(metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(metered, 0)
+    with monkeypatch.context() as dying:
+        dying.setattr(
+            "upstream.sink.spark_writer.write_metrics", lambda _target: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            write(metered, 1)
+    assert batches(tmp_path) == [0]
+    write(metered, 1)  # Spark repeats the batch: the table has it already
+    assert batches(tmp_path) == [0, 1]
+    write(metered, 1)
+    assert batches(tmp_path) == [0, 1]
+
+
+def test_a_crash_after_the_append_or_many_of_them_in_a_row(
+    metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = metrics_module._append
+
+    def append_and_die(*given: Any) -> bool:
+        append(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(metrics_module, "_append", append_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            write(metered, 0)
+    write(metered, 0)
+    with monkeypatch.context() as silent:
+        silent.setattr("upstream.sink.spark_writer.write_metrics", lambda _target: 0)
+        for batch_id in range(1, 40):
+            write(metered, batch_id)
+    assert batches(tmp_path) == [0]
+    write(metered, 40)
+    assert batches(tmp_path) == list(range(41))
+
+
+def test_a_table_asked_for_later_begins_with_the_log(make_sink: Any, tmp_path: Path) -> None:
+    plain = make_sink()
+    for batch_id in range(20):
+        write(plain, batch_id)
+    write(make_sink(metricsLocation=str(tmp_path / "metrics")), 20)
+    assert batches(tmp_path) == list(range(21))
+
+
+def test_few_files_after_many_commits(metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_module, "_COMPACT_EVERY", 10)
+    for batch_id in range(25):
+        write(metered, batch_id)
+    assert batches(tmp_path) == list(range(25))
+    assert len(DeltaTable(str(tmp_path / "metrics")).file_uris()) <= 11
+
+
+def test_queries_share_a_table(make_sink: Any, tmp_path: Path) -> None:
+    shared = str(tmp_path / "metrics")
+    sinks = [make_sink(metricsLocation=shared, query_id=f"query-{n}") for n in range(2)]
+    for sink in sinks:
+        for batch_id in range(8):
+            sink.batch(batch_id, [sink.rows([(batch_id, 10, "a")], seq=batch_id)])
+        write_metrics(parse_sink_options(sink.given))
+    assert pl.read_delta(shared).select("query_id", "batch_id").sort("query_id", "batch_id").rows() == [
+        (f"query-{n}", batch_id) for n in range(2) for batch_id in range(8)
+    ]
+
+
+@pytest.mark.parametrize("other", ["query-1", "query-2"])
+def test_somebody_appends_between_the_look_and_the_append(
+    make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """The very same query, started twice, or another one: every row once."""
+    shared = str(tmp_path / "metrics")
+    sinks = {name: make_sink(metricsLocation=shared, query_id=name) for name in ("query-1", other)}
+    for name, sink in sinks.items():
+        write(sink, 0)
+        sink.batch(1, [sink.rows([(1, 11 if name == other else 10, "a")], seq=1)])
+    made, raced = metrics_module.metrics_rows, []
+
+    def race(*given: Any) -> Any:
+        if not raced:
+            raced.append(1)
+            table_module._cache.clear()  # as in another process
+            write_metrics(parse_sink_options(sinks[other].given))
+        return made(*given)
+
+    monkeypatch.setattr(metrics_module, "metrics_rows", race)
+    write_metrics(parse_sink_options(sinks["query-1"].given))
+    table = pl.read_delta(shared)
+    assert sorted(table.select("query_id", "batch_id").rows()) == [(n, b) for n in sorted(sinks) for b in range(2)]
+
+
+def test_a_place_that_holds_something_else(make_sink: Any, tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    write_deltalake(str(tmp_path / "other"), pa.table({"rows": ["x"]}))
+    sink = make_sink(metricsLocation=str(tmp_path / "other"))
+    with pytest.raises(TableError, match=r"lacks query_id.*type: rows"):
+        check_sink(sink.given, sink.schema)
+    same = make_sink(metricsLocation=str(tmp_path / "table"))
+    with pytest.raises(OptionError, match="are both"):
+        check_sink(same.given, same.schema)
+
+
+def test_a_table_of_an_earlier_version_gets_the_new_columns(metered: Any, tmp_path: Path) -> None:
+    write(metered, 0)
+    old = DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().drop_columns(["needed_budget", "area_most"])
+    import shutil
+
+    shutil.rmtree(tmp_path / "metrics")
+    write_deltalake(str(tmp_path / "metrics"), old)
+    write(metered, 1)
+    assert set(DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().column_names) == set(METRICS_SCHEMA.names)
+
+
+def test_an_append_that_takes_place_although_it_seems_to_fail(
+    metered: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(metered, 0)
+    metered.batch(1, [metered.rows([(1, 10, "a")], seq=1)])
+    transact = DeltaTable.create_write_transaction
+
+    def lose_the_answer(*given: Any, **more: Any) -> None:
+        transact(*given, **more)
+        raise DeltaError("connection lost")
+
+    with monkeypatch.context() as losing:
+        losing.setattr(DeltaTable, "create_write_transaction", lose_the_answer)
+        assert write_metrics(parse_sink_options(metered.given)) == 1
+    assert batches(tmp_path) == [0, 1]
+
+
+def test_what_cannot_be_written_is_said_and_caught_up(metered: Any, tmp_path: Path) -> None:
+    metered.batch(0, [metered.rows([(0, 10, "a")])])
+    (tmp_path / "metrics").write_text("a file, not a folder")
+    with pytest.raises(TableError, match=r"metrics cannot be used.*no figures are lost"):
+        write_metrics(parse_sink_options(metered.given))
+    (tmp_path / "metrics").unlink()
+    write(metered, 1)
+    assert batches(tmp_path) == [0, 1]

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from upstream.core.feedback.ages import Staleness
+from upstream.sink.figures.summary import CommitSummary, last_summary, read_summaries
+
+
+def test_json_round_trip_and_later_versions() -> None:
+    summary = CommitSummary(3, "q", 5, 10, 12, 4, 8, 1, 99, {"a": "2024", "b": None}, "2024", Staleness(1, 2, 3, 4), 0)
+    assert CommitSummary.from_json({**summary.to_json(), "unknown": 1}) == summary
+
+
+def test_reading_what_is_new(sink: Any) -> None:
+    assert read_summaries(str(sink.path)) == []
+    for batch_id in range(5):
+        sink.batch(batch_id, [sink.rows([(batch_id, 10, "a")], seq=batch_id)])
+    path = str(sink.path)
+    assert [(version, summary.batch_id) for version, summary in read_summaries(path)] == [(n + 1, n) for n in range(5)]
+    assert [version for version, _ in read_summaries(path, 3)] == [4, 5]
+    assert read_summaries(path, 5) == []
+    assert read_summaries(path, 77) == []
+    # Others' commits are no summaries, and a trimmed log starts later.
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).alter.set_table_properties({"delta.logRetentionDuration": "interval 1 days"})
+    for version in range(3):
+        (sink.path / "_delta_log" / f"{version:020d}.json").unlink()
+    assert [version for version, _ in read_summaries(path, 1)] == [3, 4, 5]
+    assert [version for version, _ in read_summaries(path)] == [3, 4, 5]
+
+
+def test_the_last_summary_of_a_query_lies_behind_others(make_sink: Any) -> None:
+    sink, other = make_sink(), make_sink(query_id="query-2")
+    sink.batch(0, [sink.rows([(1, 10, "a")]), sink.punctuation(4)])
+    for batch_id in range(20):
+        other.batch(batch_id, [other.rows([(1, 11 + batch_id, "b")])])
+    table = DeltaTable(str(sink.path))
+    found = last_summary(table, "query-1")
+    assert found is not None
+    assert found.low_watermarks == {"feed": 4}
+    assert last_summary(table, "query-3") is None
+
+
+def others_commit(sink: Any, times: int) -> None:
+    """As an owner who changes a property would: cheap commits without rows."""
+    log = sink.path / "_delta_log"
+    info = json.dumps({"commitInfo": {"timestamp": 1, "operation": "SET TBLPROPERTIES"}})
+    first = sink.version() + 1
+    for version in range(first, first + times):
+        (log / f"{version:020d}.json").write_text(info)
+
+
+@pytest.mark.parametrize("remembered", [True, False], ids=["remembered", "forgotten"])
+@pytest.mark.parametrize("times", [255, 256, 300])
+def test_low_watermarks_outlive_any_number_of_foreign_commits(
+    make_sink: Any, tmp_path: Path, remembered: bool, times: int
+) -> None:
+    sink = make_sink(lateOutput=str(tmp_path / "late"))
+    first = sink.writer()
+    first.commit([first.write(iter([sink.rows([(1, 10, "a")]), sink.punctuation(10)]))], 0)
+    others_commit(sink, times)
+    if not remembered:
+        (sink.checkpoint / "upstream-sink" / "last-commit.json").unlink()
+    second = sink.writer()
+    second.commit([second.write(iter([sink.rows([(2, 9, "late"), (3, 10, "in time")], seq=10)]))], 1)
+    found = last_summary(DeltaTable(str(sink.path)), "query-1")
+    assert found is not None
+    assert (found.late, found.low_watermarks) == (1, {"feed": 10})
+    late = DeltaTable(str(tmp_path / "late")).to_pyarrow_table()
+    assert late.column("v").to_pylist() == ["late"]
+
+
+def test_late_rows_are_put_out_however_much_others_have_committed(
+    make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query died after its commit and before it could; its restart is a repeat of the batch."""
+    sink = make_sink(lateOutput=str(tmp_path / "late"))
+    sink.batch(0, [sink.rows([(1, 10, "a")]), sink.punctuation(10)])
+    rows = [sink.rows([(2, 9, "late")], seq=10)]
+    dies = sink.writer()
+    with monkeypatch.context() as patch:
+        patch.setattr("upstream.sink.spark_writer.write_outputs", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            dies.commit([dies.write(iter(rows))], 1)
+    assert not DeltaTable.is_deltatable(str(tmp_path / "late"))
+    others_commit(sink, 300)
+    again = sink.writer()
+    again.commit([again.write(iter(rows))], 1)
+    assert DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("v").to_pylist() == ["late"]
+
+
+def test_a_query_that_never_committed_is_not_looked_for_far_back(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "a")])])
+    others_commit(sink, 300)
+    limits: list[int | None] = []
+    history = DeltaTable.history
+    monkeypatch.setattr(DeltaTable, "history", lambda self, limit=None: (limits.append(limit), history(self, limit))[1])
+    table = DeltaTable(str(sink.path))
+    assert last_summary(table, "query-2") is None
+    assert limits == [1, 16, 256]
+    limits.clear()
+    assert last_summary(table, "query-1", near=1) is not None
+    assert limits == [1, 16, 256, 301]

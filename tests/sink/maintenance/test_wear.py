@@ -1,0 +1,58 @@
+"""Which buckets are written anew after a commit: readers bear little at any time, and what is written follows what was made worse."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.sink.maintenance.wear import FILE, SHARE, WORTH, Wear, worst_buckets
+
+WORN = st.dictionaries(
+    st.integers(0, 40), st.builds(Wear, st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 9)), max_size=20
+)
+
+
+@given(WORN)
+def test_what_remains_is_little_and_what_is_written_is_worth_it(worn: dict[int, Wear]) -> None:
+    chosen = worst_buckets(worn)
+    counted = {bucket: each for bucket, each in worn.items() if each.live + each.dead >= WORTH}
+    live = sum(each.live for each in counted.values())
+    left = sum(each.burden for bucket, each in counted.items() if bucket not in chosen)
+    assert set(chosen) <= counted.keys()
+    assert left <= live / SHARE
+    if chosen:
+        assert SHARE * (left + worn[chosen[-1]].burden) > live - SHARE, "as few as will do"
+    assert sum(worn[each].live for each in chosen) <= SHARE * (sum(worn[each].burden for each in chosen) + len(chosen))
+
+
+def test_small_buckets_are_left_alone() -> None:
+    assert worst_buckets({0: Wear(100, WORTH, 9), 1: Wear(100, 50, 5)}) == [0]
+    assert worst_buckets({1: Wear(100, 50, 5)}) == []
+    assert worst_buckets({}) == []
+
+
+def test_a_thousand_batches_of_a_large_table() -> None:
+    """Sixteen buckets of 625,000 keys, 10,000 updates a batch: seldom two buckets at once, and the bound holds after each batch."""
+    rng = np.random.default_rng(5)
+    live = np.full(16, 625_000)
+    dead = np.zeros(16, dtype=np.int64)
+    written: list[int] = []
+    shares: list[float] = []
+    for _ in range(1000):
+        dead += rng.multinomial(10_000, np.full(16, 1 / 16))
+        worn = {bucket: Wear(625_000, int(dead[bucket]), 2) for bucket in range(16)}
+        chosen = worst_buckets(worn)
+        dead[chosen] = 0
+        written.append(len(chosen) * 625_000)
+        shares.append(float(dead.sum() / live.sum()))
+    assert max(shares) <= 1 / SHARE
+    assert max(written) <= 625_000
+    assert sum(written[200:]) / 800 <= SHARE / 1.7 * 10_000, "they wear alike, and come one after the other"
+
+
+def test_a_batch_that_changes_much_has_much_written_anew() -> None:
+    worn = {bucket: Wear(100_000, 50_000, 1) for bucket in range(8)}
+    assert len(worst_buckets(worn)) == 7
+    assert worst_buckets({bucket: Wear(10 * FILE * SHARE, 0, 12) for bucket in range(3)}) == []
+    assert len(worst_buckets({bucket: Wear(10 * FILE * SHARE, 0, 13) for bucket in range(3)})) == 1

@@ -1,0 +1,299 @@
+"""Late and conflicting rows: counted, and put into tables of their own, once, wherever a process dies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from written import not_utf_8
+
+from upstream.conf.errors import OptionError, SchemaError, TableError
+from upstream.sink import spark_writer as writer_module
+from upstream.sink.commit.commit import BatchCommit
+from upstream.sink.commit.metrics_table import METRICS_SCHEMA
+from upstream.sink.figures.summary import last_summary
+from upstream.sink.merge.side_table import SideTable
+
+ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.sampled_from("xy"), st.booleans()), max_size=30)
+
+
+class ProcessDiedError(Exception):
+    """Stands for a death at that point."""
+
+
+@pytest.fixture
+def declared(make_sink: Any, tmp_path: Path) -> Any:
+    return make_sink(lateOutput=str(tmp_path / "late"), conflictOutput=str(tmp_path / "conflicts"))
+
+
+def put_aside(sink: Any, kind: str) -> list[dict[str, Any]]:
+    location = sink.options[{"late": "lateOutput", "conflicts": "conflictOutput"}[kind]]
+    if not DeltaTable.is_deltatable(location):
+        return []
+    return DeltaTable(location).to_pyarrow_table().to_pylist()
+
+
+def write(sink: Any, batch_id: int, *tasks: list[pa.RecordBatch]) -> None:
+    """A batch as Spark has it written, to its last step."""
+    writer = sink.writer()
+    writer.commit([writer.write(iter(task)) for task in tasks], batch_id)
+
+
+def as_batch(sink: Any, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
+    """Rows of (key, time, content, deleted, seq)."""
+    marks = np.array([row[3] for row in rows], dtype=np.bool_)
+    return sink.rows([row[:3] for row in rows], seq=[row[4] for row in rows], deleted=marks)
+
+
+def test_what_a_conflict_is(declared: Any) -> None:
+    first = declared.batch(0, [declared.rows([(1, 5, "a"), (1, 5, "a"), (1, 5, "b"), (2, 5, "x"), (2, 6, "y")])])
+    assert (first.conflicts, first.delivered) == (2, 2)  # both a lost to b; x is older than y
+    again = declared.batch(1, [declared.rows([(1, 5, "b"), (2, 5, "z")], seq=10)])
+    assert again.conflicts == 0  # the same once more, and an older row
+    third = declared.batch(2, [declared.rows([(1, 5, "c"), (2, 6, "w")], seq=[20, 1])])
+    assert third.conflicts == 2
+    assert declared.latest() == {1: (5, "c"), 2: (6, "y")}  # of w and y, y arrived later
+
+
+def test_deletions_conflict_with_rows_but_not_with_deletions(declared: Any) -> None:
+    declared.batch(0, [declared.rows([(1, 5, "a")])])
+    assert declared.batch(1, [as_batch(declared, [(1, 5, None, True, 9)])]).conflicts == 1
+    assert declared.latest() == {}
+    assert declared.batch(2, [as_batch(declared, [(1, 5, None, True, 10)])]).conflicts == 0
+    assert declared.batch(3, [as_batch(declared, [(1, 5, "b", False, 11)])]).conflicts == 1
+    assert declared.latest() == {1: (5, "b")}
+
+
+def test_nulls_numbers_and_nested_values_are_compared_as_they_are(make_sink: Any) -> None:
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("f", pa.float64()), ("l", pa.list_(pa.int64()))])
+    sink = make_sink(columns)
+    rows = [(0, 1, float("nan"), [1, None]), (1, 1, None, None), (2, 1, 0.5, []), (3, 1, 1.0, [1]), (4, 1, 1.0, [1])]
+    sink.batch(0, [sink.rows(rows)])
+    assert sink.batch(1, [sink.rows(rows, seq=10)]).conflicts == 0
+    others = [(0, 1, 0.0, [1, None]), (1, 1, None, []), (2, 1, 0.5, [0]), (3, 1, None, [1]), (4, 1, 1.0, [2])]
+    assert sink.batch(2, [sink.rows(others, seq=20)]).conflicts == 5
+
+
+def test_the_rows_that_lost_can_be_read(declared: Any) -> None:
+    write(declared, 0, [declared.rows([(1, 5, "a"), (1, 5, "b"), (2, 5, "x")])])
+    write(declared, 1, [declared.rows([(1, 5, "c"), (2, 5, "w")], seq=[20, 1])])
+    found = [
+        (row["k"], row["v"], row["_upstream_seq"], row["_upstream_deleted"]) for row in put_aside(declared, "conflicts")
+    ]
+    assert sorted(found) == [(1, "a", 0, False), (1, "b", 1, False), (2, "w", 1, False)]
+
+
+def test_late_rows_are_counted_copied_and_take_part(declared: Any) -> None:
+    write(declared, 0, [declared.rows([(1, 5, "a")]), declared.punctuation(10), declared.punctuation(3, feed="slow")])
+    batch = [
+        declared.rows([(2, 9, "late"), (2, 10, "in time"), (3, 1, "late, and new")], seq=10),
+        declared.rows([(4, 4, "in time there"), (4, 2, "late there, too")], seq=20, feed="slow"),
+        declared.rows([(5, -100, "a feed that promised nothing")], seq=30, feed="other"),
+    ]
+    write(declared, 1, batch)
+    late = put_aside(declared, "late")
+    assert sorted((row["v"], row["_upstream_source"]) for row in late) == [
+        ("late", "feed"),
+        ("late there, too", "slow"),
+        ("late, and new", "feed"),
+    ]
+    assert declared.latest()[3] == (1, "late, and new")
+    write(declared, 2, [declared.punctuation(12)])
+    write(declared, 3, [declared.rows([(9, 11, "late by now")], seq=40)])
+    assert len(put_aside(declared, "late")) == 4
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.date32(), pa.float64()])
+def test_late_by_any_kind_of_time(make_sink: Any, tmp_path: Path, kind: pa.DataType) -> None:
+    sink = make_sink(pa.schema([("k", pa.int64()), ("t", kind), ("v", pa.string())]), lateOutput=str(tmp_path / "late"))
+    at = [
+        pa.array([day], pa.int32()).cast(pa.date32()).cast(kind)[0].as_py()
+        if not pa.types.is_floating(kind)
+        else float(day)
+        for day in (3, 5, 7)
+    ]
+    sink.batch(0, [sink.rows([(1, at[0], "a")]), sink.punctuation(at[1])])
+    assert sink.batch(1, [sink.rows([(2, at[0], "late"), (3, at[1], "not"), (4, at[2], "not")])]).late == 1
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), rows=ROWS, keep=st.sampled_from(["latest", "latest 2"]))
+def test_each_is_put_aside_once_wherever_a_process_dies(
+    make_sink: Any, data: st.DataObject, rows: list[tuple[int, int, str, bool]], keep: str
+) -> None:
+    """Against a plain model: batches in order of arrival, in one task each; a death before, between and after the two commits."""
+    numbered = [(*row, seq) for seq, row in enumerate(rows)]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    batches = [numbered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+    with tempfile.TemporaryDirectory() as folder:
+        sink = make_sink(lateOutput=f"{folder}/late", conflictOutput=f"{folder}/conflicts", keep=keep, buckets="2")
+        sink.folder = Path(folder)
+        sink.__post_init__()
+        bound, late, conflicts = -100, Counter[tuple[Any, ...]](), 0
+        for batch_id, batch in enumerate(batches):
+            late.update((key, time, content) for key, time, content, _, _ in batch if time < bound)
+            promise = data.draw(st.integers(-2, 2))
+            bound = max(bound, promise)
+            given_rows = [as_batch(sink, batch), sink.punctuation(promise)]
+            die(sink, batch_id, given_rows, data.draw(st.sampled_from(["not", "before", "between", "after"])))
+            write(sink, batch_id, given_rows)
+            conflicts = sum(entry["upstream"]["conflicts"] for entry in history(sink))
+        found = Counter((row["k"], row["t"], row["v"]) for row in put_aside(sink, "late"))
+        assert found == late
+        assert sum(entry["upstream"]["late"] for entry in history(sink)) == late.total()
+        assert len(put_aside(sink, "conflicts")) == conflicts
+        if keep == "latest":
+            assert conflicts == modelled(batches)
+        for kind in ("late", "conflicts"):  # what died left no file
+            place = Path(sink.options[f"{kind.removesuffix('s')}Output"])
+            named = (
+                pa.table(DeltaTable(str(place)).get_add_actions()).num_rows if (place / "_delta_log").exists() else 0
+            )
+            assert len(list(place.glob("*.parquet"))) == named
+
+
+def history(sink: Any) -> list[dict[str, Any]]:
+    entries = DeltaTable(str(sink.path)).history()
+    told = [entry for entry in entries if "upstream" in entry]
+    return [
+        {"upstream": json.loads(each["upstream"]) if isinstance(each["upstream"], str) else each["upstream"]}
+        for each in told
+    ]
+
+
+def modelled(batches: list[list[tuple[Any, ...]]]) -> int:
+    """Conflicts, one row at a time: with the newest of the batch, which then meets the table's row and the table's deletion."""
+    rows: dict[int, tuple[Any, ...]] = {}
+    deletions: dict[int, tuple[Any, ...]] = {}
+    conflicts = 0
+    for batch in batches:
+        for key in {row[0] for row in batch}:
+            mine = [row for row in batch if row[0] == key]
+            newest = max(mine, key=lambda row: (row[1], row[4]))
+            conflicts += sum(conflict(newest, row) for row in mine)
+            met = [held[key] for held in (rows, deletions) if key in held]
+            conflicts += sum(conflict(newest, row) for row in met)
+            if all((newest[1], newest[4]) > (row[1], row[4]) for row in met):
+                if newest[3]:
+                    rows.pop(key, None)
+                    deletions[key] = newest
+                else:
+                    rows[key] = newest
+                    deletions.pop(key, None)
+    return conflicts
+
+
+def conflict(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    return one[1] == other[1] and (one[3] != other[3] or (not one[3] and one[2] != other[2]))
+
+
+def die(sink: Any, batch_id: int, given_rows: list[pa.RecordBatch], when: str) -> None:
+    place = {
+        "before": (BatchCommit, "_transact"),
+        "between": (writer_module, "write_outputs"),
+        "after": (writer_module, "write_metrics"),
+    }.get(when)
+    if place is None:
+        return
+    with pytest.MonkeyPatch.context() as dying:
+
+        def crash(*_: Any) -> None:
+            raise ProcessDiedError
+
+        dying.setattr(*place, crash)
+        with contextlib.suppress(ProcessDiedError):
+            write(sink, batch_id, given_rows)
+
+
+def test_an_output_given_up_still_gets_what_its_last_commit_named(declared: Any) -> None:
+    """The log says where the rows belong: a query that is restarted without the option does not lose them."""
+    write(declared, 0, [declared.rows([(1, 5, "a")]), declared.punctuation(10)])
+    die(declared, 1, [declared.rows([(2, 1, "late")], seq=10)], "between")
+    kept = declared.options
+    declared.options = {name: value for name, value in kept.items() if not name.endswith("Output")}
+    write(declared, 1, [declared.rows([(2, 1, "late")], seq=10)])
+    declared.options = kept
+    assert [row["v"] for row in put_aside(declared, "late")] == ["late"]
+
+
+def test_others_append_at_the_same_moment(declared: Any, make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = make_sink(
+        query_id="query-2", **{name: value for name, value in declared.options.items() if name.endswith("Output")}
+    )
+    other.folder /= "other"
+    other.__post_init__()
+    append, raced = SideTable.append, []
+
+    def race(side: Any, *given_: Any) -> bool:
+        if not raced:
+            raced.append(True)
+            write(other, 0, [other.rows([(1, 5, "a"), (1, 5, "b")])])
+        return append(side, *given_)
+
+    monkeypatch.setattr(SideTable, "append", race)
+    write(declared, 0, [declared.rows([(7, 5, "c"), (7, 5, "d")])])
+    assert sorted(row["v"] for row in put_aside(declared, "conflicts")) == ["a", "c"]
+
+
+def test_a_failed_task_leaves_no_file(declared: Any) -> None:
+    with pytest.raises(Exception, match="null in the key"):
+        declared.batch(0, [declared.rows([(1, 5, "a"), (1, 5, "b")]), declared.rows([(None, 5, "c")])])
+    assert not list(Path(declared.options["conflictOutput"]).rglob("*.parquet"))
+
+
+def test_outputs_that_cannot_be(make_sink: Any, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="path and lateOutput are both"):
+        make_sink(lateOutput=str(tmp_path / "table")).writer()
+    with pytest.raises(OptionError, match="lateOutput and conflictOutput are both"):
+        make_sink(lateOutput=str(tmp_path / "one"), conflictOutput=str(tmp_path / "one")).writer()
+    DeltaTable.create(str(tmp_path / "taken"), pa.schema([("v", pa.int64())]))
+    with pytest.raises(SchemaError, match="v is int64 there and string in the query"):
+        make_sink(lateOutput=str(tmp_path / "taken")).writer()
+    (tmp_path / "file").write_text("")
+    sink = make_sink(conflictOutput=str(tmp_path / "file"))
+    with pytest.raises((TableError, NotADirectoryError, OSError)):
+        write(sink, 0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
+
+
+def test_the_table_of_metrics_counts_them(make_sink: Any, tmp_path: Path) -> None:
+    assert {"conflicts", "late"} <= set(METRICS_SCHEMA.names)
+    sink = make_sink(metricsLocation=str(tmp_path / "metrics"))
+    write(sink, 0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
+    row = DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().to_pylist()[0]
+    assert (row["conflicts"], row["late"]) == (1, None)
+
+
+@pytest.mark.parametrize("column", ["k", "v"])
+def test_rows_with_text_that_is_none_are_kept_out(make_sink: Any, tmp_path: Path, column: str) -> None:
+    columns = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string())])
+    sink = make_sink(columns, textOutput=str(tmp_path / "no_text"), buckets="2")
+    rows = [("a", 1, "x"), ("b", 1, "y"), ("c", 1, "z"), ("d", None, "no time, either")]
+    write(sink, 0, [not_utf_8(sink.rows(rows, deleted=np.array([False, False, True, False])), column, at=[0, 2, 3])])
+    assert sink.latest() == {"b": (1, "y")}
+    summary = last_summary(DeltaTable(str(sink.path)), "query-1")
+    assert summary is not None
+    assert (summary.rows, summary.updates, summary.delivered, summary.no_text) == (4, 1, 1, 3)
+    found = (
+        pl.read_delta(str(tmp_path / "no_text")).sort("_upstream_seq").to_dicts()
+    )  # an engine that refuses such text
+    assert [row[column] for row in found] == [b"\xff"] * 3
+    assert [(row["t"], row["_upstream_deleted"], row["_upstream_source"]) for row in found] == [
+        (1, False, "feed"),
+        (1, True, "feed"),
+        (None, False, "feed"),
+    ]
+    write(sink, 0, [not_utf_8(sink.rows(rows), column, at=[0, 2, 3])])  # a repeat
+    write(sink, 1, [not_utf_8(sink.rows([("e", 1, "x")], seq=9), column)])
+    assert len(put_aside_texts := pl.read_delta(str(tmp_path / "no_text"))) == 4, put_aside_texts
+    assert sink.latest() == {"b": (1, "y")}

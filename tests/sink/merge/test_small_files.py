@@ -1,0 +1,83 @@
+"""Which files are put together: few remain, small ones are not written often, large ones only at the bucket's turn."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.sink.merge.small_files import files_to_fold
+from upstream.sink.table.table import Snapshot
+
+FILES = st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**6)), max_size=12)
+
+
+@given(FILES, st.integers(0, 10**5))
+def test_without_the_turn_the_work_follows_what_comes(files: list[tuple[int, int]], fresh: int) -> None:
+    live, rows = [each[0] for each in files], [sum(each) for each in files]
+    chosen = files_to_fold(live, rows, fresh, turn=False)
+    assert sum(live[at] for at in chosen) <= 16 * fresh + 4096
+    assert chosen == sorted(set(chosen))
+    left = [live[at] for at in range(len(live)) if at not in chosen]
+    assert not chosen or not left or min(left) >= max(live[at] for at in chosen)
+
+
+@given(FILES, st.integers(1, 10**5))
+def test_at_the_turn_what_remains_grows_geometrically(files: list[tuple[int, int]], fresh: int) -> None:
+    live, rows = [each[0] for each in files], [sum(each) for each in files]
+    chosen = files_to_fold(live, rows, fresh, turn=True)
+    left = sorted(live[at] for at in range(len(live)) if at not in chosen)
+    below = fresh + sum(live[at] for at in chosen)
+    for size in left:
+        assert size > min(below, fresh)
+    for at in range(len(live)):
+        if at not in chosen:
+            assert 4 * (rows[at] - live[at]) < rows[at]
+    for smaller, larger in itertools.pairwise(left):
+        assert larger > smaller
+
+
+def test_a_long_run_of_updates_leaves_few_files_and_few_dead_rows() -> None:
+    """A bucket of 100,000 keys of which 500 are updated at random, a thousand times; its turn is each 16th."""
+    rng = np.random.default_rng(4)
+    live, rows, written = [100_000.0], [100_000.0], 0.0
+    counts, dead = [], []
+    for batch in range(1000):
+        lost = rng.multinomial(500, np.array(live) / sum(live))
+        live = [float(each) for each in np.array(live) - lost]
+        chosen = files_to_fold([int(each) for each in live], [int(each) for each in rows], 500, turn=batch % 16 == 0)
+        new = 500 + sum(live[at] for at in chosen)
+        written += new
+        live = [new, *(live[at] for at in range(len(live)) if at not in chosen)]
+        rows = [new, *(rows[at] for at in range(len(rows)) if at not in chosen)]
+        counts.append(len(live))
+        dead.append(1 - sum(live) / sum(rows))
+    assert max(counts) <= 8
+    assert np.mean(counts) <= 5
+    assert max(dead) <= 0.35
+    assert written / 1000 <= 20 * 500
+
+
+def test_one_file_alone_is_not_written_for_nothing() -> None:
+    assert files_to_fold([5], [5], 0, turn=True) == []
+    assert files_to_fold([5], [5], 0, turn=False) == []
+    assert files_to_fold([5], [7], 0, turn=True) == [0]
+    assert files_to_fold([], [], 10, turn=True) == []
+
+
+@pytest.mark.parametrize("buckets", [2, 16, 64, 100])
+@pytest.mark.parametrize("stride", [1, 2, 15, 16, 64])
+def test_each_bucket_has_its_turn_however_many_versions_others_make(buckets: int, stride: int) -> None:
+    """Where another writer commits between any two batches, a query sees every second version alone."""
+    turns = min(buckets, 64)
+    waits = dict.fromkeys(range(buckets), 0)
+    for batch in range(turns * (turns + 2)):
+        seen = dataclasses.replace(Snapshot.empty(), version=7 + stride * batch)
+        chosen = {bucket for bucket in range(buckets) if seen.has_turn(bucket, buckets)}
+        assert len(chosen) <= -(-buckets // turns), "no batch has to do many"
+        waits = {bucket: 0 if bucket in chosen else wait + 1 for bucket, wait in waits.items()}
+        assert max(waits.values()) <= turns * (turns + 1)

@@ -1,0 +1,147 @@
+"""Rows beyond the bound of a task's memory: put aside in runs, merged bucket by bucket, with the answer of memory alone."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from upstream.conf.errors import EnvironmentMissingError
+from upstream.core.rows.system_column import SYSTEM, system_array
+from upstream.sink.merge import incoming
+from upstream.sink.merge import spill as spilling
+from upstream.sink.merge.newest_rows import newest_rows
+from upstream.sink.merge.pending import Pending
+from upstream.sink.merge.spill import Gathering
+from upstream.sink.spec.layout import Layout
+
+COLUMNS = [("k", '"string"'), ("t", '"long"'), ("v", '"string"')]
+TIMED, UNTIMED = (Layout(("k",), time, 3, tuple(COLUMNS)) for time in ("t", None))
+
+Row = tuple[str, int, bool]
+ROWS = st.lists(st.tuples(st.sampled_from("abcdefg"), st.integers(0, 4), st.booleans()), max_size=60)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Bounds so low that everything is put aside; gives the folder where."""
+    monkeypatch.setattr(incoming, "_COALESCE_AT", 5)
+    monkeypatch.setattr(spilling, "_MOST_ROWS", 3)
+    monkeypatch.setattr(spilling, "_BATCH_ROWS", 2)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/there/is/none,{tmp_path}")
+    return tmp_path
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=ROWS, width=st.integers(1, 7), timed=st.booleans(), system=st.booleans(), data=st.data())
+def test_as_if_all_had_stayed_in_memory(
+    rows: list[Row], width: int, timed: bool, system: bool, data: st.DataObject
+) -> None:
+    layout = TIMED if timed else UNTIMED
+    order = data.draw(st.permutations(range(len(rows))))
+    parts = [_part(rows, order[start : start + width], system) for start in range(0, len(rows), width)]
+    whole = _gathered(layout, parts)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(incoming, "_COALESCE_AT", 5)
+        patch.setattr(spilling, "_MOST_ROWS", 3)
+        patch.setattr(spilling, "_BATCH_ROWS", 2)
+        assert _gathered(layout, parts) == whole
+
+
+def test_nothing_of_it_stays_on_the_disk(small: Path) -> None:
+    with contextlib.closing(Gathering(TIMED, TIMED.arrow_schema())) as gathering:
+        for start in range(0, 40, 4):
+            gathering.add(_part([(f"key {n}", n, False) for n in range(40)], range(start, start + 4), True))
+        assert gathering.runs >= 3
+        assert list(small.iterdir())
+        assert sum(rows.rows.num_rows for _, rows in gathering.by_bucket()) == 40
+        assert gathering.incoming.rows == 40
+    assert list(small.iterdir()) == []
+
+
+def test_what_is_held_does_not_grow_with_the_keys(small: Path) -> None:
+    del small
+    rows = [(f"key {n}", n, False) for n in range(300)]
+    held: list[int] = []
+    with contextlib.closing(Gathering(TIMED, TIMED.arrow_schema())) as gathering:
+        for start in range(0, 300, 3):
+            gathering.add(_part(rows, range(start, start + 3), True))
+            held.append(sum(part.rows.num_rows for part in gathering.incoming._parts))
+        assert sum(1 for _ in gathering.by_bucket()) == TIMED.buckets
+    assert max(held) < 5 + 3
+
+
+def test_a_disk_that_does_not_take_them_is_named(small: Path) -> None:
+    part = [_part([(f"key {n}", n, False) for n in range(20)], range(start, start + 5), True) for start in (0, 5, 10)]
+    with contextlib.closing(Gathering(TIMED, TIMED.arrow_schema())) as gathering:
+        gathering.add(part[0])
+        (folder,) = small.iterdir()
+        shutil.rmtree(folder)
+        with pytest.raises(EnvironmentMissingError, match=r"cannot be put aside in .*spark\.local\.dir"):
+            gathering.add(part[1])
+
+
+def test_a_table_from_runs_is_the_table_from_memory(make_sink: Any, small: Path) -> None:
+    sink = make_sink()
+    rows = [(key % 37, key * 7 % 101, str(key)) for key in range(300)]
+    first = sink.batch(0, [sink.rows(rows[start : start + 20], seq=start) for start in range(0, 300, 20)])
+    second = sink.batch(1, [sink.rows([(key, 200, "new") for key in range(10, 60)], seq=1000)])
+    expected: dict[int, tuple[int, str]] = {}
+    for key, time, value in rows:
+        if key not in expected or time >= expected[key][0]:
+            expected[key] = (time, value)
+    expected |= dict.fromkeys(range(10, 60), (200, "new"))
+    assert sink.latest() == expected
+    assert (first.rows, first.updates, first.delivered, first.keys) == (300, 300, 37, 37)
+    assert (second.delivered, second.keys) == (50, 60)
+    assert [path for path in small.iterdir() if path.name.startswith("upstream-")] == []
+
+
+def test_rows_are_chosen_where_one_column_is_too_large_to_be_one_array() -> None:
+    # What matters is that no step joins the chunks of a column: 2 GB of text would not fit one array of strings.
+    rows = pa.table(
+        {"k": ["a", "b", "a"], "t": [1, 1, 2], "v": pa.chunked_array([["x"], ["y"], ["z"]]), incoming.SEQ: [0, 1, 2]}
+    )
+    newest = newest_rows(Pending(rows, None, None, np.ones(3, dtype=np.int64)), TIMED)
+    assert newest.rows.column("v").num_chunks > 1
+    assert newest.rows.column("v").to_pylist() == ["y", "z"]
+
+
+def _part(rows: list[Row], order: Any, system: bool) -> pa.RecordBatch:
+    mine = [rows[place] for place in order]
+    seq: Any = np.array(order, dtype=np.int64)
+    columns = [pa.array([row[0] for row in mine]), pa.array([row[1] for row in mine], pa.int64())]
+    columns.append(pa.array([str(place) for place in order]))
+    names = ["k", "t", "v"]
+    if system:
+        deleted = np.array([row[2] for row in mine], dtype=np.bool_)
+        columns.append(system_array(source="f", seq=seq, arrival_us=seq + 100, deleted=deleted))
+        names.append(SYSTEM)
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _gathered(layout: Layout, parts: list[pa.RecordBatch]) -> Any:
+    """Per bucket each key's row with all that goes with it; and the counts."""
+    found: dict[int, list[Any]] = {}
+    with contextlib.closing(Gathering(layout, layout.arrow_schema())) as gathering:
+        for part in parts:
+            gathering.add(part)
+        for bucket, rows in gathering.by_bucket():
+            count = rows.rows.num_rows
+            deleted = np.zeros(count, np.bool_) if rows.deleted is None else rows.deleted
+            beside = [
+                [None] * count if each is None else each.tolist()
+                for each in (rows.arrival_us, rows.first_arrival_us, rows.covered, deleted)
+            ]
+            assert bucket not in found
+            found[bucket] = sorted(
+                zip(*(column.to_pylist() for column in rows.rows.columns), *beside, strict=True), key=repr
+            )
+        return found, gathering.incoming.rows, gathering.incoming.updates

@@ -1,0 +1,186 @@
+"""Rows that meet no row of the table lie beside its files; whatever comes, the table is that of a plain computation."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, TableFeatures
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from upstream import check_table
+from upstream.datasource.connectors.latest_table.log import TableLog
+from upstream.sink.merge import engine
+from upstream.sink.table.key_ranges import apart
+from upstream.storage.folder import TableFolder
+
+WINDOWS = pa.schema([("k", pa.string()), ("w", pa.int64()), ("t", pa.int64()), ("n", pa.int64())])
+KEYED = {"key": "k,w", "time": "t", "buckets": "2"}
+
+Row = tuple[str, int, int, int]
+
+
+@pytest.fixture
+def beside_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(engine, "_MOST_FILES", 3)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.integers(-2, 2),
+            st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 2)), max_size=8),
+            st.integers(1, 2),
+        ),
+        max_size=8,
+    )
+)
+@pytest.mark.usefixtures("beside_at_once")
+def test_windows_that_mostly_grow_and_are_sometimes_corrected(make_sink: Any, batches: list[Any]) -> None:
+    expected: dict[tuple[str, int], tuple[int, int]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        sink = make_sink(WINDOWS, **KEYED)
+        sink.folder = Path(folder)
+        sink.__post_init__()
+        base = number = 0
+        for batch_id, (step, rows, tasks) in enumerate(batches):
+            base += 3 * step if step < 0 else 4 * step
+            found: list[Row] = []
+            for key, window, time in rows:
+                found.append((key, base + window, time, number))
+                if time >= expected.get((key, base + window), (time, 0))[0]:
+                    expected[key, base + window] = (time, number)
+                number += 1
+            parts = [sink.rows([row], seq=row[3]) for row in found]
+            summary = sink.batch(batch_id, *[parts[task::tasks] for task in range(tasks)])
+            if summary is not None:
+                assert summary.keys == len(expected) == sink.table().num_rows
+        if expected:
+            table = sink.table()
+            columns = [table.column(name).to_pylist() for name in ("k", "w", "t", "n")]
+            assert {(k, w): (t, n) for k, w, t, n in zip(*columns, strict=True)} == expected
+
+
+@pytest.mark.usefixtures("beside_at_once")
+def test_a_buckets_files_are_few_and_all_that_is_said_of_them_is_so(make_sink: Any) -> None:
+    sink = make_sink(WINDOWS, **{**KEYED, "buckets": "1"})
+    counts: list[int] = []
+    for batch_id in range(7):
+        rows = [(key, batch_id, batch_id, 1) for key in "ab"]
+        assert sink.batch(batch_id, [sink.rows(rows)]).keys == 2 * (batch_id + 1)
+        counts.append(len(sink.live_files()))
+    assert counts == [1, 2, 3, 1, 2, 3, 1]
+    sink.batch(7, [sink.rows([("a", 3, 9, 5)])])  # a correction meets a row
+    assert len(sink.live_files()) == 1
+    assert sorted(sink.table().column("n").to_pylist()) == [1] * 13 + [5]
+    before = DeltaTable(str(sink.path), version=6).to_pyarrow_table()
+    assert before.num_rows == 12
+
+
+def grown(sink: Any, batches: int, rows: int) -> Any:
+    """A table of one bucket that gets new windows with each batch."""
+    numbers = np.random.default_rng(5)
+    for batch_id in range(batches):
+        some = numbers.integers(0, 2**60, (rows, 2)).tolist()
+        told = [(f"k{at}", batch_id, time, value) for at, (time, value) in enumerate(some)]
+        summary = sink.batch(batch_id, [sink.rows(told, seq=rows * batch_id)])
+        assert (summary.delivered, summary.keys) == (rows, rows * (batch_id + 1))
+    return sink
+
+
+def written(sink: Any) -> int:
+    return sum((sink.path / each).stat().st_size for each in sink.files())
+
+
+def test_what_a_growing_table_writes_follows_what_comes(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is written as often as the logarithm of the batches says; if the whole bucket were, it would be half as often as there were foldings."""
+    monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
+    monkeypatch.setattr(engine, "_MOST_FILES", 4)
+    sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}, maintenance="off"), 64, 300)
+    assert all(len(sink.live_files(version)) <= 4 for version in range(50, sink.version() + 1, 3))
+    table = sum((sink.path / each).stat().st_size for each in sink.live_files())
+    assert written(sink) <= table * (1 + math.log2(64))
+    report = check_table(str(sink.path))
+    assert report.healthy, report.findings
+    # Single files leave by an entry of our own, which asks nothing more of readers than before.
+    assert DeltaTable(str(sink.path)).protocol().min_reader_version == 1
+    assert DeltaTable(str(sink.path), version=40).to_pyarrow_table().num_rows == 300 * 40
+
+
+@pytest.mark.usefixtures("beside_at_once")
+def test_those_who_follow_a_growing_table_get_each_row_once(make_sink: Any) -> None:
+    sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}), 9, 3)
+    log, table_id = TableLog(TableFolder(str(sink.path))), str(DeltaTable(sink.path).metadata().id)
+    for version in range(1, sink.version() + 1):
+        found = log.delivered(version, table_id)
+        assert found is not None
+        ((path, fresh),) = found.rows.items()
+        windows = pq.ParquetFile(sink.path / path).read(columns=["w"]).column("w").to_pylist()
+        assert windows[-fresh:] == [version - 1] * 3
+
+
+@pytest.mark.usefixtures("beside_at_once")
+def test_where_no_entry_of_our_own_is_written_the_bucket_is_written_as_one(make_sink: Any) -> None:
+    sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}), 2, 4)
+    DeltaTable(str(sink.path)).alter.add_feature(TableFeatures.VariantType, allow_protocol_versions_increase=True)
+    counts: list[int] = []
+    for batch_id in range(2, 5):
+        sink.batch(batch_id, [sink.rows([("a", batch_id, 1, 1)])])
+        counts.append(len(sink.live_files()))
+    assert counts == [3, 1, 2]
+    assert sink.table().num_rows == 11
+
+
+@pytest.mark.usefixtures("beside_at_once")
+def test_a_repeated_batch_beside_others_is_in_the_table_once(make_sink: Any) -> None:
+    sink = make_sink(WINDOWS, **KEYED)
+    for batch_id in (0, 1, 1, 2):
+        sink.batch(batch_id, [sink.rows([(key, batch_id, batch_id, 1) for key in "abcd"])])
+    assert sink.table().num_rows == 12
+    assert sink.files() == sink.live_files()
+
+
+def test_small_buckets_are_written_anew(make_sink: Any) -> None:
+    sink = make_sink(WINDOWS, **{**KEYED, "buckets": "1"})
+    for batch_id in range(3):
+        sink.batch(batch_id, [sink.rows([("a", batch_id, batch_id, 1)])])
+    assert len(sink.live_files()) == 1
+
+
+@pytest.mark.parametrize(
+    ("held", "new", "expected"),
+    [
+        ([1, 5], [6, 9], True),
+        ([6, 9], [1, 5], True),
+        ([1, 5], [5], False),
+        ([1, 9], [4], False),
+        ([-9, -3], [-2, 4], True),
+    ],
+)
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int16(), pa.date32(), pa.timestamp("us", "UTC"), pa.timestamp("us")])
+def test_bounds_decide(tmp_path: Path, kind: pa.DataType, held: list[int], new: list[int], expected: bool) -> None:
+    def table(values: list[int]) -> pa.Table:
+        column = pa.array(values, pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+        return pa.table({"s": ["same"] * len(values), "a.b": column})
+
+    pq.write_table(table(held), tmp_path / "held.parquet")
+    with pq.ParquetFile(tmp_path / "held.parquet") as file:
+        assert apart([file], table(new), ["s", "a.b"]) is expected
+        assert apart([file], table(new), ["s"]) is False
+
+
+@pytest.mark.parametrize("kind", [pa.uint64(), pa.float64(), pa.string(), pa.decimal128(20)])
+def test_columns_whose_bounds_are_not_exact_decide_nothing(tmp_path: Path, kind: pa.DataType) -> None:
+    pq.write_table(pa.table({"k": pa.array([1, 2]).cast(kind)}), tmp_path / "held.parquet")
+    with pq.ParquetFile(tmp_path / "held.parquet") as file:
+        assert apart([file], pa.table({"k": pa.array([7, 8]).cast(kind)}), ["k"]) is False
+        assert apart([], pa.table({"k": pa.array([7, 8]).cast(kind)}), ["k"]) is False

@@ -1,0 +1,145 @@
+"""Batches: ``df.write``, and writes that name themselves, without Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from upstream.conf.errors import OptionError, TableError
+from upstream.sink.figures.summary import read_summaries
+from upstream.sink.write_batch import batch_writer, write_batch
+
+
+def write(sink: Any, *tasks: Sequence[pa.RecordBatch], **options: str) -> None:
+    """What Spark does: the writer goes to the tasks, and back to the driver, in pickles."""
+    given = {"path": str(sink.path), **sink.options, **options}
+    writer = pickle.dumps(batch_writer(given, sink.schema, overwrite=False))
+    messages = [pickle.loads(writer).write(iter(task)) for task in tasks]
+    pickle.loads(writer).commit(pickle.loads(pickle.dumps(messages)))
+
+
+@pytest.fixture
+def plain(make_sink: Any) -> Any:
+    return make_sink(system=False)
+
+
+def test_a_batch_replaces_what_is_older_and_nothing_else(plain: Any) -> None:
+    write(
+        plain, [plain.rows([(1, 10, "a"), (2, 10, "b"), (1, 5, "older")])], [plain.rows([(2, 12, "b2"), (3, 1, "c")])]
+    )
+    write(plain, [plain.rows([(1, 9, "late"), (3, 2, "c2")])])
+    assert plain.latest() == {1: (10, "a"), 2: (12, "b2"), 3: (2, "c2")}
+
+
+def test_a_batch_and_a_stream_write_one_table(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "stream"), (2, 10, "stream")]), sink.punctuation(10)])
+    write(sink, [sink.rows([(1, 11, "batch"), (2, 9, "batch"), (3, 1, "batch")])])
+    sink.batch(1, [sink.rows([(3, 2, "stream")], seq=5)])
+    assert sink.latest() == {1: (11, "batch"), 2: (10, "stream"), 3: (2, "stream")}
+    # What the stream has promised is the stream's to say, and it goes on where it was.
+    assert [summary.low_watermark for _, summary in read_summaries(str(sink.path))] == [10, None, 10]
+
+
+def test_a_backfill_does_not_bring_deleted_keys_back(sink: Any) -> None:
+    sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])
+    sink.batch(1, [sink.rows([(1, 11, None)], seq=5, deleted=[True])])
+    write(sink, [sink.rows([(1, 10, "again"), (2, 10, "again"), (4, 3, "d")])])
+    assert sink.latest().keys() == {2, 4}
+    write(sink, [sink.rows([(1, 12, "alive")])])
+    assert sink.latest()[1] == (12, "alive")
+
+
+def test_a_named_write_is_applied_once(plain: Any) -> None:
+    named = {"txnAppId": "nightly", "txnVersion": "7"}
+    write(plain, [plain.rows([(1, 10, "a")])], **named)
+    version = DeltaTable(str(plain.path)).version()
+    # By its name, whatever it brings; and by the other names.
+    write(plain, [plain.rows([(1, 99, "other rows")])], **named)
+    write(plain, [plain.rows([(1, 99, "other rows")])], txnAppId="nightly", txnVersion="6")
+    write(plain, [plain.rows([(1, 99, "other rows")])], queryId="nightly", batchId="7")
+    # Spark repeats none but the last, so a batch below it is one that the query's checkpoint has forgotten.
+    with pytest.raises(TableError, match="batch 6 comes after batch 7"):
+        write(plain, [plain.rows([(1, 99, "other rows")])], queryId="nightly", batchId="6")
+    assert DeltaTable(str(plain.path)).version() == version
+    assert plain.files() == plain.live_files()  # what the repeats staged is gone
+    write(plain, [plain.rows([(1, 11, "b")])], queryId="nightly", batchId="8")
+    write(plain, [plain.rows([(1, 12, "c")])], txnAppId="weekly", txnVersion="0")
+    assert plain.latest() == {1: (12, "c")}
+
+
+def test_a_write_without_a_name_leaves_none_in_the_log(plain: Any) -> None:
+    for _ in range(2):
+        write(plain, [plain.rows([(1, 10, "a")])])
+    summaries = [summary for _, summary in read_summaries(str(plain.path))]
+    assert len({summary.query_id for summary in summaries}) == 2
+    log = "".join(path.read_text() for path in (plain.path / "_delta_log").glob("*.json"))
+    assert "upstream-batch" not in log
+    assert plain.latest() == {1: (10, "a")}
+
+
+def test_nothing_is_made_of_nothing(plain: Any) -> None:
+    write(plain, [plain.rows([])])
+    assert not plain.path.exists()
+
+
+def test_rows_that_met_a_bucket_changed_meanwhile_are_refused(plain: Any) -> None:
+    write(plain, [plain.rows([(1, 10, "a")])])
+    given = {"path": str(plain.path), **plain.options}
+    writer = batch_writer(given, plain.schema, overwrite=False)
+    message = writer.write(iter([plain.rows([(1, 11, "b")])]))
+    write(plain, [plain.rows([(1, 12, "c")])])
+    with pytest.raises(TableError, match="changed by another writer"):
+        writer.commit([message])
+    assert plain.latest() == {1: (12, "c")}
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"txnAppId": "me"}, "given an application id alone.*txnVersion"),
+        ({"batchId": "3"}, "given a number alone.*query.id"),
+        ({"txnAppId": "me", "txnVersion": "3", "batchId": "4"}, "txnVersion is 3, batchId is 4"),
+        ({"txnAppId": "me", "queryId": "you", "batchId": "4"}, "txnAppId is me, queryId is you"),
+        ({"txnAppId": "me", "txnVersion": "x"}, "txnVersion='x' is not a whole number"),
+        ({"checkpointLocation": "/c"}, "checkpointLocation is set on a batch"),
+        ({"txnVerson": "3"}, "unknown option 'txnVerson', did you mean 'txnVersion'"),
+    ],
+)
+def test_what_is_refused(plain: Any, options: dict[str, str], told: str) -> None:
+    with pytest.raises(OptionError, match=told):
+        batch_writer({"path": str(plain.path), **plain.options, **options}, plain.schema, overwrite=False)
+
+
+def test_overwrite_is_refused(plain: Any) -> None:
+    with pytest.raises(OptionError, match=r"mode is overwrite.*append"):
+        batch_writer({"path": str(plain.path), **plain.options}, plain.schema, overwrite=True)
+
+
+def test_late_rows_of_a_write_without_a_name_are_refused(make_sink: Any, tmp_path: Path) -> None:
+    """They would be counted as none, whatever came before: it has no low-watermarks."""
+    sink = make_sink(lateOutput=str(tmp_path / "late"))
+    with pytest.raises(OptionError, match="lateOutput is set on a write without a name") as caught:
+        write(sink, [sink.rows([(1, 10, "a")])])
+    assert "txnAppId" in caught.value.hint
+    # A job that names its writes has them from write to write.
+    name = {"txnAppId": "nightly"}
+    write(sink, [sink.rows([(1, 10, "a")]), sink.punctuation(10)], txnVersion="1", **name)
+    write(sink, [sink.rows([(2, 9, "late"), (3, 10, "in time")], seq=10)], txnVersion="2", **name)
+    assert DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("v").to_pylist() == ["late"]
+
+
+def test_write_batch_says_so_before_anything_runs(tmp_path: Path) -> None:
+    class NotReached:
+        """Stands for a DataFrame that nobody looks at."""
+
+        isStreaming = False  # noqa: N815
+        sparkSession = None  # noqa: N815
+
+    with pytest.raises(OptionError, match="lateOutput is set on a write without a name"):
+        write_batch(NotReached(), tmp_path / "table", key="k", time="t", lateoutput="late")  # pyright: ignore[reportArgumentType]
