@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 import upstream
-from upstream.core.feedback.reorder_reports import read_reorder_reports, reorder_folder
+from upstream.core.feedback.checkpoint_layout import reorder_folder
+from upstream.core.feedback.reorder_reports import read_reorder_reports
 
 from .environments import CACHE
 from .harness import arguments, cores, fresh, introduce, progress

@@ -21,8 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..conf.errors import SchemaError
+from ..core.feedback.checkpoint_layout import times_folder
 from ..core.feedback.queue_reports import remove_values, write_value
-from ..core.feedback.time_reports import batch_name, reported_states, times_folder
+from ..core.feedback.time_reports import batch_name, reported_states
 from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.watermark.embedded import embedded_punctuation
 from ..core.watermark.policies import Policy, Progress

@@ -10,8 +10,9 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from ..core.feedback.reorder_reports import read_reorder_reports, reorder_folder
-from ..core.feedback.window_reports import read_window_reports, windows_folder
+from ..core.feedback.checkpoint_layout import reorder_folder, windows_folder
+from ..core.feedback.reorder_reports import read_reorder_reports
+from ..core.feedback.window_reports import read_window_reports
 from ..core.watermark.policies import Progress
 from ..storage.folder import TableFolder
 

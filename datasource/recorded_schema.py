@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..conf.errors import CheckpointError
+from ..core.feedback.checkpoint_layout import OWN_SCHEMA, SHARED_SCHEMA
 from ..storage.atomic_write import write_whole
 from ..storage.folder import TableFolder
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["keep_schema", "recorded_schema", "schema_name"]
 
-_OWN = "upstream-schema-"
-_SHARED = "upstream-schema.json"
-"""What releases wrote in which all sources of a checkpoint had one record."""
 # Where rows come from, and what becomes of their time. The rest may change while a checkpoint lives.
 _NAMING = (
     "connector",
@@ -44,7 +42,7 @@ def schema_name(given: Mapping[str, str]) -> str:
     """
     lowered = {name.lower(): value for name, value in given.items()}
     named = [[name, lowered[name]] for name in _NAMING if name in lowered]
-    return f"{_OWN}{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}.json"
+    return f"{OWN_SCHEMA}{hashlib.sha256(json.dumps(named).encode()).hexdigest()[:16]}.json"
 
 
 def recorded_schema(checkpoint: TableFolder | None, name: str) -> StructType | None:
@@ -90,12 +88,12 @@ def _read(checkpoint: TableFolder, name: str) -> bytes | None:
 
 def _adopted(checkpoint: TableFolder, name: str) -> bytes | None:
     """Make the record that all sources had in common this source's, unless another one has taken it."""
-    shared = _read(checkpoint, _SHARED)
+    shared = _read(checkpoint, SHARED_SCHEMA)
     if shared is None:
         return None
-    owned = [each for each in checkpoint.names("") if each.startswith(_OWN)]
+    owned = [each for each in checkpoint.names("") if each.startswith(OWN_SCHEMA)]
     mine = shared not in checkpoint.each(checkpoint.read, owned)
     if mine:
         write_whole(checkpoint, name, lambda stream: stream.write(shared))
-    checkpoint.remove([_SHARED])
+    checkpoint.remove([SHARED_SCHEMA])
     return shared if mine else None

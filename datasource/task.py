@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from ..core.feedback.time_reports import times_folder
+from ..core.feedback.checkpoint_layout import times_folder
 from ..core.rows.event_times import time_scalar
 from ..core.rows.system_column import SYSTEM, system_array
 from ..core.watermark.bounds import times_of_bounds

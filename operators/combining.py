@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..conf.column_names import quoted
 from ..conf.errors import OptionError, SchemaError
-from ..core.feedback.reorder_reports import reorder_folder
+from ..core.feedback.checkpoint_layout import reorder_folder
 from .keyed import KeyedRows
 from .reorder.build import Flush, Source, build, check_inputs, check_ordered, flush_rows_each
 from .reorder.plan import Late, ReorderPlan, Repeats

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from ..conf.errors import OptionError
 from ..conf.session import make_known
 from ..conf.units import parse_duration_us
-from ..core.feedback.queue_reports import reports_folder
+from ..core.feedback.checkpoint_layout import queue_folder
 from ..core.rows.buckets import integers_with_hash
 from ..core.rows.event_times import check_time_zone
 from .completeness import check_complete
@@ -116,7 +116,7 @@ class Stateful(KeyedRows):
             seed=seed,
             most_stale=most_stale,
         )
-        folder = reports_folder(os.fspath(checkpoint_location), self._queues)
+        folder = queue_folder(os.fspath(checkpoint_location), self._queues)
         df, extra = self.df, []
         if weight is not None:
             value = F.expr(weight) if isinstance(weight, str) else weight

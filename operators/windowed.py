@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.units import parse_duration_us
-from ..core.feedback.window_reports import read_window_reports, windows_folder
+from ..core.feedback.checkpoint_layout import windows_folder
+from ..core.feedback.window_reports import read_window_reports
 from ..core.pushdown.at_source import source_options
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.buckets import integers_with_hash

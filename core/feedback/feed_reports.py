@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from ...conf.locations import checkpoint_location
 from .queue_reports import read_values, write_value
 
-__all__ = ["FeedReport", "feeds_folder", "read_feed_reports", "write_feed_reports"]
+__all__ = ["FeedReport", "read_feed_reports", "write_feed_reports"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +43,6 @@ class FeedReport:
     late: int
     suspects: int
     malformed: int
-
-
-def feeds_folder(checkpoint: str, name: str) -> str:
-    """Where the input of that name reports on its feeds."""
-    return f"{checkpoint_location(checkpoint)}/upstream-feeds/{name}"
 
 
 def write_feed_reports(folder: str, shard: int, reports: Sequence[FeedReport]) -> None:

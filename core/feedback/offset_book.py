@@ -17,13 +17,13 @@ from typing import Any
 from ...conf.errors import CheckpointError
 from ...storage.append_only import append_to, read_appended
 from ...storage.folder import TableFolder
+from .checkpoint_layout import FEED_LISTS
 
 __all__ = ["OffsetBook", "whole_offset"]
 
 Offset = dict[str, Any]
 State = Mapping[str, Any]
 
-_FOLDER = "upstream-feeds"
 _WHOLE, _PARTED = 1, 2
 # So many feeds at rest are in the offset itself before they go to the list.
 _OTHERS = 32
@@ -59,7 +59,7 @@ class OffsetBook:
 
     def __init__(self, checkpoint: TableFolder | None) -> None:
         local = checkpoint is not None and checkpoint.is_local
-        self._folder = os.path.join(checkpoint.location, _FOLDER) if checkpoint is not None and local else None
+        self._folder = os.path.join(checkpoint.location, FEED_LISTS) if checkpoint is not None and local else None
         self._list: _List | None = None
         self._replaced: str | None = None
 

@@ -11,10 +11,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ...conf.locations import checkpoint_location
 from ...storage.atomic_write import write_whole
 from ...storage.folder import TableFolder, folder_at
 from .ages import Ages
+from .checkpoint_layout import queue_folder
 
 __all__ = [
     "Served",
@@ -24,7 +24,6 @@ __all__ = [
     "read_served",
     "read_values",
     "remove_values",
-    "reports_folder",
     "write_report",
     "write_served",
     "write_value",
@@ -115,15 +114,10 @@ class Served:
     ended_us: int
 
 
-def reports_folder(checkpoint: str, number: int = 0) -> str:
-    """Return where the shards of a query's queue report; its queues are numbered from 0 on."""
-    return f"{checkpoint_location(checkpoint)}/upstream-queue{f'-{number}' if number else ''}"
-
-
 def read_queues(checkpoint: TableFolder) -> list[list[ShardReport]]:
     """Return what the shards of each of a query's queues reported last, by the queue's number; none if it has no queue."""
     found: list[list[ShardReport]] = []
-    while reports := read_reports(TableFolder(reports_folder(checkpoint.location, len(found)), checkpoint.storage)):
+    while reports := read_reports(TableFolder(queue_folder(checkpoint.location, len(found)), checkpoint.storage)):
         found.append(reports)
     return found
 

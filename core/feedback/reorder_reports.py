@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ...conf.locations import checkpoint_location
 from ...storage.folder import TableFolder
 from .queue_reports import read_values, write_value
 
-__all__ = ["ReorderReport", "read_reorder_reports", "reorder_folder", "write_reorder_report"]
+__all__ = ["ReorderReport", "read_reorder_reports", "write_reorder_report"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +63,6 @@ class ReorderReport:
     bounds: Mapping[str, int]
     told: int | None
     needs: int | None = None
-
-
-def reorder_folder(checkpoint: str, number: int) -> str:
-    """Where the shards of such an operator report; a stream's are numbered from 0 on."""
-    return f"{checkpoint_location(checkpoint)}/upstream-reorder/{number}"
 
 
 def write_reorder_report(folder: str, report: ReorderReport) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...storage.folder import TableFolder
+from .checkpoint_layout import times_folder
 from .offset_book import whole_offset
-from .time_reports import reported_states, times_folder
+from .time_reports import reported_states
 
 __all__ = ["SourceCounts", "counts_in", "journaled_counts"]
 

@@ -11,12 +11,7 @@ from typing import Any
 from ...storage.folder import TableFolder
 from .queue_reports import read_values
 
-__all__ = ["batch_name", "reported_states", "times_folder"]
-
-
-def times_folder(checkpoint: TableFolder) -> TableFolder:
-    """Where the tasks of a source with this checkpoint report."""
-    return checkpoint.below("upstream-times")
+__all__ = ["batch_name", "reported_states"]
 
 
 def batch_name(end: Mapping[str, Any]) -> str:

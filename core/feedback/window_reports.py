@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from ...conf.locations import checkpoint_location
 from ...storage.folder import TableFolder
 from .queue_reports import read_values, write_value
 
-__all__ = ["WindowReport", "read_window_reports", "windows_folder", "write_window_report"]
+__all__ = ["WindowReport", "read_window_reports", "write_window_report"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,11 +86,6 @@ class WindowReport:
     def from_json(cls, value: Mapping[str, Any]) -> WindowReport:
         """The report with these members. Names of other versions are ignored."""
         return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value})
-
-
-def windows_folder(checkpoint: str, number: int = 0) -> str:
-    """Where the shards of a query's window operators report; they are numbered from 0 on."""
-    return f"{checkpoint_location(checkpoint)}/upstream-windows/{number}"
 
 
 def write_window_report(folder: str, report: WindowReport) -> None:

@@ -13,7 +13,7 @@ from ...conf.column_names import quoted
 from ...conf.errors import OptionError, SchemaError
 from ...conf.locations import absolute_location
 from ...conf.units import parse_duration_us
-from ...core.feedback.feed_reports import feeds_folder
+from ...core.feedback.checkpoint_layout import feeds_folder
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.buckets import integers_with_hash
 from ...core.rows.collations import check_collations

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from ...conf import clock
 from ...conf.errors import OptionError
-from ...core.feedback.queue_reports import read_reports, reports_folder
+from ...core.feedback.checkpoint_layout import queue_folder
+from ...core.feedback.queue_reports import read_reports
 from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.system_column import TIMESTAMP
 from ..runtime.row_pages import RowPages
@@ -50,7 +51,7 @@ def most_stale(
     OptionError
         The queue reports fewer keys than asked for, or there is none at this checkpoint.
     """
-    folder = reports_folder(os.fspath(checkpoint_location), queue)
+    folder = queue_folder(os.fspath(checkpoint_location), queue)
     reports = read_reports(folder)
     if not reports:
         raise OptionError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...conf.errors import CheckpointError, TableError
+from ...core.feedback.checkpoint_layout import SINK
 from ...core.feedback.queue_reports import read_values, write_value
 from ...delta_format.latest_table import METADATA_KEY, recorded_under
 from ...storage.folder import TableFolder
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 
     from ..spec.options import SinkTarget
 
-__all__ = ["FOLDER", "LastCommit", "version_remembered"]
+__all__ = ["LastCommit", "version_remembered"]
 
-FOLDER = "upstream-sink"
-"""Below the checkpoint, what the sink keeps there."""
 _NAME = "last-commit.json"
 
 
@@ -56,7 +55,7 @@ class LastCommit:
             It cannot be read.
         """
         try:
-            values = read_values(checkpoint.below(FOLDER), _NAME)
+            values = read_values(checkpoint.below(SINK), _NAME)
             return cls(**values[0]) if values else None
         except (OSError, ValueError, TypeError, pa.ArrowException) as error:
             raise _unusable(checkpoint, error) from error
@@ -70,7 +69,7 @@ class LastCommit:
             It cannot be written.
         """
         try:
-            write_value(checkpoint.below(FOLDER), _NAME, dataclasses.asdict(self))
+            write_value(checkpoint.below(SINK), _NAME, dataclasses.asdict(self))
         except (OSError, pa.ArrowException) as error:
             raise _unusable(checkpoint, error) from error
 
@@ -122,7 +121,7 @@ class LastCommit:
             "later: to go on without it would lose rows",
             hint="put the table back as it was; or start the query with a new checkpointLocation, so that it reads its input from the "
             "beginning: rows that the table has, or has newer, change nothing. To go on without those rows, remove "
-            f"{FOLDER}/{_NAME} from the query's checkpoint",
+            f"{SINK}/{_NAME} from the query's checkpoint",
         )
 
 
@@ -144,7 +143,7 @@ def _query_of(entry: dict[str, Any]) -> Any:
 
 def _unusable(checkpoint: TableFolder, error: Exception) -> CheckpointError:
     return CheckpointError(
-        f"what the checkpoint remembers of the table cannot be kept in {checkpoint.location}/{FOLDER}: {checkpoint.masked(error)}",
+        f"what the checkpoint remembers of the table cannot be kept in {checkpoint.location}/{SINK}: {checkpoint.masked(error)}",
         expected=f"a folder that can be read and written beside the driver, with {_NAME} as the sink wrote it",
         hint="check that the disk has room and the folder may be written to; the restarted query repeats the batch",
     )

@@ -9,7 +9,7 @@ import pytest
 
 from upstream.conf.errors import OptionError
 from upstream.conf.locations import absolute_location, checkpoint_location
-from upstream.core.feedback.queue_reports import reports_folder
+from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.datasource.connectors.files.paths import local_path
 from upstream.datasource.registry import parse_source_options
 from upstream.sink.spec.options import parse_sink_options
@@ -29,7 +29,7 @@ def test_the_source_the_sink_and_the_operators_mean_one_checkpoint(path: str) ->
     common, _ = parse_source_options(given)
     target = parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path})
     assert common.checkpoint_location == common.quarantine_location == target.checkpoint == "/a/c"
-    assert reports_folder(path) == "/a/c/upstream-queue"
+    assert queue_folder(path) == "/a/c/upstream-queue"
 
 
 def test_relative_places_are_those_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_a_checkpoint_that_python_cannot_reach_is_refused_at_the_start(path: str
     scheme = path.partition(":")[0].lower()
     for refuse in (
         lambda: checkpoint_location(path),
-        lambda: reports_folder(path),
+        lambda: queue_folder(path),
         lambda: parse_source_options({"connector": "synthetic", "checkpointLocation": path}),
         lambda: parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path}),
         lambda: parse_sink_options({"path": "/t", "key": "k", "checkpointLocation": path}, started=False),

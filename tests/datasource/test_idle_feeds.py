@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from memory import MemoryConnector
 
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.reorder_reports import ReorderReport, reorder_folder, write_reorder_report
-from upstream.core.feedback.window_reports import WindowReport, windows_folder, write_window_report
+from upstream.core.feedback.checkpoint_layout import reorder_folder, windows_folder
+from upstream.core.feedback.reorder_reports import ReorderReport, write_reorder_report
+from upstream.core.feedback.window_reports import WindowReport, write_window_report
 from upstream.core.watermark.bounds import AFTER_ALL
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions

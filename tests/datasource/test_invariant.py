@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MemoryConnector
 
-from upstream.core.feedback.window_reports import WindowReport, windows_folder, write_window_report
+from upstream.core.feedback.checkpoint_layout import windows_folder
+from upstream.core.feedback.window_reports import WindowReport, write_window_report
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions

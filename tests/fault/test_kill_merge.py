@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable
 
-from upstream.core.feedback.feed_reports import feeds_folder, read_feed_reports
-from upstream.core.feedback.reorder_reports import read_reorder_reports, reorder_folder
+from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folder
+from upstream.core.feedback.feed_reports import read_feed_reports
+from upstream.core.feedback.reorder_reports import read_reorder_reports
 
 from .killing import kill_session, start
 

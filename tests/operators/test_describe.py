@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from upstream.core.feedback.feed_reports import FeedReport, feeds_folder, write_feed_reports
-from upstream.core.feedback.reorder_reports import ReorderReport, reorder_folder, write_reorder_report
+from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folder
+from upstream.core.feedback.feed_reports import FeedReport, write_feed_reports
+from upstream.core.feedback.reorder_reports import ReorderReport, write_reorder_report
 from upstream.operators.describe import Description, FeedState, Place, live_places, source_feeds
 from upstream.operators.runtime.feeds import ENDED
 

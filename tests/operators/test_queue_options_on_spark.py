@@ -9,7 +9,8 @@ import pytest
 
 import upstream
 from upstream.conf.errors import SchemaError
-from upstream.core.feedback.queue_reports import read_reports, reports_folder
+from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.queue_reports import read_reports
 from upstream.operators.queue.budget import BatchCost, auto_budget
 
 from .test_stream_on_spark import feed, run, table_of
@@ -135,7 +136,7 @@ def test_two_queues_in_one_stream_each_have_a_folder(spark, tmp_path):
     delivered = [summary.delivered for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
     assert max(delivered) <= 20
     for number in (0, 1):
-        reports = read_reports(reports_folder(str(checkpoint), number))
+        reports = read_reports(queue_folder(str(checkpoint), number))
         assert [(report.waiting, report.batch_id >= 0) for report in reports] == [(0, True)]
 
 

@@ -15,7 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import upstream
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.window_reports import WindowReport, read_window_reports, windows_folder
+from upstream.core.feedback.checkpoint_layout import windows_folder
+from upstream.core.feedback.window_reports import WindowReport, read_window_reports
 from upstream.operators.aggregates.functions import count
 
 pytestmark = pytest.mark.spark

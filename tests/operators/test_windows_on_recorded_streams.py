@@ -18,7 +18,8 @@ from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
 import upstream
-from upstream.core.feedback.window_reports import read_window_reports, windows_folder
+from upstream.core.feedback.checkpoint_layout import windows_folder
+from upstream.core.feedback.window_reports import read_window_reports
 from upstream.operators.aggregates.functions import avg, collect, count
 
 RECORDED = Path(__file__).parents[3] / "shared" / "data"

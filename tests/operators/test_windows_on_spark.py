@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import upstream
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
-from upstream.core.feedback.window_reports import read_window_reports, windows_folder
+from upstream.core.feedback.checkpoint_layout import windows_folder
+from upstream.core.feedback.window_reports import read_window_reports
 from upstream.operators.aggregates.functions import avg, count, max_, sum_
 
 pytestmark = pytest.mark.spark

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from upstream.conf.errors import CheckpointError
-from upstream.core.feedback.queue_reports import read_values, remove_values, reports_folder, write_value
+from upstream.core.feedback.checkpoint_layout import queue_folder, times_folder
+from upstream.core.feedback.queue_reports import read_values, remove_values, write_value
 from upstream.core.feedback.source_counts import journaled_counts
-from upstream.core.feedback.time_reports import times_folder
 from upstream.datasource.quarantine import Quarantine, count_quarantined
 from upstream.datasource.recorded_schema import keep_schema, recorded_schema, schema_name
 from upstream.datasource.registry import parse_source_options
@@ -75,7 +75,7 @@ def test_reports_are_replaced_listed_and_removed(stored: Make, monkeypatch: pyte
     sink = stored()
     for name, value in sink.storage.items():
         monkeypatch.setenv(f"AWS_{name.upper()}", value)
-    folder = reports_folder(f"s3a://lake/{sink.folder.name}_reports")
+    folder = queue_folder(f"s3a://lake/{sink.folder.name}_reports")
     assert read_values(folder, "shard-") == []
     for number in (1, 0, 2):
         write_value(folder, f"shard-{number}.json", {"n": -1})

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from upstream.core.feedback.queue_reports import read_reports, reports_folder
-from upstream.core.feedback.reorder_reports import reorder_folder
-from upstream.core.feedback.window_reports import windows_folder
+from upstream.core.feedback.checkpoint_layout import queue_folder, reorder_folder, windows_folder
+from upstream.core.feedback.queue_reports import read_reports
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.operators.queue.control import Control, ShardPlan
 from upstream.operators.queue.processor import QueueProcessor
@@ -135,7 +134,7 @@ def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
 
 def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
     """An update queue."""
-    folder = reports_folder(str(checkpoint))
+    folder = queue_folder(str(checkpoint))
     return Stage(
         number,
         plan.shards,

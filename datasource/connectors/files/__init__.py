@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....core.feedback.checkpoint_layout import FILE_LISTS
 from .connector import FilesConnector
 from .options import FilesOptions
 from .store import FileAccess
@@ -19,7 +20,7 @@ __all__ = ["FilesConnector", "FilesOptions", "make"]
 def make(options: FilesOptions, common: SourceOptions, schema: pa.Schema | None) -> FilesConnector:
     """The connector for a query; its list of consumed files lies in the query's checkpoint folder, if that is on a disk."""
     checkpoint = common.checkpoint  # in an object store nothing can be appended: there the offsets hold the list
-    folder = checkpoint.location + "/upstream-files" if checkpoint is not None and checkpoint.is_local else None
+    folder = f"{checkpoint.location}/{FILE_LISTS}" if checkpoint is not None and checkpoint.is_local else None
     # Where the user says what the types are, a key is what its type makes of the text.
     key = common.key if common.schema is None else ()
     return FilesConnector(

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import OptionError, SchemaError
-from upstream.core.feedback.feed_reports import feeds_folder, read_feed_reports
+from upstream.core.feedback.checkpoint_layout import feeds_folder
+from upstream.core.feedback.feed_reports import read_feed_reports
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import upstream
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.queue_reports import read_reports, reports_folder, write_report
+from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.queue_reports import read_reports, write_report
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.operators.queue.control import Control, ShardPlan
@@ -50,11 +51,11 @@ def test_stalest_of_all_shards(policy, batches, tmp_path_factory):
             for row in [] if result is None else result.to_pylist():
                 of_key = [each for each in pending if each[0] == row["k"]]
                 pending = [each for each in pending if each[0] != row["k"]] + of_key[row[SYSTEM]["covered"] :]
-            write_report(reports_folder(str(checkpoint)), report)
+            write_report(queue_folder(str(checkpoint)), report)
     oldest = {}
     for key, at in pending:
         oldest[key] = min(oldest.get(key, at), at)
-    if not any(each.most_stale for each in read_reports(reports_folder(str(checkpoint)))):
+    if not any(each.most_stale for each in read_reports(queue_folder(str(checkpoint)))):
         assert pending == []
         return
     found = upstream.most_stale(checkpoint, 3, now_us=1_000_000)
@@ -70,7 +71,7 @@ def test_stalest_of_all_shards(policy, batches, tmp_path_factory):
 def test_what_the_queue_does_not_report_is_refused(tmp_path):
     with pytest.raises(OptionError, match="no queue has reported"):
         upstream.most_stale(tmp_path)
-    folder = reports_folder(str(tmp_path))
+    folder = queue_folder(str(tmp_path))
     _, report = QueueShard(0, plan(), DictStore()).run([to_frame(rows([1], [1]))], Control(2, 0))
     write_report(folder, report)
     assert upstream.most_stale(tmp_path, 3).num_rows == 1

@@ -11,7 +11,8 @@ import pytest
 import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import OptionError, SchemaError
-from upstream.core.feedback.reorder_reports import read_reorder_reports, reorder_folder
+from upstream.core.feedback.checkpoint_layout import reorder_folder
+from upstream.core.feedback.reorder_reports import read_reorder_reports
 
 pytestmark = pytest.mark.spark
 

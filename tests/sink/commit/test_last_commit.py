@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from written import Sink
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
+from upstream.core.feedback.checkpoint_layout import SINK
 from upstream.sink.commit.arrival_order import BASE_PREFIX, HIGHEST, Numbering
-from upstream.sink.commit.last_commit import FOLDER
 
 
 def fill(sink: Any) -> None:
@@ -26,7 +26,7 @@ def fill(sink: Any) -> None:
 
 
 def remembered(sink: Any) -> dict[str, Any]:
-    return json.loads((sink.checkpoint / FOLDER / "last-commit.json").read_text())
+    return json.loads((sink.checkpoint / SINK / "last-commit.json").read_text())
 
 
 def test_the_checkpoint_knows_its_last_commit(sink: Any) -> None:
@@ -39,7 +39,7 @@ def test_the_checkpoint_knows_its_last_commit(sink: Any) -> None:
 
 def test_a_repeat_tells_a_checkpoint_that_does_not_know(sink: Any) -> None:
     fill(sink)
-    (sink.checkpoint / FOLDER / "last-commit.json").unlink()
+    (sink.checkpoint / SINK / "last-commit.json").unlink()
     assert sink.batch(2, [sink.rows([(1, 12, "v2")], seq=20)]) is None
     assert remembered(sink)["batch_id"] == 2
 
@@ -90,9 +90,9 @@ def test_a_table_that_lost_commits_is_refused(sink: Any, how: str, when: str) ->
 def test_who_wants_to_go_on_without_the_lost_rows_can(sink: Any) -> None:
     fill(sink)
     DeltaTable(str(sink.path)).restore(2)
-    with pytest.raises(TableError, match=f"To go on without those rows, remove {FOLDER}/last-commit.json"):
+    with pytest.raises(TableError, match=f"To go on without those rows, remove {SINK}/last-commit.json"):
         sink.batch(3, [sink.rows([(5, 1, "x")])])
-    (sink.checkpoint / FOLDER / "last-commit.json").unlink()
+    (sink.checkpoint / SINK / "last-commit.json").unlink()
     sink.batch(3, [sink.rows([(5, 1, "x")])])
     assert sink.latest() == {0: (1, "x"), 1: (11, "v1"), 5: (1, "x")}
 
@@ -112,21 +112,21 @@ def test_what_others_do_without_losing_anything_is_no_loss(sink: Any) -> None:
 
 def test_a_death_before_it_was_remembered_does_not_hide_a_restore(sink: Any) -> None:
     fill(sink)
-    before = (sink.checkpoint / FOLDER / "last-commit.json").read_text()
+    before = (sink.checkpoint / SINK / "last-commit.json").read_text()
     sink.batch(3, [sink.rows([(4, 1, "x")])])
-    (sink.checkpoint / FOLDER / "last-commit.json").write_text(before)
+    (sink.checkpoint / SINK / "last-commit.json").write_text(before)
     DeltaTable(str(sink.path)).restore(3)
     with pytest.raises(TableError, match=r"version 5 of the table .* has restored it"):
         sink.batch(3, [sink.rows([(4, 1, "x")])])
 
 
 def test_memory_that_cannot_be_read_or_written(sink: Any) -> None:
-    (sink.checkpoint / FOLDER).write_text("a file where the folder should be")
+    (sink.checkpoint / SINK).write_text("a file where the folder should be")
     with pytest.raises(CheckpointError, match=r"cannot be kept in .*upstream-sink"):
         sink.batch(0, [sink.rows([(1, 1, "x")])])
-    (sink.checkpoint / FOLDER).unlink()
+    (sink.checkpoint / SINK).unlink()
     assert sink.batch(0, [sink.rows([(1, 1, "x")])]) is None or sink.latest() == {1: (1, "x")}
-    (sink.checkpoint / FOLDER / "last-commit.json").write_text("{")
+    (sink.checkpoint / SINK / "last-commit.json").write_text("{")
     with pytest.raises(CheckpointError, match="cannot be kept in"):
         sink.batch(1, [sink.rows([(1, 2, "x")])])
     assert sink.latest() == {1: (1, "x")}

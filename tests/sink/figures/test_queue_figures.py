@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from upstream.core.feedback.ages import Ages
-from upstream.core.feedback.queue_reports import ShardReport, reports_folder, write_report
+from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.queue_reports import ShardReport, write_report
 from upstream.sink.figures.run import run_figures
 from upstream.sink.figures.summary import CommitSummary, read_summaries
 
@@ -34,7 +35,7 @@ def report(
         "ages": Ages(),
         "most_stale": None,
     }
-    write_report(reports_folder(str(sink.checkpoint), queue), ShardReport(**{**values, **changes}))
+    write_report(queue_folder(str(sink.checkpoint), queue), ShardReport(**{**values, **changes}))
 
 
 def commit(sink: Any, batch_id: int, age_s: float = 10.0) -> CommitSummary:
@@ -84,7 +85,7 @@ def test_reports_that_are_left_from_before_say_nothing(sink: Any) -> None:
 
 
 def test_reports_of_a_version_before(sink: Any) -> None:
-    folder = Path(reports_folder(str(sink.checkpoint)))
+    folder = Path(queue_folder(str(sink.checkpoint)))
     report(sink, 0, 4, 7.5, waiting=2)
     old = json.loads((folder / "shard-0.json").read_text())
     (folder / "shard-0.json").write_text(json.dumps({n: v for n, v in old.items() if n not in ("ages", "batch_id")}))

@@ -1,0 +1,90 @@
+"""What lies where below a query's checkpoint, beside Spark's own folders.
+
+| name | who writes | what |
+|---|---|---|
+| ``upstream-queue``, ``upstream-queue-1``, … | shards of a queue | what waits, what was delivered (:mod:`.queue_reports`) |
+| ``upstream-windows/0``, ``1``, … | shards of a window operator | how far it is (:mod:`.window_reports`) |
+| ``upstream-reorder/0``, ``1``, … | shards of a union, a merge, an ordered release or a distinct | what it holds (:mod:`.reorder_reports`) |
+| ``upstream-feeds/NAME`` | shards of an input of Spark's own | how far each feed is (:mod:`.feed_reports`) |
+| ``upstream-feeds/*.list`` | the planner of the source | feeds at rest (:mod:`.offset_book`) |
+| ``upstream-times`` | tasks of the source | the times that they read (:mod:`.time_reports`) |
+| ``upstream-schema-*.json`` | the source | its inferred schema |
+| ``upstream-files`` | the source | lists of finished files |
+| ``upstream-sink`` | the sink | the table's last commit |
+| ``quarantine`` | shards of an input of Spark's own | rows that cannot be used |
+
+Operators of a kind are numbered from 0 along the stream, so that a job that is not changed finds its own.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from ...conf.locations import checkpoint_location
+from ...storage.folder import TableFolder
+
+__all__ = [
+    "FEED_LISTS",
+    "FILE_LISTS",
+    "OWN_SCHEMA",
+    "SHARED_SCHEMA",
+    "SINK",
+    "Kind",
+    "feeds_folder",
+    "operator_folder",
+    "quarantine_folder",
+    "queue_folder",
+    "reorder_folder",
+    "times_folder",
+    "windows_folder",
+]
+
+Kind = Literal["queue", "windows", "reorder"]
+"""Operators that are numbered."""
+
+FEED_LISTS = "upstream-feeds"
+FILE_LISTS = "upstream-files"
+SINK = "upstream-sink"
+OWN_SCHEMA = "upstream-schema-"
+"""Begins the name of a source's record."""
+SHARED_SCHEMA = "upstream-schema.json"
+"""What releases wrote in which all sources of a checkpoint had one record."""
+
+
+def queue_folder(checkpoint: str, number: int = 0) -> str:
+    """Return where the shards of a query's queue report; its queues are numbered from 0 on."""
+    return f"{checkpoint_location(checkpoint)}/upstream-queue{f'-{number}' if number else ''}"
+
+
+def windows_folder(checkpoint: str, number: int = 0) -> str:
+    """Return where the shards of a query's window operators report; they are numbered from 0 on."""
+    return f"{checkpoint_location(checkpoint)}/upstream-windows/{number}"
+
+
+def reorder_folder(checkpoint: str, number: int) -> str:
+    """Return where the shards of a union, a merge, an ordered release or a distinct report; they are numbered from 0 on."""
+    return f"{checkpoint_location(checkpoint)}/upstream-reorder/{number}"
+
+
+def feeds_folder(checkpoint: str, name: str) -> str:
+    """Return where the input of that name reports on its feeds."""
+    return f"{checkpoint_location(checkpoint)}/upstream-feeds/{name}"
+
+
+def operator_folder(checkpoint: str, kind: Kind, number: int) -> str:
+    """Return where the shards of a numbered operator report."""
+    return _OF_KIND[kind](checkpoint, number)
+
+
+def quarantine_folder(checkpoint: str | os.PathLike[str]) -> str:
+    """Return where an input of Spark's own puts rows that cannot be used, unless it is given a place."""
+    return f"{os.fspath(checkpoint)}/quarantine"
+
+
+def times_folder(checkpoint: TableFolder) -> TableFolder:
+    """Return where the tasks of a source with this checkpoint report the times that they read."""
+    return checkpoint.below("upstream-times")
+
+
+_OF_KIND = {"queue": queue_folder, "windows": windows_folder, "reorder": reorder_folder}
