@@ -38,7 +38,7 @@ def main() -> None:
     speeds = (
         upstream.UpdateStream(rows, key="vehicle_id", time="timestamp")
         .where("speed IS NOT NULL")
-        .window(asked.range, asked.slide, emit="all" if asked.every else "lazy", checkpoint_location=checkpoint)
+        .window(asked.range, asked.slide, emit="all" if asked.every else "lazy")
         .agg(positions=agg.count(), speed=agg.avg("speed"), top=agg.max_("speed"))
     )
     # A table of every window has a row for each key and window.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import os
-from copy import copy
 from typing import TYPE_CHECKING
 
-from ..conf.column_names import quoted
 from ..conf.errors import OptionError, SchemaError
-from ..core.feedback.checkpoint_layout import reorder_folder
-from .keyed import KeyedRows
-from .reorder.build import Flush, Source, build, check_inputs, check_ordered, flush_rows_each
+from ..plan.completeness import LeftOut
+from ..plan.nodes import Reorder
+from .keyed import KeyedRows, checkpoint_argument
+from .reorder.build import Flush, check_inputs, check_ordered, flush_rows_each
 from .reorder.plan import Late, ReorderPlan, Repeats
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self
 
-    from .completeness import Incomplete
+    from ..plan.nodes import Node
 
 __all__ = ["Combining"]
 
@@ -29,7 +28,7 @@ class Combining(KeyedRows):
         self,
         other: Self,
         *,
-        checkpoint_location: str | os.PathLike[str],
+        checkpoint_location: str | os.PathLike[str] | None = None,
         names: tuple[str, str] = ("left", "right"),
         prefer: str | None = None,
         overlap: bool = True,
@@ -42,7 +41,7 @@ class Combining(KeyedRows):
         other
             A stream with the same key, time and columns.
         checkpoint_location
-            The query's, as it is given to the sink.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
         names
             Of this stream and the other one. Feeds are named by them: ``left/feed``.
         prefer
@@ -57,7 +56,7 @@ class Combining(KeyedRows):
         Raises
         ------
         OptionError
-            A name, the preference or the number of shards makes no sense; or both streams report to one place.
+            A name, the preference or the number of shards makes no sense.
         SchemaError
             The streams have other keys, times or columns.
 
@@ -69,19 +68,19 @@ class Combining(KeyedRows):
         """
         repeats: Repeats = "inputs" if overlap and self.time is not None else "keep"
         plan = ReorderPlan("union", self.key, self.key, self.time, names, repeats=repeats, prefer=prefer, shards=shards)
-        incomplete: Incomplete | None = None
+        left_out: LeftOut | None = None
         if prefer is not None:
-            incomplete = (
+            left_out = LeftOut(
                 "union(prefer=…) lets the preferred row follow another one with its key and time, and both would count",
                 "use merge(…, prefer=…), which waits until both have come",
             )
-        return self._combined(other, plan, checkpoint_location, None, incomplete)
+        return self._combined(other, plan, checkpoint_location, None, left_out)
 
     def merge(
         self,
         other: Self,
         *,
-        checkpoint_location: str | os.PathLike[str],
+        checkpoint_location: str | os.PathLike[str] | None = None,
         names: tuple[str, str] = ("left", "right"),
         prefer: str | None = None,
         late_location: str | os.PathLike[str] | None = None,
@@ -120,7 +119,7 @@ class Combining(KeyedRows):
     def ordered(
         self,
         *,
-        checkpoint_location: str | os.PathLike[str],
+        checkpoint_location: str | os.PathLike[str] | None = None,
         late_location: str | os.PathLike[str] | None = None,
         flush: Flush = "eager",
         flush_rows: int | None = None,
@@ -132,7 +131,7 @@ class Combining(KeyedRows):
         Parameters
         ----------
         checkpoint_location
-            The query's, as it is given to the sink.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
         late_location
             A folder for rows that come below what was promised, as Parquet files. They can have no place in the order any more, so they do not
             go on; without the folder they are counted only.
@@ -163,12 +162,12 @@ class Combining(KeyedRows):
         plan = ReorderPlan(
             "ordered", self.key, self.key, self.time, hold=True, flush_rows=each, shards=shards, time_format=time_format
         )
-        return self._reordered(plan, [self.packed], checkpoint_location, late_location, self._incomplete)
+        return self._reordered(plan, (self.plan,), checkpoint_location, late_location, self.plan.left_out)
 
     def distinct(
         self,
         *columns: str,
-        checkpoint_location: str | os.PathLike[str],
+        checkpoint_location: str | os.PathLike[str] | None = None,
         late: Late = "refuse",
         late_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
@@ -180,7 +179,7 @@ class Combining(KeyedRows):
         columns
             Which; the key unless given.
         checkpoint_location
-            The query's, as it is given to the sink.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
         late
             Of rows below the low-watermark nobody knows whether they are repeats, since what has gone on is forgotten as punctuation passes it.
             ``refuse`` puts them aside, ``pass`` lets them go on; they are counted in any case.
@@ -198,25 +197,25 @@ class Combining(KeyedRows):
         """
         check_ordered(self.time, self._time_type(), "distinct", None)
         by = tuple(dict.fromkeys(each for each in columns if each != self.time)) or self.key
-        absent = [each for each in by if each not in self._schema.names]
+        absent = [each for each in by if each not in self.schema.names]
         if absent:
             raise SchemaError(
                 f"distinct by {', '.join(absent)}, which the stream has not",
-                expected="columns among " + ", ".join(self._schema.names),
+                expected="columns among " + ", ".join(self.schema.names),
             )
         if late not in ("refuse", "pass"):
             raise OptionError(f"late={late!r}", expected="'refuse' or 'pass'")
         flush_rows_each("eager", None, shards)
         plan = ReorderPlan("distinct", self.key, by, self.time, repeats="all", late=late, shards=shards)
-        return self._reordered(plan, [self.packed], checkpoint_location, late_location, self._incomplete)
+        return self._reordered(plan, (self.plan,), checkpoint_location, late_location, self.plan.left_out)
 
     def _combined(
         self,
         other: Self,
         plan: ReorderPlan,
-        checkpoint: str | os.PathLike[str],
+        checkpoint: str | os.PathLike[str] | None,
         late: str | os.PathLike[str] | None,
-        incomplete: Incomplete | None,
+        left_out: LeftOut | None,
     ) -> Self:
         check_inputs(plan.inputs, plan.prefer)
         flush_rows_each("eager", None, plan.shards)
@@ -227,7 +226,7 @@ class Combining(KeyedRows):
                 expected="the same key and time in both",
                 hint="rename the columns of one, and name them as its key and time",
             )
-        kinds = [{field.name: field.dataType for field in each} for each in (self._schema, other._schema)]
+        kinds = [{field.name: field.dataType for field in each} for each in (self.schema, other.schema)]
         if kinds[0] != kinds[1]:
             differ = sorted(name for name in {*kinds[0], *kinds[1]} if kinds[0].get(name) != kinds[1].get(name))
             raise SchemaError(
@@ -235,48 +234,26 @@ class Combining(KeyedRows):
                 expected="the same columns, of the same types",
                 hint="select and cast the columns of one as the other has them",
             )
-        shared = set(self._folders) & set(other._folders)
-        if shared:
-            raise OptionError(
-                f"operators of both streams report to {', '.join(sorted(shared))}",
-                expected="a place for each",
-                hint="give those of one stream another name or another checkpoint_location, such as a folder below the query's",
-            )
-        right = other if other._schema.names == self._schema.names else other._chosen(self._schema.names)
-        incomplete = self._incomplete or other._incomplete or incomplete
-        stream = self._reordered(plan, [self.packed, right.packed], checkpoint, late, incomplete, other)
-        stream._windows = max(self._windows, other._windows)
-        stream._queues = max(self._queues, other._queues)
-        return stream
+        left_out = self.plan.left_out or other.plan.left_out or left_out
+        return self._reordered(plan, (self.plan, other.plan), checkpoint, late, left_out)
 
     def _reordered(
         self,
         plan: ReorderPlan,
-        sources: list[Source],
-        checkpoint: str | os.PathLike[str],
+        before: tuple[Node, ...],
+        checkpoint: str | os.PathLike[str] | None,
         late: str | os.PathLike[str] | None,
-        incomplete: Incomplete | None,
-        other: Self | None = None,
+        left_out: LeftOut | None,
     ) -> Self:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        number = self._reorders if other is None else max(self._reorders, other._reorders)
-        folder = reorder_folder(os.fspath(checkpoint), number)
-        stream = copy(self)
-        stream._base = build(plan, sources, folder, late, to_arrow_schema(self._schema, timezone="UTC"))
-        stream._steps = ()
-        stream._shards = plan.shards if plan.by == self.key else None
-        stream._reorders, stream._incomplete, stream._in_order = number + 1, incomplete, plan.hold
-        stream._folders = (*self._folders, *(() if other is None else other._folders), folder)
-        return stream
-
-    def _chosen(self, names: list[str]) -> Self:
-        """The same stream with its columns in another order."""
-        from pyspark.sql import functions as F
-
-        return self._with(self.df.select(*[F.col(quoted(name)) for name in names]))
+        return self._of(
+            Reorder(
+                self.key, self.time, self.schema, left_out, plan.hold, plan.shards if plan.by == self.key else None,
+                before=before, specification=plan, name=plan.name, checkpoint=checkpoint_argument(checkpoint),
+                late_location=None if late is None else os.fspath(late),
+            )
+        )  # fmt: skip
 
     def _time_type(self) -> pa.DataType | None:
         from pyspark.sql.pandas.types import to_arrow_type
 
-        return None if self.time is None else to_arrow_type(self._schema[self.time].dataType, timezone="UTC")
+        return None if self.time is None else to_arrow_type(self.schema[self.time].dataType, timezone="UTC")

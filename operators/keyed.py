@@ -2,147 +2,185 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from copy import copy
-from typing import TYPE_CHECKING, cast
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from ..conf.column_names import quoted
-from ..conf.errors import SchemaError
-from ..core.pushdown.at_source import at_source
+from ..conf.errors import OptionError, SchemaError
+from ..conf.locations import checkpoint_location as place_of
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.collations import check_collations
 from ..core.rows.system_column import SYSTEM
-from .completeness import Incomplete, incomplete_source
-from .runtime.arrow_steps import chained, map_in_arrow
-from .runtime.pack import PACKED_DDL
-from .runtime.sharded import InShards
+from ..plan.completeness import LeftOut, left_out_by_source, source_text
+from ..plan.explain import explain_plan
+from ..plan.nodes import Map, Node, Rows, Transform
+from ..plan.places import needs_checkpoint, number_along, places
+from .compile import BoundStream, bind
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
     from typing_extensions import Self
 
-__all__ = ["KeyedRows"]
+__all__ = ["KeyedRows", "checkpoint_argument"]
 
 
 class KeyedRows:
     """A stream of rows with an update key, apart from the steps that it offers; see :class:`~upstream.operators.stream.UpdateStream`."""
 
     def __init__(self, df: DataFrame, *, key: str | Sequence[str], time: str | None = None) -> None:
-        self.key = (key,) if isinstance(key, str) else tuple(key)
-        self.time = time
-        self._base: DataFrame | InShards = df
-        # Steps on Arrow batches that one Python worker runs one after the other, and the schema after them.
-        self._steps: tuple[ArrowStep, ...] = ()
-        self._schema: StructType = df.schema
-        self._shards: int | None = None
-        self._windows = 0
-        self._incomplete: Incomplete | None = incomplete_source(df)
-        # Where operators of this stream report; two that reported to one place would overwrite each other.
-        self._folders: tuple[str, ...] = ()
-        self._reorders = self._queues = 0
-        self._in_order = False
+        keys = (key,) if isinstance(key, str) else tuple(key)
+        self.plan: Node = Rows(keys, time, df.schema, left_out_by_source(df), frame=df, source=source_text(df))
         self._check()
-        check_collations(self._schema, names=self.key)
+        check_collations(df.schema, names=keys)
 
     @classmethod
-    def _of_shards(cls, rows: InShards, schema: StructType, *, key: Sequence[str], time: str | None) -> Self:
-        """A stream of what an operator in shards gives."""
+    def _of(cls, plan: Node) -> Self:
+        """A stream of a plan's rows."""
         made = cls.__new__(cls)
-        made.key, made.time = tuple(key), time
-        made._base, made._steps, made._schema = rows, (), schema
-        made._shards, made._windows, made._incomplete = None, 0, None
-        made._folders, made._in_order = (), False
-        made._reorders = made._queues = 0
+        made.plan = plan
         made._check()
         return made
 
     def _check(self) -> None:
         wanted = (*self.key, *([self.time] if self.time else []), SYSTEM)
-        absent = [name for name in wanted if name not in self._schema.names]
+        absent = [name for name in wanted if name not in self.schema.names]
         if absent:
             raise SchemaError(
                 f"the stream has no column {', '.join(absent)}",
                 expected=f"the key, the time and {SYSTEM}, as the source made it; fields of structs are keys of the source and the sink, and of no step between",
-                hint=_NO_SYSTEM if SYSTEM in absent else _absent(self._schema.names),
+                hint=_NO_SYSTEM if SYSTEM in absent else _absent(self.schema.names),
             )
 
     @property
-    def df(self) -> DataFrame:
-        """The stream as a DataFrame, with the system column."""
-        if isinstance(self._base, InShards):
-            return self._base.df(self._steps, self._schema)
-        return map_in_arrow(self._base, chained(self._steps), self._schema) if self._steps else self._base
+    def key(self) -> tuple[str, ...]:
+        """The update key's columns."""
+        return self.plan.key
+
+    @property
+    def time(self) -> str | None:
+        """The column of the event time; None if arrival says which row is newer."""
+        return self.plan.time
 
     @property
     def schema(self) -> StructType:
-        """The columns of :attr:`df`."""
-        return self._schema
+        """The columns of the rows, the system column included."""
+        return self.plan.schema
+
+    @property
+    def df(self) -> DataFrame:
+        """The stream as a DataFrame, with the system column.
+
+        Raises
+        ------
+        OptionError
+            An operator keeps state below the query's checkpoint: see :meth:`dataframe`.
+        """
+        return self.bound(None).df
+
+    def dataframe(self, checkpoint: str | os.PathLike[str]) -> DataFrame:
+        """Return the stream as a DataFrame, with the system column, for a query of your own.
+
+        Parameters
+        ----------
+        checkpoint
+            The one that the query will have: operators report below it.
+        """
+        return self.bound(checkpoint).df
+
+    def bound(self, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
+        """Return the stream on Spark, with the query's checkpoint; None if no operator needs it. Called by the sink."""
+        return bind(self.plan, checkpoint)
+
+    def explain(self, checkpoint: str | os.PathLike[str] | None = None) -> str:
+        """Return the steps of the stream, what is known of the rows after each, and what state each keeps and until when.
+
+        Parameters
+        ----------
+        checkpoint
+            The query's, to see where operators report.
+        """
+        known = checkpoint is not None or not needs_checkpoint(self.plan)
+        return explain_plan(self.plan, places(self.plan, checkpoint) if known else None)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session that it was read in."""
+        return self.plan.session
 
     @property
     def windows(self) -> int:
         """How many window operators the stream has come through."""
-        return self._windows
+        return number_along(self.plan, "windows")
 
     @property
     def shards(self) -> int | None:
         """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not."""
-        return self._shards
+        return self.plan.shards
 
     @property
     def reports(self) -> tuple[str, ...]:
-        """The folders to which the stream's operators report."""
-        return self._folders
-
-    def after_window(
-        self, results: InShards, schema: StructType, shards: int, incomplete: Incomplete | None, folder: str
-    ) -> Self:
-        """The stream of a window operator's results; called by the windows, not by users."""
-        stream = copy(self)
-        stream.time = "window_time"
-        stream._base, stream._steps, stream._schema = results, (), schema
-        stream._shards, stream._windows, stream._incomplete = shards, self._windows + 1, incomplete
-        stream._folders, stream._in_order = (*self._folders, folder), False
-        return stream
-
-    def packed(self, step: ArrowStep, columns: Sequence[str] | None = None) -> DataFrame:
-        """What a step packs for the shards of the operator that follows, of some columns, or of all. Called by operators.
-
-        In Arrow since an operator or a step before, rows stay in the Python worker that has them.
-        """
-        from pyspark.sql.types import StructType
-
-        if isinstance(self._base, InShards) or self._steps:
-            own = step if columns is None else chained((_choosing(columns), step))
-            packed = self.in_arrow(own, cast("StructType", StructType.fromDDL(PACKED_DDL)))
-            assert packed is not None
-            return packed
-        df = self._base if columns is None else self._base.select(*[quoted(name) for name in columns])
-        return map_in_arrow(df, step, PACKED_DDL)
-
-    def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
-        """A step's result where rows are in Arrow before it; None where Spark holds them in its own form. Called by the sink."""
-        if isinstance(self._base, InShards):
-            return self._base.few((*self._steps, step), schema)
-        if self._steps:
-            return map_in_arrow(self._base, chained((*self._steps, step)), schema)
-        return at_source(self._base, step, schema)
+        """The folders to which the stream's operators report, as far as they are known without the query's checkpoint."""
+        return () if needs_checkpoint(self.plan) else tuple(places(self.plan, None).values())
 
     def _fixed(self) -> list[str]:
         time = [self.time] if self.time is not None and self.time not in self.key else []
         return [*self.key, *time, SYSTEM]
 
-    def _with(self, df: DataFrame) -> Self:
-        """The same keys in the same tasks, other rows or columns."""
-        stream = copy(self)
-        stream._base, stream._steps, stream._schema = df, (), df.schema
-        return stream
+    def _sample(self) -> DataFrame:
+        """The rows' DataFrame, or one with the same columns and no rows where that is not known yet: to ask Spark what a step makes of them."""
+        if needs_checkpoint(self.plan):
+            return self.session.createDataFrame([], self.schema)
+        return self.df
 
-    def _then(self, step: ArrowStep, schema: StructType) -> Self:
-        stream = copy(self)
-        stream._steps, stream._schema = (*self._steps, step), schema
-        return stream
+    def _transformed(self, says: str, apply: Callable[[DataFrame], DataFrame], left_out: LeftOut | None = None) -> Self:
+        """The same keys in the same tasks, other rows or columns."""
+        plan = self.plan
+        schema = apply(self._sample()).schema
+        return self._of(
+            Transform(
+                plan.key, plan.time, schema, left_out or plan.left_out, plan.in_order, plan.shards,
+                before=plan, says=says, apply=apply,
+            )
+        )  # fmt: skip
+
+    def _mapped(self, says: str, step: ArrowStep, schema: StructType) -> Self:
+        plan = self.plan
+        return self._of(
+            Map(
+                plan.key,
+                plan.time,
+                schema,
+                plan.left_out,
+                plan.in_order,
+                plan.shards,
+                before=plan,
+                says=says,
+                step=step,
+            )
+        )
+
+
+def checkpoint_argument(value: str | os.PathLike[str] | None) -> str | None:
+    """Return an operator's own checkpoint as text, checked; None for the query's.
+
+    Raises
+    ------
+    OptionError
+        It is no path.
+    """
+    if value is None:
+        return None
+    try:
+        place = os.fspath(value)
+    except TypeError:
+        raise OptionError(
+            f"checkpoint_location={value!r}",
+            expected="a folder or an address",
+            hint="leave it out: the query's own is used",
+        ) from None
+    place_of(place)
+    return place
 
 
 _NO_SYSTEM = (
@@ -154,10 +192,3 @@ _NO_SYSTEM = (
 
 def _absent(names: Sequence[str]) -> str:
     return f"name columns that are there: {', '.join(names)}; of a field make one, with withColumn, before"
-
-
-def _choosing(columns: Sequence[str]) -> ArrowStep:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (batch.select(list(columns)) for batch in batches)
-
-    return run

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from copy import copy
 from typing import TYPE_CHECKING, Literal
 
 from ..conf.errors import OptionError
-from ..conf.session import make_known
 from ..conf.units import parse_duration_us
-from ..core.feedback.checkpoint_layout import queue_folder
-from ..core.rows.buckets import integers_with_hash
 from ..core.rows.event_times import check_time_zone
-from .completeness import check_complete
-from .keyed import KeyedRows
+from ..plan.completeness import LeftOut, check_complete
+from ..plan.nodes import Queue
+from .keyed import KeyedRows, checkpoint_argument
 from .queue.budget import check_budget
-from .queue.queue import ONE_PER_KEY, Policy, check_policy
-from .runtime.arrow_steps import map_in_arrow
+from .queue.control import ShardPlan
+from .queue.queue import Policy, check_policy
+from .runtime.arrivals import INTERVAL, WEIGHT
 from .windowed import WindowedStream, check_punctuated, lateness_us
 from .windows.emission import Emit, check_emit
 from .windows.parse import windows_asked
@@ -39,7 +37,7 @@ class Stateful(KeyedRows):
     def queue(
         self,
         *,
-        checkpoint_location: str | os.PathLike[str],
+        checkpoint_location: str | os.PathLike[str] | None = None,
         policy: Policy = "auto",
         budget: int | Literal["auto"] | None = "auto",
         batch_duration: str | None = None,
@@ -56,7 +54,7 @@ class Stateful(KeyedRows):
         Parameters
         ----------
         checkpoint_location
-            The query's, as it is given to the sink: the shards report below it.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
         policy
             ``append``, ``shed``, ``fifo``, ``in-place``, ``linecutting``, or ``auto``: every row while the load allows, else linecutting.
         budget
@@ -88,13 +86,6 @@ class Stateful(KeyedRows):
         Guarantee: what waits is in Spark's state and survives any crash; each batch is a function of its journaled offsets.
         """
         from pyspark.sql import functions as F
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        from .queue.control import ShardPlan
-        from .queue.processor import QueueProcessor
-        from .queue.ticks import TickSource
-        from .runtime.arrivals import INTERVAL, WEIGHT
-        from .runtime.pack import PACKED_DDL, pack, unpack
 
         check_policy(policy)
         check_budget(budget)
@@ -116,50 +107,38 @@ class Stateful(KeyedRows):
             seed=seed,
             most_stale=most_stale,
         )
-        folder = queue_folder(os.fspath(checkpoint_location), self._queues)
-        df, extra = self.df, []
+        columns: dict[str, Column] = {}
         if weight is not None:
             value = F.expr(weight) if isinstance(weight, str) else weight
-            df, extra = df.withColumn(WEIGHT, F.coalesce(value.cast("double"), F.lit(1.0))), [WEIGHT]
+            columns[WEIGHT] = F.coalesce(value.cast("double"), F.lit(1.0))
         if access_interval is not None:
-            df, extra = df.withColumn(INTERVAL, _interval_us(access_interval)), [*extra, INTERVAL]
-        session = df.sparkSession
-        make_known(session)
-        session.dataSource.register(TickSource)
-        coalesce = policy in ONE_PER_KEY and not extra
-        slots = integers_with_hash(range(shards))
-        packed = map_in_arrow(df, pack(self.key, slots, self.time, coalesce), PACKED_DDL)
+            columns[INTERVAL] = _interval_us(access_interval)
         options = {
-            "feedback": folder,
-            "slots": ",".join(str(slot) for slot in slots),
             "auto": str(auto).lower(),
             **({} if plan.budget is None else {"budget": str(plan.budget)}),
             **({} if batch_duration is None else {"duration": str(_seconds("batch_duration", batch_duration))}),
             **({} if plan.cost_s is None else {"cost": str(plan.cost_s)}),
         }
-        ticks = session.readStream.format("upstream_ticks").options(**options).load()
-        served = (
-            packed.union(ticks)
-            .groupBy("slot")
-            .transformWithState(QueueProcessor(plan, slots, folder), "frame BINARY", "append", "none")
-        )
-        queued = copy(self)
-        queued._base, queued._steps, queued._shards = served, (), shards
-        queued._folders, queued._in_order = (*self._folders, folder), False
-        queued._queues = self._queues + 1
+        left_out = self.plan.left_out
         if policy != "append":
-            queued._incomplete = (
+            left_out = LeftOut(
                 f"queue(policy={policy!r}) leaves rows out, superseded ones mostly (covered > 1 says so)",
                 'put the window before the queue, or give the queue policy="append"',
             )
-        return queued._then(unpack(to_arrow_schema(self._schema, timezone="UTC"), extra, folder), self._schema)
+        return self._of(
+            Queue(
+                self.key, self.time, self.schema, left_out, False, shards,
+                before=self.plan, specification=plan, columns=columns, options=options,
+                checkpoint=checkpoint_argument(checkpoint_location),
+            )
+        )  # fmt: skip
 
     def window(
         self,
         range: str,  # noqa: A002 the papers' word
         slide: str | None = None,
         *,
-        checkpoint_location: str | os.PathLike[str],
+        checkpoint_location: str | os.PathLike[str] | None = None,
         emit: Emit = "lazy",
         method: Literal["auto", "wid", "paned", "adaptive", "buffering"] = "auto",
         allowed_lateness: str = "0 seconds",
@@ -183,7 +162,7 @@ class Stateful(KeyedRows):
             SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window by time that ends
             with each row.
         checkpoint_location
-            The query's, as it is given to the sink: the shards report below it.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
         emit
             ``lazy``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a row. ``eager``:
             commit to each key's latest started window and pass over all others until it closes (§6.2.2). ``early``: lazy, and before it what the open window holds by now, with ``final = false``; ``all+early`` likewise.
@@ -216,7 +195,7 @@ class Stateful(KeyedRows):
         check_emit(emit)
         check_method(method)
         check_tombstones(tombstones)
-        check_complete(self._incomplete)
+        check_complete(self.plan.left_out)
         check_time_zone("time_zone", time_zone)
         if self.time is None and "row" not in str(range):  # whatever it is: the parsers refuse what is no text
             raise OptionError(
@@ -228,17 +207,17 @@ class Stateful(KeyedRows):
             raise OptionError(f"shards={shards}", expected="at least 1")
         windows, by_rows = windows_asked(range, slide, origin, zone)
         if not by_rows:
-            check_punctuated(self.df)
+            check_punctuated(self.plan)
         return WindowedStream(
             self,
             {
                 "windows": windows,
                 "time": not by_rows,
-                "checkpoint_location": checkpoint_location,
+                "checkpoint": checkpoint_argument(checkpoint_location),
                 "emit": emit,
                 "method": method,
                 "lateness_us": lateness_us(allowed_lateness),
-                "late_location": late_location,
+                "late_location": None if late_location is None else os.fspath(late_location),
                 "time_format": time_format,
                 "time_zone": time_zone,
                 "tombstones": tombstones,

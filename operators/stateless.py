@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Literal, cast
 from ..conf.column_names import quoted
 from ..conf.errors import OptionError, SchemaError
 from ..core.rows.system_column import SYSTEM
+from ..plan.completeness import LeftOut
 from .keyed import KeyedRows
 from .runtime.arrow_steps import mapped
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
     from typing_extensions import Self
 
@@ -57,9 +58,10 @@ class Stateless(KeyedRows):
         chosen = F.expr(condition) if isinstance(condition, str) else condition
         marks = [F.coalesce(F.col(f"{SYSTEM}.{mark}"), F.lit(False)) for mark in ("punctuation", "deleted")]
         passes = marks[0] | marks[1] | F.coalesce(chosen, F.lit(False))
-        df, fixed, stays = self.df, self._fixed(), F.col(_PASSES)
+        fixed, stays = self._fixed(), F.col(_PASSES)
+        says = f"where {condition if isinstance(condition, str) else _sql(chosen)}"
         if on_leave == "keep":
-            return self._with(df.where(passes))
+            return self._transformed(says, lambda df: df.where(passes))
         marked = F.col(SYSTEM).withField("deleted", F.lit(True))
 
         def leaving(name: str) -> Column:
@@ -69,13 +71,18 @@ class Stateless(KeyedRows):
                 return column
             return F.when(stays, column).otherwise(marked if name == SYSTEM else F.lit(None)).alias(name)
 
-        # The outcome is a column of its own first: computed once, whatever it costs and however random it is.
-        deleting = self._with(df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns]))
-        deleting._incomplete = (
-            'where(…, on_leave="delete") makes tombstones of rows, which have no values',
-            'filter with on_leave="keep" before a window',
+        def leave(df: DataFrame) -> DataFrame:
+            """The outcome is a column of its own first: computed once, whatever it costs and however random it is."""
+            return df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns])
+
+        return self._transformed(
+            f"{says}, else delete the key",
+            leave,
+            LeftOut(
+                'where(…, on_leave="delete") makes tombstones of rows, which have no values',
+                'filter with on_leave="keep" before a window',
+            ),
         )
-        return deleting
 
     filter = where
 
@@ -95,8 +102,7 @@ class Stateless(KeyedRows):
             for each in columns
             if not (isinstance(each, str) and each in fixed)
         ]
-        probe = self.df.select(*own) if own else self.df.select(*[])
-        clash = [name for name in probe.columns if name in fixed]
+        clash = [name for name in self._sample().select(*own).columns if name in fixed]
         if clash:
             raise SchemaError(
                 f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
@@ -104,7 +110,8 @@ class Stateless(KeyedRows):
                 hint="rename the column, or begin a new stream with UpdateStream(df, key=…, time=…)",
             )
         kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
-        return self._with(self.df.select(*kept, *own, F.col(SYSTEM)))
+        shown = ", ".join(each if isinstance(each, str) else _sql(each) for each in columns)
+        return self._transformed(f"select {shown}", lambda df: df.select(*kept, *own, F.col(SYSTEM)))
 
     project = select
 
@@ -144,9 +151,16 @@ class Stateless(KeyedRows):
                 expected="new columns only: a map may not change what a row updates, or when",
                 hint="leave it out of the schema; it is kept as it is",
             )
-        kept = [field for field in self._schema if field.name in fixed and field.name != SYSTEM]
+        kept = [field for field in self.schema if field.name in fixed and field.name != SYSTEM]
         # Whatever the schema says of nulls: punctuation has nothing in new columns.
         computed = [StructField(field.name, field.dataType, nullable=True, metadata=field.metadata) for field in new]
-        whole = StructType([*kept, *computed, self._schema[SYSTEM]])
+        whole = StructType([*kept, *computed, self.schema[SYSTEM]])
         arrow = to_arrow_schema(whole, timezone="UTC")
-        return self._then(mapped(function, arrow, [field.name for field in new], batch_rows), whole)
+        called = getattr(function, "__qualname__", type(function).__name__)
+        step = mapped(function, arrow, [field.name for field in new], batch_rows)
+        return self._mapped(f"map {called}", step, whole)
+
+
+def _sql(column: Column) -> str:
+    """A column as Spark prints it."""
+    return str(column).removeprefix("Column<'").removesuffix("'>")

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ..core.watermark.policies import PolicyName
+from ..plan.places import needs_checkpoint, places
 from .combining import Combining
-from .completeness import incomplete_source
 from .describe import Description, live_places, source_feeds
 from .intake.dataframe import OnMalformed, plan_intake, policy_of
+from .keyed import checkpoint_argument
 from .stateful import Stateful
 from .stateless import Stateless
 
@@ -53,7 +54,7 @@ class UpdateStream(Stateless, Stateful, Combining):
         *,
         key: str | Sequence[str],
         time: str | None = None,
-        checkpoint_location: str | os.PathLike[str],
+        checkpoint_location: str | os.PathLike[str] | None = None,
         feed: str | Column | None = None,
         order: str | Column | None = None,
         deleted: str | Column | None = None,
@@ -80,7 +81,7 @@ class UpdateStream(Stateless, Stateful, Combining):
         key, time
             As for the class. With ``progress="heartbeat"`` `time` is a new column, in which rows are stamped on entry.
         checkpoint_location
-            The query's, as it is given to the sink: what is known of each feed is reported below it.
+            A folder below the query's checkpoint, or that checkpoint itself, for what is known of each feed. Leave it out: the query's is used.
         feed
             A column or SQL expression that names the independent feed of a row, whose progress is its own: a partition, a file, a region;
             tens or hundreds, not one for each key. Unless given, topic and partition where `df` has the columns ``topic``, ``partition`` and
@@ -143,13 +144,11 @@ class UpdateStream(Stateless, Stateful, Combining):
             on_malformed=on_malformed,
             quarantine_location=quarantine_location,
             late_location=late_location,
-            checkpoint_location=checkpoint_location,
+            checkpoint_location=checkpoint_argument(checkpoint_location),
             shards=shards,
             name=name,
         )
-        stream = cls._of_shards(intake.rows, intake.schema, key=keys, time=time)
-        stream._folders, stream._incomplete = (intake.folder,), incomplete_source(df)
-        return stream
+        return cls._of(intake)
 
     def describe(self, checkpoint_location: str | os.PathLike[str] | None = None) -> Description:
         """What is known of the stream's columns, and how far its feeds are, as the last batch left them.
@@ -157,21 +156,23 @@ class UpdateStream(Stateless, Stateful, Combining):
         Parameters
         ----------
         checkpoint_location
-            The query's: then the feeds of the ``upstream`` sources that it reads are told, too. The stream's own operators know where they
-            report.
+            The query's: what its ``upstream`` sources and its operators have reported there. Without it only operators with a place of their own
+            are looked up.
 
         Returns
         -------
         Description
             To be read, or printed. Of feeds it knows what the query has said by now: nothing, if it has never run.
         """
-        columns = dict.fromkeys(self._schema.names, "") | dict.fromkeys(self.key, "update key")
+        columns = dict.fromkeys(self.schema.names, "") | dict.fromkeys(self.key, "update key")
         if self.time is not None:
-            columns[self.time] = "ordered" if self._in_order else "bounded"
-            if self._windows and self.time == "window_time":  # the four go up together
+            columns[self.time] = "ordered" if self.plan.in_order else "bounded"
+            if self.windows and self.time == "window_time":  # the four go up together
                 others = ("window_id", "window_start", "window_end")
                 columns |= {name: "bounded" for name in others if not columns.get(name, "-")}
         kind = self._time_type()
         micros = kind is not None and pa.types.is_timestamp(kind)
         sources = [] if checkpoint_location is None else source_feeds(checkpoint_location)
-        return Description(columns, [*sources, *live_places(self._folders, micros=micros)])
+        known = checkpoint_location is not None or not needs_checkpoint(self.plan)
+        folders = tuple(places(self.plan, checkpoint_location).values()) if known else ()
+        return Description(columns, [*sources, *live_places(folders, micros=micros)])

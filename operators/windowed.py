@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.units import parse_duration_us
-from ..core.feedback.checkpoint_layout import windows_folder
-from ..core.feedback.window_reports import read_window_reports
 from ..core.pushdown.at_source import source_options
-from ..core.pushdown.source_steps import ArrowStep
-from ..core.rows.buckets import integers_with_hash
 from ..core.rows.event_times import check_time_type
 from ..core.rows.system_column import SYSTEM
+from ..plan.nodes import Node, Rows, Transform, Window
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
-from .completeness import incomplete_after
-from .runtime.sharded import InShards
 from .windows.limits import check_size
 from .windows.panes import paned
+from .windows.shards.completeness import left_out_by_windows
 from .windows.shards.plan import WindowPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from .keyed import KeyedRows
@@ -71,8 +63,6 @@ class WindowedStream(Generic[StreamT]):
             There is no aggregate, or an option does not go with them.
         SchemaError
             A column does not exist, has a type that an aggregate cannot take, or two columns of the results would have one name.
-        CheckpointError
-            The checkpoint's windows were begun with another window, key or aggregate.
 
         Notes
         -----
@@ -82,9 +72,7 @@ class WindowedStream(Generic[StreamT]):
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
         from .windows.shards.adaptive_keys import with_automatic_method
-        from .windows.shards.pack import window_pack
-        from .windows.shards.processor import WindowProcessor
-        from .windows.shards.results import RESULT_COLUMNS, check_identity, result_schema
+        from .windows.shards.results import RESULT_COLUMNS, result_schema
 
         stream, given = self.stream, self.options
         taken = {*stream.key, *RESULT_COLUMNS, SYSTEM} & set(aggregates)
@@ -130,27 +118,13 @@ class WindowedStream(Generic[StreamT]):
         _check(plan)
         if automatic:
             plan = with_automatic_method(plan)
-        folder = windows_folder(os.fspath(given["checkpoint_location"]), stream.windows)
-        for report in read_window_reports(folder):
-            check_identity(report.plan, plan)
-        results = result_schema(plan)
-        late = given["late_location"]
-        slots = integers_with_hash(range(plan.shards))
-        needed: list[str] | None = None
-        if late is None:  # a late row is put aside whole; else no other column has to be turned into Arrow
-            time = [] if plan.time is None else [plan.time]
-            needed = list(dict.fromkeys([*plan.key, *time, *plan.algebra.inputs, SYSTEM]))
-            plan = dataclasses.replace(plan, schema=pa.schema([schema.field(name) for name in needed]))
-        late_location = None if late is None else os.fspath(late)
-        packed = stream.packed(window_pack(plan, slots, folder), needed)
-
-        def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
-            processor = WindowProcessor(plan, slots, folder, late_location, leaving)
-            return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
-
-        spark_schema: StructType = from_arrow_schema(results)
-        results_in_shards = InShards(results, running)
-        return stream.after_window(results_in_shards, spark_schema, plan.shards, incomplete_after(plan), folder)
+        spark_schema: StructType = from_arrow_schema(result_schema(plan))
+        return stream.__class__._of(
+            Window(
+                stream.key, "window_time", spark_schema, left_out_by_windows(plan), False, plan.shards,
+                before=stream.plan, specification=plan, checkpoint=given["checkpoint"], late_location=given["late_location"],
+            )
+        )  # fmt: skip
 
 
 def lateness_us(value: str) -> int:
@@ -161,13 +135,15 @@ def lateness_us(value: str) -> int:
         raise OptionError(f"allowed_lateness={value!r}", expected="a duration such as '10 minutes'") from None
 
 
-def check_punctuated(df: DataFrame) -> None:
+def check_punctuated(plan: Node) -> None:
     """Refuse windows by time on rows from our source that come without punctuation: they would never close.
 
     Rows without a time of their own (latent timestamps) get one where they are stamped on entry, not here: a replayed batch would be given
     other times by an operator than it was given first.
     """
-    given = source_options(df)
+    while isinstance(plan, Transform):  # what Spark computes keeps the punctuation
+        plan = plan.before
+    given = source_options(plan.frame) if isinstance(plan, Rows) else None
     if given is None:
         return
     timed = "time" in given or given.get("connector", "").lower() == "latest"  # a latest table knows its own time

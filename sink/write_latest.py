@@ -47,6 +47,14 @@ class KeyedStream(Protocol):
     """A stream that knows its update key, such as :class:`~upstream.operators.stream.UpdateStream`."""
 
     @property
+    def session(self) -> SparkSession: ...
+    def bound(self, checkpoint: str | os.PathLike[str] | None) -> BoundStream: ...
+
+
+class BoundStream(Protocol):
+    """A stream on Spark, with the query's checkpoint."""
+
+    @property
     def df(self) -> DataFrame: ...
     @property
     def key(self) -> tuple[str, ...]: ...
@@ -138,16 +146,19 @@ def write_latest(
     key, time, target = names_argument("key", key), text_argument("time", time), text_argument("target", target)
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
     expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
-    placed = None
+    session = updates.sparkSession if isinstance(updates, DataFrame) else updates.session
+    checkpoint = _checkpoint(session, path, options)
+    placed: int | None = None
+    bound: BoundStream | None = None
     if isinstance(updates, DataFrame):
         df = updates
     else:
-        df, placed = updates.df, updates.shards
+        bound = updates.bound(checkpoint)
+        df, placed = bound.df, bound.shards
         if key is None:
-            key, time = updates.key, time or updates.time
-        elif [key] != list(updates.key) and list(key) != list(updates.key):
+            key, time = bound.key, time or bound.time
+        elif [key] != list(bound.key) and list(key) != list(bound.key):
             placed = None
-    reports = () if isinstance(updates, DataFrame) else updates.reports
     if not df.isStreaming:
         raise OptionError(
             "the DataFrame does not stream",
@@ -162,8 +173,9 @@ def write_latest(
         )
     if str(options.get("engine", "")).lower() == "merge":
         given = {"buckets": buckets, "partitions": partitions, "target": target, "metricsLocation": metricsLocation}
-        return _merged(df, path, key, time, {**options, **given}, deleteWhen)
-    given = {"path": path} | {name: str(value) for name, value in options.items()}
+        return _merged(df, path, key, time, {**options, **given}, deleteWhen, checkpoint)
+    given = {"path": path} | {name: str(value) for name, value in options.items() if not _is_checkpoint(name)}
+    given |= {} if checkpoint is None else {"checkpointLocation": checkpoint}
     buckets = buckets or _buckets(given, expectedKeys, placed)
     given |= {"buckets": str(buckets)} | ({} if expectedKeys is None else {"expectedKeys": str(expectedKeys)})
     if key is not None:
@@ -171,22 +183,21 @@ def write_latest(
     if deleteWhen is not None:
         df, given["deleteWhen"] = with_deletions(df, deleteWhen)
         if given["deleteWhen"] == DELETED:  # from here on Spark holds the rows
-            updates = df
+            bound = None
     if time is not None:
         given["time"] = time
     if target is not None:
         given["target"] = target
     if metricsLocation is not None:
         given["metricsLocation"] = path_argument("metricsLocation", metricsLocation)
-    if not any(name.lower() == "checkpointlocation" for name in given):
-        given |= _default_checkpoint(df.sparkSession, given["path"])
-    make_known(df.sparkSession)
-    _check_reports(reports, given)
+    make_known(session)
+    if bound is not None and checkpoint is not None:
+        _check_reports(bound.reports, checkpoint)
     layout = check_sink(given, df.schema)
     place = parse_sink_options(given, started=False)
-    keep_lease(df.sparkSession, place.folder, place.options.lease_us)
+    keep_lease(session, place.folder, place.options.lease_us)
     parted = bool(layout.key) and (placed != buckets or partitions is not None)
-    frames = _in_frames(updates, layout, df.schema, parted=parted)
+    frames = _in_frames(df if bound is None else bound, layout, df.schema, parted=parted)
     stamped = layout.progress_time
     observed = _observed(df, stamped) if frames is None else frames.observe(METRICS, *framed_metrics(stamped))
     if frames is not None:
@@ -211,15 +222,15 @@ def _merged(
     time: str | None,
     given: Mapping[str, Any],
     deletes: str | Column | None,
+    checkpoint: str | None,
 ) -> DataStreamWriter:
     """The writer for a table that others have laid out."""
     from .foreign.delta_merge import check_merge
 
     named = {name: str(value) for name, value in given.items() if value is not None}
-    place = {name: value for name, value in named.items() if name.lower() == "checkpointlocation"}
-    others = {name: value for name, value in named.items() if name not in place}
+    others = {name: value for name, value in named.items() if not _is_checkpoint(name)}
     df, merge = check_merge(df, path, key, time, others, deletes)
-    place = place or _default_checkpoint(df.sparkSession, path)
+    place = {} if checkpoint is None else {"checkpointLocation": checkpoint}
     return _observed(df, time).writeStream.foreachBatch(merge).options(**place)
 
 
@@ -304,22 +315,19 @@ def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str
         return last_summary(table, str(progress.id), progress.batchId)
 
 
-def _check_reports(folders: Sequence[str], given: Mapping[str, str]) -> None:
+def _check_reports(folders: Sequence[str], place: str) -> None:
     """Refuse operators that report elsewhere: nobody would hear of what waits in them, and another query's reports could be taken for theirs."""
-    place = next((value for name, value in given.items() if name.lower() == "checkpointlocation"), None)
-    if place is None:
-        return
     inside = checkpoint_location(place).rstrip("/") + "/"
     elsewhere = [folder for folder in folders if not folder.startswith(inside)]
     if elsewhere:
         raise OptionError(
             f"the stream's operators report to {', '.join(elsewhere)}, and the query's checkpoint is {inside[:-1]}",
             expected="the same checkpoint for both, or a folder below it",
-            hint="give the operators the checkpoint_location that the sink has",
+            hint="leave the operators' checkpoint_location out: the sink's is used",
         )
 
 
-def _in_frames(updates: DataFrame | KeyedStream, layout: Layout, rows: StructType, *, parted: bool) -> DataFrame | None:
+def _in_frames(updates: DataFrame | BoundStream, layout: Layout, rows: StructType, *, parted: bool) -> DataFrame | None:
     """The stream as frames of rows; None where Spark holds the rows in its own form before."""
     from pyspark.sql import DataFrame
 
@@ -347,10 +355,18 @@ def _observed(df: DataFrame, time: str | None) -> DataFrame:
     return df.observe(METRICS, *metrics)
 
 
-def _default_checkpoint(session: SparkSession, path: str) -> dict[str, str]:
+def _is_checkpoint(option: str) -> bool:
+    return option.lower() == "checkpointlocation"
+
+
+def _checkpoint(session: SparkSession, path: str, options: Mapping[str, Any]) -> str | None:
+    """The query's checkpoint: as given, or a folder named after the table below Spark's own root for checkpoints; None if there is neither."""
+    given = next((value for name, value in options.items() if _is_checkpoint(name)), None)
+    if given is not None:
+        return str(given)
     root = session.conf.get(_CHECKPOINTS, None)
     if not root:
-        return {}
+        return None
     location = absolute_location(path)
     name = f"{os.path.basename(location)}-{hashlib.sha256(location.encode()).hexdigest()[:8]}"
-    return {"checkpointLocation": f"{root.rstrip('/')}/{name}"}
+    return f"{root.rstrip('/')}/{name}"

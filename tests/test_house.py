@@ -12,7 +12,7 @@ import pyspark_upstream
 import upstream
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("cli", "conf", "core", "datasource", "delta_format", "operators", "sink", "storage")
+PACKAGES = ("cli", "conf", "core", "datasource", "delta_format", "operators", "plan", "sink", "storage")
 
 
 def test_tested_package_is_the_installed_one() -> None:
@@ -63,7 +63,8 @@ _ALLOWED: dict[str, set[str]] = {
     "delta_format": {"conf", "storage"},
     "core": {"conf", "storage"},
     "datasource": {"conf", "storage", "delta_format", "core"},
-    "operators": {"conf", "storage", "core"},
+    "plan": {"conf", "core"},
+    "operators": {"conf", "storage", "core", "plan"},
     "sink": {"conf", "storage", "delta_format", "core"},
     "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "sink"},
 }
@@ -116,7 +117,7 @@ def test_imports_are_found() -> None:
     assert len(imports) > 250
     assert "conf.errors" in imports["storage.folder"], "a relative import"
     assert "sink.spec.layout" in imports["sink.merge.conflicts"], "one for types only"
-    assert "operators.queue.processor" in imports["operators.stateful"], "one inside a function"
+    assert "operators.queue.processor" in imports["operators.queue.build"], "one inside a function"
 
 
 def test_imports_run_one_way() -> None:

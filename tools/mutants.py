@@ -18,7 +18,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / ".cache" / "mutants-work"
-PACKAGES = ("cli", "conf", "core", "datasource", "delta_format", "operators", "pyspark_upstream", "sink", "storage")
+PACKAGES = (
+    "cli",
+    "conf",
+    "core",
+    "datasource",
+    "delta_format",
+    "operators",
+    "plan",
+    "pyspark_upstream",
+    "sink",
+    "storage",
+)
 AIM = 0.95
 # What a raise says is for a person to read, and so is what is logged.
 UNCHANGED = [r"^\s*(raise |return \w*Error\()", r"^\s*(_log|_logger|log|logger|logging)\."]

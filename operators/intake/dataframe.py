@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
@@ -11,48 +10,24 @@ import pyarrow as pa
 
 from ...conf.column_names import quoted
 from ...conf.errors import OptionError, SchemaError
-from ...conf.locations import absolute_location
 from ...conf.units import parse_duration_us
-from ...core.feedback.checkpoint_layout import feeds_folder
-from ...core.pushdown.source_steps import ArrowStep
-from ...core.rows.buckets import integers_with_hash
 from ...core.rows.collations import check_collations
 from ...core.rows.event_times import check_time_type, check_time_zone
 from ...core.rows.system_column import SYSTEM
 from ...core.watermark.policies import Policy, PolicyName
-from ..runtime.arrow_steps import map_in_arrow
-from ..runtime.sharded import InShards
+from ...plan.completeness import left_out_by_source
+from ...plan.nodes import Intake
 from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
-__all__ = ["Intake", "OnMalformed", "plan_intake", "policy_of"]
+__all__ = ["OnMalformed", "plan_intake", "policy_of"]
 
 OnMalformed = Literal["quarantine", "fail"]
 
 _KAFKA = {"topic", "partition", "offset"}
 """Columns that Spark's Kafka source has, and that tell feeds and their order."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Intake:
-    """A planned input.
-
-    Attributes
-    ----------
-    rows : InShards
-        The rows with the system column, then punctuation.
-    schema : pyspark.sql.types.StructType
-        Of the rows.
-    folder : str
-        Where it reports on its feeds.
-    """
-
-    rows: InShards
-    schema: StructType
-    folder: str
 
 
 def plan_intake(
@@ -69,11 +44,11 @@ def plan_intake(
     on_malformed: OnMalformed,
     quarantine_location: str | os.PathLike[str] | None,
     late_location: str | os.PathLike[str] | None,
-    checkpoint_location: str | os.PathLike[str],
+    checkpoint_location: str | None,
     shards: int,
     name: str,
 ) -> Intake:
-    """The input on Spark; see :meth:`~upstream.operators.stream.UpdateStream.from_dataframe`.
+    """The input as a step of the plan; see :meth:`~upstream.operators.stream.UpdateStream.from_dataframe`.
 
     Raises
     ------
@@ -84,10 +59,6 @@ def plan_intake(
     """
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-
-    from ..runtime.pack import PACKED_DDL
-    from .pack import intake_pack
-    from .processor import IntakeProcessor
 
     _check_words(on_malformed, shards, name)
     _check_frame(df, key, time, stamped=policy.name == "heartbeat")
@@ -114,20 +85,12 @@ def plan_intake(
         columns[DELETED] = F.coalesce(_column(df, deleted).cast("boolean"), F.lit(False))
     # Spark journals a batch's time before the batch runs, and this is it: when the rows could first be seen.
     columns[ARRIVAL] = F.current_timestamp()
-    checkpoint = os.fspath(checkpoint_location)
-    malformed = f"{checkpoint}/quarantine" if quarantine_location is None else os.fspath(quarantine_location)
-    slots = integers_with_hash(range(shards))
-    folder = feeds_folder(checkpoint, name)
-    put_aside = absolute_location(malformed)
-    late = None if late_location is None else absolute_location(os.fspath(late_location))
-    rows = df.select(*[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in columns.items()])
-    packed = map_in_arrow(rows, intake_pack(slots, all_told=plan.stamped), PACKED_DDL)
-
-    def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
-        processor = IntakeProcessor(plan, slots, folder, put_aside, late, leaving)
-        return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
-
-    return Intake(InShards(plan.leaving, running), from_arrow_schema(plan.leaving), folder)
+    return Intake(
+        plan.key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
+        specification=plan, checkpoint=checkpoint_location, frame=df, columns=columns, name=name,
+        late_location=None if late_location is None else os.fspath(late_location),
+        quarantine_location=None if quarantine_location is None else os.fspath(quarantine_location),
+    )  # fmt: skip
 
 
 def policy_of(

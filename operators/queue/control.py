@@ -52,6 +52,17 @@ class ShardPlan:
     seed: int = 0
     most_stale: int = 0
 
+    def identity(self) -> dict[str, str]:
+        """What the queue is, in words; key, time and shards are what a checkpoint is bound to."""
+        budget = "auto" if self.auto else "none" if self.budget is None else f"{self.budget} rows"
+        return {
+            "key": ", ".join(self.key),
+            "time": self.time or "none",
+            "shards": str(self.shards),
+            "policy": self.policy,
+            "budget": budget,
+        }
+
 
 @dataclasses.dataclass(frozen=True)
 class Control:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from ...core.rows.buckets import integers_with_hash
 from ...core.rows.event_times import check_time_type
 from ...core.rows.system_column import system_field, with_system_fields
 from ..runtime.arrow_steps import chained
+from ..runtime.compiled import Compiled
 from ..runtime.sharded import InShards
 from .plan import ReorderPlan
 
@@ -22,13 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["Flush", "Source", "build", "check_inputs", "check_ordered", "flush_rows_each", "named"]
+    from ...plan.nodes import Reorder
+
+__all__ = ["Flush", "build_reorder", "check_inputs", "check_ordered", "flush_rows_each", "named"]
 
 Flush = Literal["eager", "slow"]
 """How rows are let go that the low-watermark has passed: all of them at once, or some in each batch."""
-
-Source = Callable[[ArrowStep], "DataFrame"]
-"""A stream's rows, given what packs them."""
 
 
 def named(name: str) -> ArrowStep:
@@ -49,32 +48,31 @@ def named(name: str) -> ArrowStep:
     return run
 
 
-def build(
-    plan: ReorderPlan, sources: Sequence[Source], folder: str, late: str | os.PathLike[str] | None, rows: pa.Schema
-) -> InShards:
-    """What the operator gives.
+def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str) -> Compiled:
+    """Return what a union, a merge, an ordered release or a distinct gives.
 
     Parameters
     ----------
-    plan : ReorderPlan
-    sources : sequence of callable
-        One for each input of the plan, or the one stream.
-    folder : str
-        Where the shards report.
-    late : path or None
-        Where rows go that are refused.
-    rows : pyarrow.Schema
-        Of the streams.
+    node
+        What the operator does.
+    before
+        The rows that come to it, of each input.
+    folder
+        Where its shards report.
     """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     from ..runtime.pack import pack
     from .flush import FlushSource
     from .processor import ReorderProcessor
 
+    plan = node.specification
+    assert isinstance(plan, ReorderPlan)
     slots = integers_with_hash(range(plan.shards))
     packed: DataFrame | None = None
-    for at, source in enumerate(sources):
+    for at, rows in enumerate(before):
         step = pack(plan.by, slots, None, coalesce=False, operator=plan.name)
-        frames = source(chained((named(plan.inputs[at]), step)) if plan.inputs else step)
+        frames = rows.packed(chained((named(plan.inputs[at]), step)) if plan.inputs else step)
         packed = frames if packed is None else packed.union(frames)
     assert packed is not None
     if plan.flush_rows is not None:
@@ -83,13 +81,13 @@ def build(
         session.dataSource.register(FlushSource)
         options = {"folder": folder, "slots": ",".join(map(str, slots))}
         packed = packed.union(session.readStream.format("upstream_flush").options(**options).load())
-    whole, late_location = packed, None if late is None else os.fspath(late)
+    whole, late = packed, node.late_location
 
     def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
-        processor = ReorderProcessor(plan, slots, folder, late_location, leaving)
+        processor = ReorderProcessor(plan, slots, folder, late, leaving)
         return whole.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
 
-    return InShards(rows, running)
+    return Compiled(InShards(to_arrow_schema(node.schema, timezone="UTC"), running), node.schema)
 
 
 def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:

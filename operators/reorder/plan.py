@@ -13,6 +13,9 @@ Late = Literal["pass", "refuse"]
 Repeats = Literal["keep", "inputs", "all"]
 """Which rows are one too many of those that are equal in some columns and the time: none; those of other inputs than the first one's; all but one."""
 
+OperatorName = Literal["union", "merge", "ordered", "distinct"]
+"""What an operator is to its user."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ReorderPlan:
@@ -44,7 +47,7 @@ class ReorderPlan:
         How numbers in the time column are to be read, for those who ask in microseconds what is waited for.
     """
 
-    name: str
+    name: OperatorName
     key: tuple[str, ...]
     by: tuple[str, ...]
     time: str | None

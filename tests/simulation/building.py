@@ -13,13 +13,14 @@ from pyspark.sql.types import StructType
 
 from upstream.conf.errors import SchemaError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP
-from upstream.operators import completeness
 from upstream.operators.aggregates.functions import count, sum_
 from upstream.operators.queue.control import ShardPlan
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.windows.kinds import SlidingWindows
+from upstream.operators.windows.shards import completeness
 from upstream.operators.windows.shards.plan import WindowPlan
 from upstream.operators.windows.shards.results import result_schema
+from upstream.plan.completeness import check_complete
 
 from .inputs import TOPIC, Inputs
 from .scenario import Action
@@ -111,7 +112,7 @@ def _window_plan(told: dict[str, Any], schema: pa.Schema, before: WindowPlan | N
     time, time_format, aggregates = "t", "epoch_us", AGGREGATES
     if before is not None:
         try:
-            completeness.check_complete(completeness.incomplete_after(before))
+            check_complete(completeness.left_out_by_windows(before))
         except SchemaError as error:
             raise RefusedError(str(error)) from None
         time = "window_time" if "window_time" in schema.names else "window_end"

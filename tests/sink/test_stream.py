@@ -94,6 +94,13 @@ class InArrow:
     shards: int | None = None
     reports: tuple[str, ...] = ()
 
+    @property
+    def session(self) -> SparkSession:
+        return self.df.sparkSession
+
+    def bound(self, checkpoint: object) -> InArrow:
+        return self
+
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame:
         return map_in_arrow(self.df, step, schema)
 

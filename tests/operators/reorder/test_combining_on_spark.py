@@ -99,16 +99,14 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
         streams.append(
             upstream.UpdateStream.from_dataframe(
                 df, key="key", time="ms", time_format="epoch_ms", delay=f"{DELAY_MS} ms", name=name,
-                checkpoint_location=tmp_path / "checkpoint", max_jump="1 day",
+                max_jump="1 day",
             )
         )  # fmt: skip
     left, right = streams
-    with pytest.raises(OptionError, match=r"report to .*upstream-feeds/a.*another name"):
-        left.merge(left, checkpoint_location=tmp_path / "checkpoint")
-    merged = left.merge(right.select("value"), checkpoint_location=tmp_path / "checkpoint", prefer="right", shards=2)
-    windows = merged.window(
-        "20 ms", checkpoint_location=tmp_path / "checkpoint", emit="all", time_format="epoch_ms", shards=2
-    )
+    with pytest.raises(OptionError, match=r"two branches .* one operator: read a DataFrame as 'a'.*another name"):
+        left.merge(left).dataframe(tmp_path / "checkpoint")
+    merged = left.merge(right.select("value"), prefer="right", shards=2)
+    windows = merged.window("20 ms", emit="all", time_format="epoch_ms", shards=2)
     run(windows.agg(n=agg.count()), tmp_path, key=("key", "window_id"), time="window_end")
 
     rows = [row for found in files.values() for row in found]

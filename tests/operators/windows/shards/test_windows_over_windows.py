@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.operators.aggregates.functions import count, sum_
-from upstream.operators.completeness import incomplete_after
 from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from upstream.operators.windows.parse import window_by_time
+from upstream.operators.windows.shards.completeness import left_out_by_windows
 from upstream.operators.windows.shards.plan import WindowPlan
 from upstream.operators.windows.shards.results import result_schema
 
@@ -37,24 +37,24 @@ def test_windows_that_leave_some_out_are_refused_to_another_window(emit: Any, at
     plan = plan_of(SlidingWindows(10, 10), emit)
     sums = [sum(each["n"] for each in Run(plan).batches(batches).results) for batches in ([(ROWS, END)], EVERY_TEN)]
     assert sums == [at_once, 60]
-    refused = incomplete_after(plan)
+    refused = left_out_by_windows(plan)
     assert (refused is not None) == (sums[0] != sums[1])
 
 
 @pytest.mark.parametrize("emit", ["lazy", "eager", "early", "all+early"])
 def test_the_cure_is_in_the_message(emit: Any) -> None:
     """And following it helps."""
-    refused = incomplete_after(plan_of(SlidingWindows(10, 10), emit))
+    refused = left_out_by_windows(plan_of(SlidingWindows(10, 10), emit))
     assert refused is not None
     problem, cure = refused
     assert f"emit={emit!r}" in problem
     assert 'emit="all"' in cure
-    assert incomplete_after(plan_of(SlidingWindows(10, 10), "all")) is None
+    assert left_out_by_windows(plan_of(SlidingWindows(10, 10), "all")) is None
 
 
 def test_windows_that_are_corrected_are_refused() -> None:
     """A correction would count twice."""
-    assert incomplete_after(plan_of(SlidingWindows(10, 10), "all", lateness_us=5)) is not None
+    assert left_out_by_windows(plan_of(SlidingWindows(10, 10), "all", lateness_us=5)) is not None
 
 
 def over(first: Run, windows: Any, time: str = "window_time") -> Run:

@@ -1,0 +1,142 @@
+"""From the logical plan to Spark, bound to one checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ..conf.column_names import quoted
+from ..core.feedback.checkpoint_layout import quarantine_folder
+from ..plan.nodes import Intake, Map, Node, Operator, Queue, Reorder, Rows, Transform, Window
+from ..plan.places import check_late_locations, places
+from .intake.build import build_intake
+from .queue.build import build_queue
+from .reorder.build import build_reorder
+from .runtime.compiled import Compiled
+from .windows.shards.build import build_windows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from ..core.pushdown.source_steps import ArrowStep
+
+__all__ = ["BoundStream", "bind"]
+
+# What was built of a node, by the folders of the operators before it: a column that a user took from a stream's DataFrame is found again in later
+# steps only if these stand on the same DataFrame.
+_BUILT: weakref.WeakKeyDictionary[Node, dict[tuple[str, ...], Compiled]] = weakref.WeakKeyDictionary()
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundStream:
+    """A stream on Spark, with one checkpoint.
+
+    Attributes
+    ----------
+    plan : Node
+    rows : Compiled
+    reports : tuple of str
+        Where its operators report.
+    """
+
+    plan: Node
+    rows: Compiled
+    reports: tuple[str, ...]
+
+    @property
+    def df(self) -> DataFrame:
+        """The rows as a DataFrame."""
+        return self.rows.df()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The update key's columns."""
+        return self.plan.key
+
+    @property
+    def time(self) -> str | None:
+        """The column of the event time."""
+        return self.plan.time
+
+    @property
+    def shards(self) -> int | None:
+        """Into how many parts, each in one task, the keys are divided."""
+        return self.plan.shards
+
+    def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
+        """See :meth:`~upstream.operators.runtime.compiled.Compiled.in_arrow`."""
+        return self.rows.in_arrow(step, schema)
+
+
+def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
+    """Build a plan on Spark.
+
+    Parameters
+    ----------
+    plan
+        The last step.
+    checkpoint
+        The query's; None if no operator reports below it.
+
+    Raises
+    ------
+    OptionError
+        The checkpoint is needed and not given, or two operators would write to one place.
+    CheckpointError
+        The checkpoint belongs to other operators.
+    """
+    found = places(plan, checkpoint)
+    check_late_locations(plan)
+    return BoundStream(plan, _build(plan, found, checkpoint), tuple(found.values()))
+
+
+def _build(node: Node, folders: Mapping[Operator, str], checkpoint: str | os.PathLike[str] | None) -> Compiled:
+    before = [_build(each, folders, checkpoint) for each in node.inputs]
+    known = _BUILT.setdefault(node, {})
+    name = tuple(folder for operator, folder in folders.items() if _leads_to(operator, node))
+    if name not in known:
+        known[name] = _built(node, before, folders, checkpoint)
+    return known[name]
+
+
+def _leads_to(operator: Operator, node: Node) -> bool:
+    return operator is node or any(_leads_to(operator, each) for each in node.inputs)
+
+
+def _built(
+    node: Node, before: list[Compiled], folders: Mapping[Operator, str], checkpoint: str | os.PathLike[str] | None
+) -> Compiled:
+    match node:
+        case Rows():
+            return Compiled(node.frame, node.schema)
+        case Transform():
+            return Compiled(node.apply(before[0].df()), node.schema)
+        case Map():
+            return before[0].then(node.step, node.schema)
+        case Intake():
+            own = node.checkpoint if node.checkpoint is not None else checkpoint
+            assert own is not None
+            quarantine = node.quarantine_location or quarantine_folder(own)
+            return build_intake(node, folders[node], quarantine)
+        case Queue():
+            return build_queue(node, before[0], folders[node])
+        case Window():
+            return build_windows(node, before[0], folders[node])
+        case Reorder():
+            return build_reorder(node, [_as_named(each, node.schema) for each in before], folders[node])
+        case _:
+            raise NotImplementedError(type(node).__name__)
+
+
+def _as_named(rows: Compiled, schema: StructType) -> Compiled:
+    """The same rows with their columns in the order of a schema."""
+    if rows.schema.names == schema.names:
+        return rows
+    from pyspark.sql import functions as F
+
+    df = rows.df().select(*[F.col(quoted(name)) for name in schema.names])
+    return Compiled(df, df.schema)

@@ -1,0 +1,58 @@
+"""Any streaming DataFrame of a plan, on Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...conf.column_names import quoted
+from ...conf.locations import absolute_location
+from ...core.pushdown.source_steps import ArrowStep
+from ...core.rows.buckets import integers_with_hash
+from ..runtime.arrow_steps import map_in_arrow
+from ..runtime.compiled import Compiled
+from ..runtime.sharded import InShards
+from .plan import IntakePlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from ...plan.nodes import Intake
+
+__all__ = ["build_intake"]
+
+
+def build_intake(node: Intake, folder: str, quarantine: str) -> Compiled:
+    """Return the rows with the system column, then punctuation.
+
+    Parameters
+    ----------
+    node
+        What the input is.
+    folder
+        Where it reports on its feeds.
+    quarantine
+        Where rows go that cannot be used.
+    """
+    from pyspark.sql import functions as F
+
+    from ..runtime.pack import PACKED_DDL
+    from .pack import intake_pack
+    from .processor import IntakeProcessor
+
+    plan = node.specification
+    assert isinstance(plan, IntakePlan)
+    slots = integers_with_hash(range(plan.shards))
+    put_aside = absolute_location(quarantine)
+    late = None if node.late_location is None else absolute_location(node.late_location)
+    df = node.frame
+    rows = df.select(
+        *[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in node.columns.items()]
+    )
+    packed = map_in_arrow(rows, intake_pack(slots, all_told=plan.stamped), PACKED_DDL)
+
+    def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
+        processor = IntakeProcessor(plan, slots, folder, put_aside, late, leaving)
+        return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
+
+    return Compiled(InShards(plan.leaving, running), node.schema)

@@ -1,0 +1,80 @@
+"""A step of the plan on Spark: rows as a DataFrame or in shards, and steps in Python that are not run yet."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from ...conf.column_names import quoted
+from ...core.pushdown.at_source import at_source
+from ...core.pushdown.source_steps import ArrowStep
+from .arrow_steps import chained, map_in_arrow
+from .pack import PACKED_DDL
+from .sharded import InShards
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["Compiled"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """Rows on Spark.
+
+    Attributes
+    ----------
+    base : pyspark.sql.DataFrame or InShards
+    schema : pyspark.sql.types.StructType
+        Of the rows after the steps.
+    steps : tuple of callable
+        From Arrow batches to Arrow batches, which one Python worker runs one after the other.
+    """
+
+    base: DataFrame | InShards
+    schema: StructType
+    steps: tuple[ArrowStep, ...] = ()
+
+    def df(self) -> DataFrame:
+        """Return the rows as a DataFrame."""
+        if isinstance(self.base, InShards):
+            return self.base.df(self.steps, self.schema)
+        return map_in_arrow(self.base, chained(self.steps), self.schema) if self.steps else self.base
+
+    def then(self, step: ArrowStep, schema: StructType) -> Compiled:
+        """Return the rows after one more step in Python."""
+        return Compiled(self.base, schema, (*self.steps, step))
+
+    def packed(self, step: ArrowStep, columns: Sequence[str] | None = None) -> DataFrame:
+        """Return what a step packs for the shards of the operator that follows, of some columns, or of all.
+
+        In Arrow since an operator or a step before, rows stay in the Python worker that has them.
+        """
+        from pyspark.sql.types import StructType
+
+        if isinstance(self.base, InShards) or self.steps:
+            own = step if columns is None else chained((_choosing(columns), step))
+            packed = self.in_arrow(own, cast("StructType", StructType.fromDDL(PACKED_DDL)))
+            assert packed is not None
+            return packed
+        df = self.base if columns is None else self.base.select(*[quoted(name) for name in columns])
+        return map_in_arrow(df, step, PACKED_DDL)
+
+    def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
+        """Return a step's result where rows are in Arrow before it; None where Spark holds them in its own form."""
+        if isinstance(self.base, InShards):
+            return self.base.few((*self.steps, step), schema)
+        if self.steps:
+            return map_in_arrow(self.base, chained((*self.steps, step)), schema)
+        return at_source(self.base, step, schema)
+
+
+def _choosing(columns: Sequence[str]) -> ArrowStep:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.select(list(columns)) for batch in batches)
+
+    return run

@@ -1,0 +1,66 @@
+"""The windows of a plan, on Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ....core.feedback.window_reports import read_window_reports
+from ....core.pushdown.source_steps import ArrowStep
+from ....core.rows.buckets import integers_with_hash
+from ....core.rows.system_column import SYSTEM
+from ...runtime.compiled import Compiled
+from ...runtime.sharded import InShards
+from .plan import WindowPlan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from ....plan.nodes import Window
+
+__all__ = ["build_windows"]
+
+
+def build_windows(node: Window, before: Compiled, folder: str) -> Compiled:
+    """Return the results of windows.
+
+    Parameters
+    ----------
+    node
+        What the windows are.
+    before
+        The rows that come to them.
+    folder
+        Where their shards report.
+
+    Raises
+    ------
+    CheckpointError
+        The shards that report there were begun with another window, key or aggregate.
+    """
+    from .pack import window_pack
+    from .processor import WindowProcessor
+    from .results import check_identity, result_schema
+
+    plan = node.specification
+    assert isinstance(plan, WindowPlan)
+    for report in read_window_reports(folder):
+        check_identity(report.plan, plan)
+    results = result_schema(plan)
+    late = node.late_location
+    slots = integers_with_hash(range(plan.shards))
+    needed: list[str] | None = None
+    if late is None:  # a late row is put aside whole; else no other column has to be turned into Arrow
+        time = [] if plan.time is None else [plan.time]
+        needed = list(dict.fromkeys([*plan.key, *time, *plan.algebra.inputs, SYSTEM]))
+        plan = dataclasses.replace(plan, schema=pa.schema([plan.schema.field(name) for name in needed]))
+    packed = before.packed(window_pack(plan, slots, folder), needed)
+
+    def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
+        processor = WindowProcessor(plan, slots, folder, late, leaving)
+        return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
+
+    return Compiled(InShards(results, running), node.schema)

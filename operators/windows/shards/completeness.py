@@ -1,0 +1,32 @@
+"""Which windows leave some out, or give some twice, so that windows over them would count wrongly."""
+
+from __future__ import annotations
+
+from ....plan.completeness import LeftOut
+from .plan import WindowPlan
+
+__all__ = ["left_out_by_windows"]
+
+
+def left_out_by_windows(plan: WindowPlan) -> LeftOut | None:
+    """Return why another window cannot count these windows' results, or None if it can."""
+    if plan.early:
+        return LeftOut(
+            f"emit={plan.emit!r} gives a window several times, and another window would count each of them",
+            'give the window before emit="all": it leaves out the early results and gives each window once',
+        )
+    if not plan.every:
+        passes = {
+            "lazy": "gives only the latest of a key's windows that close in one batch",
+            "eager": "passes over the windows that start while a key is committed to another one",
+        }
+        return LeftOut(
+            f"emit={plan.emit!r} {passes[plan.emit]}, so another window's results would depend on the batches",
+            'give the window before emit="all", which gives every window once',
+        )
+    if plan.lateness_us:
+        return LeftOut(
+            "with allowed_lateness a window that is corrected is given again, and another window would count both",
+            "leave out allowed_lateness of the window before: windows close as much later if the source's progressDelay is longer",
+        )
+    return None

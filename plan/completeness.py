@@ -1,0 +1,63 @@
+"""Whether a stream has every row once, as a window over it needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..conf.errors import SchemaError
+from ..core.pushdown.at_source import reads_coalesced, source_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["LeftOut", "check_complete", "left_out_by_source", "source_text"]
+
+
+class LeftOut(NamedTuple):
+    """Why a stream does not have every row once.
+
+    Attributes
+    ----------
+    problem : str
+        Which step leaves rows out, or gives some twice, and how.
+    hint : str
+        What to do instead.
+    """
+
+    problem: str
+    hint: str
+
+
+def check_complete(left_out: LeftOut | None) -> None:
+    """Refuse a window on a stream that does not have every row once.
+
+    Raises
+    ------
+    SchemaError
+        It does not.
+    """
+    if left_out is not None:
+        raise SchemaError(
+            f"a window would count wrongly here: {left_out.problem}", expected="every row, once", hint=left_out.hint
+        )
+
+
+def left_out_by_source(df: DataFrame) -> LeftOut | None:
+    """Return why no window can count the rows of a DataFrame as it is read, or None if one can."""
+    if not reads_coalesced(df):
+        return None
+    return LeftOut(
+        "the source coalesces (coalesce=true): in each batch it leaves out all rows of a key but the newest",
+        'read with spark.readStream.format("upstream") without coalesce; upstream.latest always coalesces',
+    )
+
+
+def source_text(df: DataFrame) -> str:
+    """Return what a DataFrame reads, in a few words; no secret is in them."""
+    given = source_options(df)
+    if given is None:
+        return "a DataFrame"
+    named = next(
+        (given[name] for name in ("path", "paths", "subscribe", "subscribepattern", "assign") if name in given), ""
+    )
+    return f"{given.get('connector', 'files')} {named}".strip()

@@ -1,0 +1,48 @@
+"""A plan as text: the last step first, what comes before it below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .nodes import Node, Operator
+
+__all__ = ["explain_plan"]
+
+
+def explain_plan(plan: Node, folders: Mapping[Operator, str] | None = None) -> str:
+    """Return the steps of a plan, what is known of the rows after each, and what state each keeps and until when.
+
+    Parameters
+    ----------
+    plan
+        The last step.
+    folders
+        Where operators report; None if that is not known yet.
+    """
+    return "\n".join(_lines(plan, "", "", folders or {}))
+
+
+def _lines(node: Node, first: str, others: str, folders: Mapping[Operator, str]) -> Iterator[str]:
+    yield first + node.text
+    below = "│  " if node.inputs else "   "
+    for fact in _facts(node, folders):
+        yield f"{others}{below}{fact}"
+    for number, before in enumerate(node.inputs, start=1):
+        last = number == len(node.inputs)
+        yield from _lines(before, others + ("└─ " if last else "├─ "), others + ("   " if last else "│  "), folders)
+
+
+def _facts(node: Node, folders: Mapping[Operator, str]) -> Iterator[str]:
+    key = ", ".join(node.key)
+    time = f"event time {node.time}" if node.time else "the later arrival counts"
+    order = ", in order of time" if node.in_order else ""
+    shards = f", {node.shards} shards" if node.shards else ""
+    yield f"key {key}, {time}{order}{shards}"
+    if node.left_out is None:
+        yield "every row, once"
+    elif all(before.left_out is not node.left_out for before in node.inputs):
+        yield f"not every row: {node.left_out.problem}"
+    if isinstance(node, Operator):
+        yield f"keeps {node.keeps}"
+        if node in folders:
+            yield f"reports to {folders[node]}"

@@ -1,0 +1,367 @@
+"""The steps of a stream as an immutable tree, and what is known of the rows after each of them.
+
+A fluent step adds a node. Nothing of a checkpoint is in it, but where a step was given one of its own: :mod:`.places` says where each operator
+reports once the query's checkpoint is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+
+from ..core.feedback.checkpoint_layout import Kind
+from ..core.pushdown.source_steps import ArrowStep
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from .completeness import LeftOut
+
+__all__ = [
+    "Intake",
+    "Map",
+    "Node",
+    "Operator",
+    "Queue",
+    "Reorder",
+    "Rows",
+    "Specification",
+    "Transform",
+    "Window",
+    "walk",
+]
+
+
+class Specification(Protocol):
+    """What an operator does, in its own terms."""
+
+    def identity(self) -> Mapping[str, str]:
+        """What a checkpoint is bound to, in words."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Node:
+    """One step. Two nodes are the same only if they are one object.
+
+    Attributes
+    ----------
+    key : tuple of str
+        The update key's columns.
+    time : str or None
+        The column of the event time.
+    schema : pyspark.sql.types.StructType
+        Of the rows after it, the system column included.
+    left_out : LeftOut or None
+        Why rows are missing, or come twice; None if every row is there once.
+    in_order : bool
+        Whether the rows of a key come in the order of time.
+    shards : int or None
+        Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not.
+    """
+
+    key: tuple[str, ...]
+    time: str | None
+    schema: StructType
+    left_out: LeftOut | None = None
+    in_order: bool = False
+    shards: int | None = None
+
+    kind: ClassVar[Kind | None] = None
+    """Of operators that are numbered along the stream; None for other steps."""
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """The steps before it."""
+        return ()
+
+    @property
+    def text(self) -> str:
+        """What it does, in a few words."""
+        raise NotImplementedError
+
+    @property
+    def session(self) -> SparkSession:
+        """The session that its first source was read in."""
+        return self.inputs[0].session
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Rows(Node):
+    """A DataFrame that has the system column.
+
+    Attributes
+    ----------
+    frame : pyspark.sql.DataFrame
+    source : str
+        What is read.
+    """
+
+    frame: DataFrame
+    source: str = "a DataFrame"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return f"read {self.source}"
+
+    @property
+    def session(self) -> SparkSession:
+        """See :class:`Node`."""
+        return self.frame.sparkSession
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Transform(Node):
+    """A step that Spark computes: a filter, columns.
+
+    Attributes
+    ----------
+    before : Node
+    says : str
+    apply : callable
+        From the rows before to those after it.
+    """
+
+    before: Node
+    says: str
+    apply: Callable[[DataFrame], DataFrame]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """See :class:`Node`."""
+        return (self.before,)
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return self.says
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Map(Node):
+    """A step in Python over Arrow batches.
+
+    Attributes
+    ----------
+    before : Node
+    says : str
+    step : callable
+        From batches of the rows before to batches of those after it.
+    """
+
+    before: Node
+    says: str
+    step: ArrowStep
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """See :class:`Node`."""
+        return (self.before,)
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return self.says
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Operator(Node):
+    """A step that keeps state in shards, and reports below the checkpoint.
+
+    Attributes
+    ----------
+    specification : Specification
+    checkpoint : str or None
+        One of its own; None for the query's.
+    late_location : str or None
+        Where rows go that come too late.
+    """
+
+    specification: Specification
+    checkpoint: str | None = None
+    late_location: str | None = None
+
+    @property
+    def late_name(self) -> str:
+        """What the names of its files of late rows begin with."""
+        return "late"
+
+    @property
+    def keeps(self) -> str:
+        """What it keeps in Spark's state, and until when."""
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Intake(Operator):
+    """Any streaming DataFrame, to which feeds and progress are given.
+
+    Attributes
+    ----------
+    frame : pyspark.sql.DataFrame
+        Without the system column.
+    columns : mapping of str to pyspark.sql.Column
+        What is computed of each row before it is packed: its feed, its order, its arrival.
+    name : str
+        The input's own: its reports are named by it.
+    quarantine_location : str or None
+        Where rows go that cannot be used; None for a folder below the checkpoint.
+    """
+
+    frame: DataFrame
+    columns: Mapping[str, Column]
+    name: str
+    quarantine_location: str | None = None
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return f"read a DataFrame as {self.name!r}"
+
+    @property
+    def late_name(self) -> str:
+        """See :class:`Operator`."""
+        return f"late-{self.name}"
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "the progress of each input partition, for as long as the query lives"
+
+    @property
+    def session(self) -> SparkSession:
+        """See :class:`Node`."""
+        return self.frame.sparkSession
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Queue(Operator):
+    """Rows beyond a batch's budget wait.
+
+    Attributes
+    ----------
+    before : Node
+    columns : mapping of str to pyspark.sql.Column
+        What is computed of each row before it is packed: its weight, its access interval.
+    options : mapping of str to str
+        Of the ticks that drain it.
+    """
+
+    before: Node
+    columns: Mapping[str, Column]
+    options: Mapping[str, str]
+
+    kind: ClassVar[Kind | None] = "queue"
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """See :class:`Node`."""
+        return (self.before,)
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return _described("queue", self.specification)
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "rows that wait, until they are processed or superseded"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Window(Operator):
+    """Windows of each key, aggregated.
+
+    Attributes
+    ----------
+    before : Node
+    """
+
+    before: Node
+
+    kind: ClassVar[Kind | None] = "windows"
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """See :class:`Node`."""
+        return (self.before,)
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return _described("window", self.specification)
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "partial aggregates or rows of open windows, until the watermark has passed their end and the allowed lateness"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Reorder(Operator):
+    """A union, a merge, an ordered release or a distinct.
+
+    Attributes
+    ----------
+    before : tuple of Node
+        One, or the two that are put together.
+    name : str
+        What it is to its user.
+    """
+
+    before: tuple[Node, ...]
+    name: Literal["union", "merge", "ordered", "distinct"]
+
+    kind: ClassVar[Kind | None] = "reorder"
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        """See :class:`Node`."""
+        return self.before
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return _described(self.name, self.specification, hidden=("operator",))
+
+    @property
+    def late_name(self) -> str:
+        """See :class:`Operator`."""
+        return f"late-{self.name}"
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        rows = "rows" if self.name in ("merge", "ordered") else "keys and times"
+        return f"{rows}, until the watermark has passed them"
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Give each node once, the inputs of one before it, from left to right."""
+    seen: set[Node] = set()
+
+    def visit(each: Node) -> Iterator[Node]:
+        if each in seen:
+            return
+        seen.add(each)
+        for before in each.inputs:
+            yield from visit(before)
+        yield each
+
+    return visit(node)
+
+
+_SHOWN_ELSEWHERE = ("key", "time", "shards")
+
+
+def _described(name: str, specification: Specification, hidden: tuple[str, ...] = ()) -> str:
+    said = {
+        word: value
+        for word, value in specification.identity().items()
+        if word not in _SHOWN_ELSEWHERE and word not in hidden and value
+    }
+    return ", ".join([name, *(f"{word} {value}" for word, value in said.items())])

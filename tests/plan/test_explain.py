@@ -1,0 +1,47 @@
+"""A plan as people read it."""
+
+from __future__ import annotations
+
+from upstream.plan.completeness import LeftOut
+from upstream.plan.explain import explain_plan
+from upstream.plan.nodes import Queue, Rows, Transform
+from upstream.plan.places import places
+
+from .test_places import FIXED, SCHEMA, Spec, rows, union, window
+
+
+def test_last_step_first_with_what_is_known_of_its_rows() -> None:
+    source = Rows(*FIXED, frame=None, source="files feed/")
+    filtered = Transform(*FIXED, before=source, says="where speed > 0", apply=lambda df: df)
+    plan = Queue(
+        ("k",), None, SCHEMA, LeftOut("queue leaves rows out", "…"), False, 4,
+        before=filtered, specification=Spec("linecutting"), columns={}, options={},
+    )  # fmt: skip
+    assert explain_plan(plan) == (
+        "queue, name linecutting\n"
+        "│  key k, the later arrival counts, 4 shards\n"
+        "│  not every row: queue leaves rows out\n"
+        "│  keeps rows that wait, until they are processed or superseded\n"
+        "└─ where speed > 0\n"
+        "   │  key k, event time ms\n"
+        "   │  every row, once\n"
+        "   └─ read files feed/\n"
+        "         key k, event time ms\n"
+        "         every row, once"
+    )
+
+
+def test_branches_and_folders() -> None:
+    plan = union(window(rows()), rows())
+    shown = explain_plan(plan, places(plan, "/cp"))
+    assert "├─ window" in shown
+    assert "└─ read" in shown
+    assert "│  reports to /cp/upstream-reorder/0" in shown
+    assert "│  │  reports to /cp/upstream-windows/0" in shown
+
+
+def test_what_leaves_rows_out_is_said_once() -> None:
+    left_out = LeftOut("the source coalesces", "…")
+    source = Rows(*FIXED, left_out, frame=None)
+    plan = Transform(*FIXED, left_out, before=source, says="select v", apply=lambda df: df)
+    assert explain_plan(plan).count("the source coalesces") == 1

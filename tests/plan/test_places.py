@@ -1,0 +1,176 @@
+"""Where operators report: one number after the other along the stream, and never two in one folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StructField, StructType
+
+from upstream.conf.errors import OptionError
+from upstream.plan.nodes import Intake, Node, Operator, Queue, Reorder, Rows, Transform, Window, walk
+from upstream.plan.places import check_late_locations, needs_checkpoint, number_along, operators, places
+
+SCHEMA = StructType([StructField("k", LongType()), StructField("ms", LongType())])
+FIXED = (("k",), "ms", SCHEMA)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """Of nothing that runs."""
+
+    name: str = "x"
+
+    def identity(self) -> Mapping[str, str]:
+        return {"key": "k", "name": self.name}
+
+
+def rows() -> Node:
+    return Rows(*FIXED, frame=None)
+
+
+def window(before: Node, **more: Any) -> Window:
+    return Window(*FIXED, before=before, specification=Spec(), **more)
+
+
+def queue(before: Node, **more: Any) -> Queue:
+    return Queue(*FIXED, before=before, specification=Spec(), columns={}, options={}, **more)
+
+
+def union(*before: Node, **more: Any) -> Reorder:
+    return Reorder(*FIXED, before=before, specification=Spec(), name="union", **more)
+
+
+def ordered(before: Node, **more: Any) -> Reorder:
+    return Reorder(*FIXED, before=(before,), specification=Spec(), name="ordered", **more)
+
+
+def intake(name: str, **more: Any) -> Intake:
+    return Intake(*FIXED, specification=Spec(), frame=None, columns={}, name=name, **more)
+
+
+def where(before: Node) -> Transform:
+    return Transform(*FIXED, before=before, says="where", apply=lambda df: df)
+
+
+def folders(plan: Node, checkpoint: str | None = "/cp") -> list[str]:
+    return list(places(plan, checkpoint).values())
+
+
+def test_operators_of_a_kind_are_numbered_along_the_stream() -> None:
+    plan = queue(where(window(ordered(window(where(ordered(rows())))))))
+    assert folders(plan) == [
+        "/cp/upstream-reorder/0",
+        "/cp/upstream-windows/0",
+        "/cp/upstream-reorder/1",
+        "/cp/upstream-windows/1",
+        "/cp/upstream-queue",
+    ]
+    assert folders(queue(queue(queue(rows())))) == [
+        "/cp/upstream-queue",
+        "/cp/upstream-queue-1",
+        "/cp/upstream-queue-2",
+    ]
+
+
+def test_two_branches_take_different_folders() -> None:
+    """As before branches could share a checkpoint: the numbers go by the longest way."""
+    left, right = window(rows()), window(window(rows()))
+    plan = window(union(left, right))
+    found = places(plan, "/cp")
+    assert [folder.rpartition("-")[2] for folder in found.values()] == [
+        "windows/0",
+        "windows/1",
+        "windows/2",
+        "reorder/0",
+        "windows/3",
+    ]
+    assert number_along(plan, "windows") == 3
+
+
+def test_branches_with_places_of_their_own_keep_their_numbers() -> None:
+    """A job of the release before gave each branch a folder below the checkpoint, and finds its state."""
+    plan = window(
+        union(window(rows(), checkpoint="/cp/left"), window(rows(), checkpoint="/cp/right"), checkpoint="/cp"),
+        checkpoint="/cp",
+    )
+    expected = [
+        "/cp/left/upstream-windows/0",
+        "/cp/right/upstream-windows/0",
+        "/cp/upstream-reorder/0",
+        "/cp/upstream-windows/1",
+    ]
+    assert folders(plan, None) == expected
+    assert folders(plan, "/other") == expected
+
+
+def test_an_operator_in_both_branches_is_refused() -> None:
+    shared = window(rows())
+    plan = union(where(shared), shared)
+    assert len(list(walk(plan))) == 4
+    with pytest.raises(OptionError, match="two branches of the stream go through one operator: window"):
+        places(plan, "/cp")
+    below = where(rows())
+    assert folders(union(where(below), window(below))) == ["/cp/upstream-windows/0", "/cp/upstream-reorder/0"]
+
+
+@given(st.recursive(st.just(()), lambda inner: st.lists(inner, min_size=1, max_size=2), max_leaves=8), st.randoms())
+def test_no_two_operators_share_a_folder(shape: Any, chance: Any) -> None:
+    def made(part: Any) -> Node:
+        if not part:
+            return rows()
+        before = [made(each) for each in part]
+        if len(before) == 2:
+            return union(*before)
+        return chance.choice((window, queue, ordered, where))(before[0])
+
+    plan = made(shape)
+    found = folders(plan)
+    assert len(set(found)) == len(found) == len(operators(plan))
+    for kind in ("upstream-windows/", "upstream-reorder/"):
+        numbers = sorted(int(each.rpartition("/")[2]) for each in found if kind in each)
+        assert numbers == list(range(len(numbers))), "readers of reports stop at the first number that is not there"
+
+
+def test_a_checkpoint_that_is_not_known_is_asked_for() -> None:
+    plan = where(window(rows()))
+    assert needs_checkpoint(plan)
+    assert not needs_checkpoint(window(rows(), checkpoint="/cp"))
+    assert not needs_checkpoint(where(rows()))
+    with pytest.raises(OptionError, match="below its query's checkpoint") as error:
+        places(plan, None)
+    assert "write_latest(stream, table, checkpointLocation=…)" in str(error.value)
+
+
+def test_two_inputs_of_one_name_are_refused() -> None:
+    assert folders(union(intake("a"), intake("b"))) == [
+        "/cp/upstream-feeds/a",
+        "/cp/upstream-feeds/b",
+        "/cp/upstream-reorder/0",
+    ]
+    with pytest.raises(OptionError, match="two inputs of the stream are called 'a'"):
+        places(union(intake("a"), intake("a")), "/cp")
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        lambda: window(window(rows(), late_location="/late"), late_location="/late/"),
+        lambda: ordered(ordered(rows(), late_location="/late"), late_location="/late"),
+    ],
+)
+def test_late_rows_of_two_operators_would_overwrite_each_other(plan: Any) -> None:
+    with pytest.raises(OptionError, match="is given to two operators"):
+        check_late_locations(plan())
+
+
+def test_late_rows_of_different_kinds_may_share_a_folder() -> None:
+    check_late_locations(window(ordered(rows(), late_location="/late"), late_location="/late"))
+    check_late_locations(window(window(rows(), late_location="/one"), late_location="/two"))
+    check_late_locations(union(intake("a", late_location="/late"), intake("b", late_location="/late")))
+    check_late_locations(window(window(rows())))
+    assert all(isinstance(each, Operator) for each in operators(window(rows())))
