@@ -7,9 +7,11 @@ PYTEST_ARGS ?=
 # How many processes test side by side; 0 is this one. Each that comes to a test of Spark's has a session of its own.
 WORKERS ?= 2
 parallel := -n $(WORKERS) --dist loadfile
+# Java sessions of tests live for seconds: compiling their code twice takes longer than it saves.
+jit := -XX:TieredStopAtLevel=1
 
 python := $(VENV)/bin/python
-packages := cli conf datasource frames operators pyspark_upstream sink
+packages := cli conf core datasource delta_format operators plan pyspark_upstream sink storage
 sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(shell find $(packages) -type f -not -name '*.pyc')
 lint := .cache/lint
 readers := .cache/readers
@@ -26,7 +28,7 @@ demo-kafka: $(VENV)/.installed
 	@$(python) examples/demo_kafka.py
 
 test: $(VENV)/.installed $(readers)/.locked
-	UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(parallel) $(PYTEST_ARGS)
+	SPARK_SUBMIT_OPTS="$(jit) $$SPARK_SUBMIT_OPTS" UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(parallel) $(PYTEST_ARGS)
 
 # What to run before each commit: rules, types, and the tests that start nothing but Python.
 quick: lint

@@ -35,11 +35,11 @@ class ConnectorEntry:
 
 
 CONNECTORS = {
-    "files": ConnectorEntry(".files", "FilesOptions", "make"),
-    "kafka": ConnectorEntry(".kafka", "KafkaOptions", "make"),
-    "latest": ConnectorEntry(".latest", "LatestOptions", "make"),
-    "replay": ConnectorEntry(".replay", "ReplayOptions", "make"),
-    "synthetic": ConnectorEntry(".synthetic", "SyntheticOptions", "make"),
+    "files": ConnectorEntry(".connectors.files", "FilesOptions", "make"),
+    "kafka": ConnectorEntry(".connectors.kafka", "KafkaOptions", "make"),
+    "latest": ConnectorEntry(".connectors.latest_table", "LatestOptions", "make"),
+    "replay": ConnectorEntry(".connectors.replay", "ReplayOptions", "make"),
+    "synthetic": ConnectorEntry(".connectors.synthetic", "SyntheticOptions", "make"),
 }
 
 

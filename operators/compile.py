@@ -50,7 +50,7 @@ class BoundStream:
     @property
     def df(self) -> DataFrame:
         """The rows as a DataFrame."""
-        return self.rows.df()
+        return self.rows.df
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _built(
         case Rows():
             return Compiled(node.frame, node.schema)
         case Transform():
-            return Compiled(node.apply(before[0].df()), node.schema)
+            return Compiled(node.apply(before[0].df), node.schema)
         case Map():
             return before[0].then(node.step, node.schema)
         case Intake():
@@ -138,5 +138,5 @@ def _as_named(rows: Compiled, schema: StructType) -> Compiled:
         return rows
     from pyspark.sql import functions as F
 
-    df = rows.df().select(*[F.col(quoted(name)) for name in schema.names])
+    df = rows.df.select(*[F.col(quoted(name)) for name in schema.names])
     return Compiled(df, df.schema)

@@ -37,7 +37,7 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
 
     plan = node.specification
     assert isinstance(plan, ShardPlan)
-    df = before.df()
+    df = before.df
     extra = list(node.columns)
     for name, column in node.columns.items():
         df = df.withColumn(name, column)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -39,8 +40,9 @@ class Compiled:
     schema: StructType
     steps: tuple[ArrowStep, ...] = ()
 
+    @cached_property
     def df(self) -> DataFrame:
-        """Return the rows as a DataFrame."""
+        """The rows as a DataFrame, one and the same each time, so that its columns are found in what is made of it."""
         if isinstance(self.base, InShards):
             return self.base.df(self.steps, self.schema)
         return map_in_arrow(self.base, chained(self.steps), self.schema) if self.steps else self.base

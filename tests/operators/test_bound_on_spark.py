@@ -104,7 +104,7 @@ def test_a_queue_waits_below_the_checkpoint_of_the_sink(spark: SparkSession, tmp
     }
     assert sorted(each.name for each in (tmp_path / "checkpoint").glob("upstream-*")) == [
         "upstream-queue",
-        "upstream-times",
+        "upstream-sink",
     ]
 
 

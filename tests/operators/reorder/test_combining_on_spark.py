@@ -124,7 +124,7 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
     # What is promised on is the time of the first row that is still held, or the low-watermark: all these are complete.
     assert found.sort(pl.all()).equals(expected.cast({"n": pl.Int64}).sort(pl.all()))
     assert sum(report.refused for report in reports_of(tmp_path)) == 0
-    described = windows.agg(n=agg.count()).describe()
+    described = windows.agg(n=agg.count()).describe(tmp_path / "checkpoint")
     assert [place.name for place in described.places] == ["input a", "input b", "reordering 0", "windows 0"]
     assert described.columns["window_start"] == described.columns["window_time"] == "bounded"
     assert described.places[2].apart == max(
