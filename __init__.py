@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .sink.figures.run import run_staleness as run_staleness
     from .sink.figures.summary import CommitSummary as CommitSummary
     from .sink.figures.summary import read_summaries as read_summaries
+    from .sink.latest_table import LatestTable as LatestTable
     from .sink.write_batch import write_batch as write_batch
     from .sink.write_latest import batch_metrics as batch_metrics
     from .sink.write_latest import write_latest as write_latest
@@ -40,6 +41,7 @@ _HOMES = {
     "SYSTEM": ".core.rows.system_column",
     "CommitSummary": ".sink.figures.summary",
     "Erasure": ".sink.admin.erase",
+    "LatestTable": ".sink.latest_table",
     "UpdateStream": ".operators.stream",
     "UpstreamError": ".conf.errors",
     "batch_metrics": ".sink.write_latest",
@@ -66,6 +68,7 @@ __all__ = [
     "SYSTEM",
     "CommitSummary",
     "Erasure",
+    "LatestTable",
     "UpdateStream",
     "UpstreamError",
     "aggregates",

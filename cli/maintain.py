@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import sys
 
-from ..conf.locations import absolute_location
-from ..sink.maintenance.compact import compact_table
-from ..sink.maintenance.runner import Upkeep
-from ..sink.spec.maintenance_rules import Maintained, MaintenanceRules, is_ours
-from ..sink.spec.options import SinkOptions, SinkTarget
-from ..storage.folder import TableFolder
-from .failures import FAILED, Failure
+from ..sink.admin.maintain import maintain_table
+from ..sink.spec.maintenance_rules import Maintained
 
 __all__ = ["maintain"]
 
@@ -37,38 +30,14 @@ def maintain(
 
     Raises
     ------
-    Failure
-        There is no such table, or it is not one of ours.
+    TableError
+        There is no such table, UpStream has not made it, or it cannot be read or written.
     """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
-
-    folder = TableFolder(absolute_location(path), storage)
-    try:
-        table = DeltaTable(folder.location, storage_options=storage or None)
-        configuration = table.metadata().configuration
-        if not is_ours(configuration):
-            raise Failure(
-                f"The Delta table in {path} was not made by this package, and may promise its readers more: use VACUUM.",
-                FAILED,
-            )
-        rules = MaintenanceRules.of_table(configuration, retention_us, versions, math.inf)
-        target = SinkTarget(SinkOptions(), folder.location, storage, "")
-        written_anew = functools.partial(compact_table, target) if compact else _leave
-        upkeep = Upkeep(folder, table, rules, dry=dry, compact=written_anew)
-        done = upkeep.run(whole=True)
-    except TableNotFoundError:
-        raise Failure(f"There is no table in {path}.", FAILED) from None
-    except (DeltaError, OSError) as error:
-        told = folder.masked(error).strip().splitlines()[0]
-        raise Failure(f"The table in {path} cannot be looked after: {told}", FAILED) from error
+    done = maintain_table(
+        path, storage=storage, retention_us=retention_us, versions=versions, dry_run=dry, compact=compact
+    )
     for line in _lines(done, dry=dry):
         sys.stdout.write(line + "\n")
-
-
-def _leave(table: object) -> int:
-    del table
-    return 0
 
 
 def _lines(done: Maintained, *, dry: bool) -> list[str]:

@@ -13,7 +13,6 @@ from .live import complete_to, how_rows_came
 
 if TYPE_CHECKING:
     import polars as pl
-    from deltalake import DeltaTable
 
 __all__ = ["FORMATS", "show"]
 
@@ -63,6 +62,7 @@ def show(
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     from ..conf.locations import absolute_location
+    from ..sink.admin.scan import scan_table
 
     try:
         table = DeltaTable(absolute_location(path), storage_options=storage or None)
@@ -70,7 +70,7 @@ def show(
         raise Failure(f"There is no table in {path}: `upstream latest --to {path} …` makes one.", FAILED) from None
     except (DeltaError, OSError) as error:
         raise Failure(f"The table in {path} cannot be opened: {_first_line(error)}", FAILED) from error
-    frame = _lazily(table)
+    frame = scan_table(table)
     names = frame.collect_schema().names()
     wanted = list(columns) or [name for name in names if everything or not name.startswith(_OURS)]
     unknown = [name for name in wanted if name not in names]
@@ -90,22 +90,6 @@ def show(
         rows.write_ndjson(sys.stdout.buffer)
     else:
         _print(rows, found, path, table.version())
-
-
-def _lazily(table: DeltaTable) -> pl.LazyFrame:
-    """The table for Polars (2.1), which refuses column mapping: then through deltalake, from its files if it can, or else whole."""
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.dataset as pds
-
-    from ..delta_format.column_mapping import is_mapped
-
-    if not is_mapped(table.metadata().configuration):
-        return pl.scan_delta(table)
-    if table.protocol().reader_features is None:
-        options = pds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-        return pl.scan_pyarrow_dataset(table.to_pyarrow_dataset(parquet_read_options=options))
-    return pl.DataFrame(pa.RecordBatchReader.from_stream(table.scan()).read_all()).lazy()
 
 
 def _print(rows: pl.DataFrame, found: int, path: str, version: int) -> None:

@@ -11,7 +11,6 @@ from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 from written import Sink, commit_between
 
-from upstream.cli.failures import Failure
 from upstream.cli.main import app
 from upstream.conf.errors import TableError
 from upstream.sink.admin.check import check_table
@@ -47,9 +46,9 @@ def test_a_table_is_maintained_by_hand(tmp_path: Path) -> None:
 
 def test_other_tables_are_left_to_their_owners(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
-    with pytest.raises(Failure, match="was not made by this package"):
+    with pytest.raises(TableError, match="was not made by this package"):
         asked(tmp_path / "theirs")
-    with pytest.raises(Failure, match="There is no table"):
+    with pytest.raises(TableError, match="there is no table"):
         asked(tmp_path / "none")
 
 

@@ -1,0 +1,125 @@
+"""A latest table by its path: each method does what the function and the command of its name do."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from written import Sink
+
+import upstream
+from upstream.conf.errors import OptionError, TableError
+from upstream.conf.process_identity import driver_process
+from upstream.sink.commit.lease import hold_lease, read_lease
+from upstream.storage.folder import TableFolder
+
+
+@pytest.fixture
+def written(sink: Sink) -> Sink:
+    sink.batch(0, [sink.rows([(key, 1, "old") for key in range(6)])])
+    sink.batch(1, [sink.rows([(key, 2, f"new {key}") for key in range(4)], seq=6)])
+    return sink
+
+
+@pytest.fixture
+def table(written: Sink) -> upstream.LatestTable:
+    return upstream.LatestTable(written.path)
+
+
+def test_rows_are_the_newest_without_columns_of_ours(table: upstream.LatestTable) -> None:
+    found = table.rows().collect().sort("k")
+    assert found.columns == ["k", "t", "v"]
+    assert found.rows() == [(k, 2, f"new {k}") for k in range(4)] + [(4, 1, "old"), (5, 1, "old")]
+    assert table.rows(["v"]).filter(pl.col("v") == "old").collect().height == 2
+    assert "_upstream_seq" in table.rows(["k", "_upstream_seq"]).collect().columns
+    with pytest.raises(OptionError, match=r"no column w.*columns among k, t, v"):
+        table.rows(["k", "w"])
+
+
+def test_rows_of_a_table_with_mapped_columns(make_sink: Any) -> None:
+    columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("a value", pa.string())])
+    sink = make_sink(columns)
+    sink.batch(0, [sink.rows([(1, 1, "x")])])
+    assert upstream.LatestTable(sink.path).rows().collect().rows() == [(1, 1, "x")]
+
+
+def test_check_and_repair(table: upstream.LatestTable, written: Sink) -> None:
+    assert table.check().healthy
+    damaged = Path(DeltaTable(str(written.path)).file_uris()[0])
+    damaged.write_bytes(b"no longer Parquet")
+    assert not table.check().healthy
+    assert table.repair(dry_run=True, force=True).done
+    assert not table.check().healthy, "it was only to say what it would do"
+    table.repair(force=True)
+    assert table.check().healthy
+
+
+def test_what_commits_say(table: upstream.LatestTable) -> None:
+    assert [(version, each.batch_id) for version, each in table.history()] == [(1, 0), (2, 1)]
+    assert [version for version, _ in table.history(after_version=1)] == [2]
+    figures = table.staleness()
+    assert figures is not None
+    assert (figures.commits, figures.updates) == (2, 10)
+    assert table.staleness(after_version=2) is None
+
+
+def test_maintained_compacted_and_divided_again(table: upstream.LatestTable, written: Sink) -> None:
+    before = table.rows().collect().sort("k")
+    dry = table.maintain(versions=1, retention="1 us", dry_run=True)
+    assert dry.compacted == 0
+    assert table.maintain(retention="7 days").entries == 0
+    table.compact()
+    version = table.rebucket(3)
+    assert version == DeltaTable(str(written.path)).version()
+    assert DeltaTable(str(written.path)).metadata().configuration["upstream.buckets"] == "3"
+    assert table.rows().collect().sort("k").equals(before)
+    with pytest.raises(OptionError, match="retention='a week'"):
+        table.maintain(retention="a week")
+
+
+def test_a_key_is_erased(table: upstream.LatestTable) -> None:
+    assert table.erase(5, dry_run=True).found
+    assert table.rows().collect().height == 6
+    assert table.erase(5).found
+    assert table.rows().collect().height == 5
+    assert not table.erase(77).found
+
+
+def test_more_history(make_sink: Any) -> None:
+    sink = make_sink(keep="latest 3")
+    sink.batch(0, [sink.rows([(1, time, "x") for time in range(5)])])
+    table = upstream.LatestTable(sink.path)
+    assert table.rows().collect().height == 3
+    table.keep_history("latest 2")
+    assert sorted(table.rows(["t"]).collect().get_column("t")) == [3, 4]
+
+
+def test_a_lease_is_released(table: upstream.LatestTable, written: Sink) -> None:
+    assert table.release() is None
+    folder = TableFolder(str(written.path), {})
+    hold_lease(folder, "another query", driver_process(), 60_000_000, 0)
+    assert table.release() == "another query"
+    assert read_lease(folder) is None
+
+
+def test_what_is_no_table_of_ours(tmp_path: Path) -> None:
+    nowhere = upstream.LatestTable(tmp_path / "none")
+    for act in (nowhere.rows, nowhere.check, nowhere.maintain, nowhere.compact, nowhere.repair):
+        with pytest.raises(TableError, match=r"there is no table|no table at|cannot be"):
+            act()
+    assert nowhere.history() == []
+    write_deltalake(str(tmp_path / "theirs"), pa.table({"a": [1]}))
+    with pytest.raises(TableError, match=r"was not made by this package.*VACUUM"):
+        upstream.LatestTable(tmp_path / "theirs").maintain()
+    with pytest.raises(OptionError, match="path=3"):
+        upstream.LatestTable(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_options_of_a_store_are_not_printed(tmp_path: Path) -> None:
+    table = upstream.LatestTable(tmp_path / "latest", storage_options={"secret_access_key": "hidden"})
+    assert repr(table) == f"LatestTable('{os.fspath(tmp_path / 'latest')}')"
