@@ -11,7 +11,7 @@ parallel := -n $(WORKERS) --dist loadfile
 jit := -XX:TieredStopAtLevel=1
 
 python := $(VENV)/bin/python
-packages := cli conf core datasource delta_format operators plan pyspark_upstream sink storage
+packages := api cli conf core datasource delta_format operators plan pyspark_upstream sink storage
 sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(shell find $(packages) -type f -not -name '*.pyc')
 lint := .cache/lint
 readers := .cache/readers

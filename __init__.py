@@ -10,15 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .api.read import read as read
+    from .api.stream import UpdateStream as UpdateStream
     from .conf.errors import UpstreamError as UpstreamError
     from .conf.session import check_session as check_session
     from .conf.session import session as session
     from .core.rows.system_column import SYSTEM as SYSTEM
     from .core.rows.system_column import with_system_ddl as with_system_ddl
+    from .core.watermark.choice import Watermark as Watermark
     from .datasource.latest_stream import latest as latest
     from .operators import aggregates as aggregates
     from .operators.queue.most_stale import most_stale as most_stale
-    from .operators.stream import UpdateStream as UpdateStream
     from .sink.admin.check import check_table as check_table
     from .sink.admin.erase import Erasure as Erasure
     from .sink.admin.erase import erase_key as erase_key
@@ -42,7 +44,7 @@ _HOMES = {
     "CommitSummary": ".sink.figures.summary",
     "Erasure": ".sink.admin.erase",
     "LatestTable": ".sink.latest_table",
-    "UpdateStream": ".operators.stream",
+    "UpdateStream": ".api.stream",
     "UpstreamError": ".conf.errors",
     "batch_metrics": ".sink.write_latest",
     "change_keep": ".sink.admin.history_change",
@@ -52,6 +54,8 @@ _HOMES = {
     "key_bucket": ".sink.admin.key_bucket",
     "latest": ".datasource.latest_stream",
     "most_stale": ".operators.queue.most_stale",
+    "Watermark": ".core.watermark.choice",
+    "read": ".api.read",
     "read_summaries": ".sink.figures.summary",
     "rebucket_table": ".sink.admin.rebucket",
     "repair_table": ".sink.admin.repair",
@@ -71,6 +75,7 @@ __all__ = [
     "LatestTable",
     "UpdateStream",
     "UpstreamError",
+    "Watermark",
     "aggregates",
     "batch_metrics",
     "change_keep",
@@ -80,6 +85,7 @@ __all__ = [
     "key_bucket",
     "latest",
     "most_stale",
+    "read",
     "read_summaries",
     "rebucket_table",
     "repair_table",

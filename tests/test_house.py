@@ -12,7 +12,7 @@ import pyspark_upstream
 import upstream
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("cli", "conf", "core", "datasource", "delta_format", "operators", "plan", "sink", "storage")
+PACKAGES = ("api", "cli", "conf", "core", "datasource", "delta_format", "operators", "plan", "sink", "storage")
 
 
 def test_tested_package_is_the_installed_one() -> None:
@@ -66,6 +66,7 @@ _ALLOWED: dict[str, set[str]] = {
     "plan": {"conf", "core"},
     "operators": {"conf", "storage", "core", "plan"},
     "sink": {"conf", "storage", "delta_format", "core"},
+    "api": {"conf", "core", "datasource", "operators", "sink"},
     "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "sink"},
 }
 

@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / ".cache" / "mutants-work"
 PACKAGES = (
+    "api",
     "cli",
     "conf",
     "core",

@@ -1,0 +1,85 @@
+"""The short way from a feed to an update stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..conf.arguments import names_argument, path_argument, text_argument
+from ..conf.column_names import listed
+from ..conf.errors import OptionError
+from ..conf.session import make_known
+from ..core.watermark.choice import Watermark
+from .stream import UpdateStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["read"]
+
+
+def read(
+    spark: SparkSession,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    key: str | Sequence[str],
+    event_time: str | None = None,
+    watermark: Watermark | None = None,
+    watermark_delay: str | None = None,
+    coalesce: bool = False,
+    **options: object,
+) -> UpdateStream:
+    """Read a feed as a stream of updates.
+
+    Parameters
+    ----------
+    spark
+        Any session.
+    path
+        File, directory or pattern; None for a connector that needs none.
+    key
+        The update key's column or columns.
+    event_time
+        The column that says which of two rows of a key is newer, and moves the watermark. Without it arrival does.
+    watermark
+        How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``.
+    watermark_delay
+        Short for ``Watermark.bounded(…)``: how far a row may be behind the newest.
+    coalesce
+        Let only the newest row of each key leave a task in each batch. Right for a table or a queue; windows need every row, and refuse it.
+    **options
+        Any option of the source, see docs/options.md, for example ``connector="kafka"``, ``timeFormat="epoch_ms"``.
+
+    Returns
+    -------
+    UpdateStream
+
+    Raises
+    ------
+    OptionError
+        An argument is wrong. A wrong option of the source is a Spark exception whose message ends in ours, since Spark asks a process of its own.
+
+    Examples
+    --------
+    >>> stream = upstream.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
+    """
+    given = names_argument("key", key)
+    keys = (given,) if isinstance(given, str) else tuple(given or ())
+    if not keys:
+        raise OptionError("no key is given", expected="the name of a column, or several")
+    time = text_argument("event_time", event_time)
+    if watermark is not None and watermark_delay is not None:
+        raise OptionError(
+            "both watermark and watermark_delay are given", expected="one of them", hint="leave watermark_delay out"
+        )
+    policy = Watermark.bounded(watermark_delay) if watermark_delay is not None else watermark
+    asked = {"key": listed(list(keys)), "coalesce": str(bool(coalesce)).lower()}
+    asked |= {} if time is None else {"time": time}
+    asked |= {} if policy is None else policy.options()
+    for name, value in options.items():
+        asked[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    make_known(spark)
+    reader = spark.readStream.format("upstream").options(**asked)
+    df = reader.load() if path is None else reader.load(path_argument("path", path))
+    return UpdateStream(df, key=keys, time=time)
