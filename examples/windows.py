@@ -30,20 +30,15 @@ def main() -> None:
 
     spark = upstream.session("speeds over a window")
     # Every row counts in a window, so nothing is coalesced; a row may be five minutes behind the newest.
-    rows = (
-        spark.readStream.format("upstream")
-        .options(key="vehicle_id", time="timestamp", progressDelay="5 minutes")
-        .load(asked.source)
-    )
     speeds = (
-        upstream.UpdateStream(rows, key="vehicle_id", time="timestamp")
+        upstream.read(spark, asked.source, key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
         .where("speed IS NOT NULL")
         .window(asked.range, asked.slide, emit="all" if asked.every else "lazy")
         .agg(positions=agg.count(), speed=agg.avg("speed"), top=agg.max_("speed"))
     )
     # A table of every window has a row for each key and window.
     key = ("vehicle_id", "window_id") if asked.every else "vehicle_id"
-    writer = upstream.write_latest(speeds, asked.to, key=key, time="window_time", checkpointLocation=checkpoint)
+    writer = speeds.write(asked.to, key=key, event_time="window_time", checkpoint=checkpoint)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
 
