@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 sys.path.insert(0, sys.argv[1])
 from written import Sink
-from upstream.sink import task
+from upstream.sink.merge import task
 
 rows, buckets = int(sys.argv[3]), sys.argv[4]
 columns = pa.schema([("k", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("v", pa.float64())])

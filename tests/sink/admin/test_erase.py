@@ -181,7 +181,8 @@ def test_what_a_dead_query_had_not_yet_put_out_is_erased_too(make_sink: Any, tmp
 # Forks for each order, before delta-rs has any threads, and answers with how the process ended.
 DYING = """
 import os, signal, sys
-from upstream.sink import erasing, steps
+from upstream.sink.admin import erase as erasing
+from upstream.sink.spec import steps
 
 def die_at(moment):
     left = [moment]
