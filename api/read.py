@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..conf.arguments import names_argument, path_argument, text_argument
-from ..conf.column_names import listed
 from ..conf.errors import OptionError
-from ..conf.session import make_known
 from ..core.watermark.choice import Watermark
+from ..datasource.latest_stream import latest_options, load_source
 from .stream import UpdateStream
 
 if TYPE_CHECKING:
@@ -74,12 +73,7 @@ def read(
             "both watermark and watermark_delay are given", expected="one of them", hint="leave watermark_delay out"
         )
     policy = Watermark.bounded(watermark_delay) if watermark_delay is not None else watermark
-    asked = {"key": listed(list(keys)), "coalesce": str(bool(coalesce)).lower()}
-    asked |= {} if time is None else {"time": time}
+    asked = {**latest_options(key, time), "coalesce": str(bool(coalesce)).lower()}
     asked |= {} if policy is None else policy.options()
-    for name, value in options.items():
-        asked[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    make_known(spark)
-    reader = spark.readStream.format("upstream").options(**asked)
-    df = reader.load() if path is None else reader.load(path_argument("path", path))
+    df = load_source(spark, None if path is None else path_argument("path", path), asked, options)
     return UpdateStream(df, key=keys, time=time)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..conf.arguments import names_argument, text_argument
@@ -12,7 +12,7 @@ from ..conf.session import make_known
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["latest", "latest_options"]
+__all__ = ["latest", "latest_options", "load_source"]
 
 
 def latest(
@@ -51,11 +51,28 @@ def latest(
     OptionError, SchemaError
         As a Spark exception whose message ends in theirs, since Spark asks a process of its own.
     """
+    return load_source(spark, path, latest_options(key, time), options)
+
+
+def load_source(
+    spark: SparkSession, path: str | None, asked: Mapping[str, str], options: Mapping[str, object]
+) -> DataFrame:
+    """Return what a source reads.
+
+    Parameters
+    ----------
+    spark
+        Any session.
+    path
+        File, directory or glob; None for a connector that needs none.
+    asked
+        Options of the source as texts.
+    options
+        More of them, as people write them in Python; of two with one name this one counts.
+    """
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     make_known(spark)
-    asked = latest_options(key, time)
-    for name, value in options.items():
-        asked[name] = str(value).lower() if isinstance(value, bool) else str(value)
-    reader = spark.readStream.format("upstream").options(**asked)
+    reader = spark.readStream.format("upstream").options(**{**asked, **texts})
     return reader.load(path) if path is not None else reader.load()
 
 

@@ -240,7 +240,7 @@ class Combining(KeyedRows):
     def _reordered(
         self,
         plan: ReorderPlan,
-        before: tuple[Node, ...],
+        inputs: tuple[Node, ...],
         checkpoint: str | os.PathLike[str] | None,
         late: str | os.PathLike[str] | None,
         left_out: LeftOut | None,
@@ -248,7 +248,7 @@ class Combining(KeyedRows):
         return self._of(
             Reorder(
                 self.key, self.time, self.schema, left_out, plan.hold, plan.shards if plan.by == self.key else None,
-                before=before, specification=plan, name=plan.name, checkpoint=checkpoint_argument(checkpoint),
+                inputs=inputs, specification=plan, name=plan.name, checkpoint=checkpoint_argument(checkpoint),
                 late_location=None if late is None else os.fspath(late),
             )
         )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..conf.column_names import quoted
 from ..core.feedback.checkpoint_layout import quarantine_folder
 from ..plan.nodes import Intake, Map, Node, Operator, Queue, Reorder, Rows, Transform, Window
-from ..plan.places import check_late_locations, places
+from ..plan.places import check_late_locations, operators, places
 from .intake.build import build_intake
 from .queue.build import build_queue
 from .reorder.build import build_reorder
@@ -97,14 +97,10 @@ def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
 def _build(node: Node, folders: Mapping[Operator, str], checkpoint: str | os.PathLike[str] | None) -> Compiled:
     before = [_build(each, folders, checkpoint) for each in node.inputs]
     known = _BUILT.setdefault(node, {})
-    name = tuple(folder for operator, folder in folders.items() if _leads_to(operator, node))
+    name = tuple(folders[each] for each in operators(node))
     if name not in known:
         known[name] = _built(node, before, folders, checkpoint)
     return known[name]
-
-
-def _leads_to(operator: Operator, node: Node) -> bool:
-    return operator is node or any(_leads_to(operator, each) for each in node.inputs)
 
 
 def _built(
@@ -129,7 +125,7 @@ def _built(
         case Reorder():
             return build_reorder(node, [_as_named(each, node.schema) for each in before], folders[node])
         case _:
-            raise NotImplementedError(type(node).__name__)
+            raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
 
 
 def _as_named(rows: Compiled, schema: StructType) -> Compiled:

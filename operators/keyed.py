@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..conf.errors import OptionError, SchemaError
+from ..conf.arguments import path_argument
+from ..conf.errors import SchemaError
 from ..conf.locations import checkpoint_location as place_of
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.collations import check_collations
@@ -140,7 +141,7 @@ class KeyedRows:
         return self._of(
             Transform(
                 plan.key, plan.time, schema, left_out or plan.left_out, plan.in_order, plan.shards,
-                before=plan, says=says, apply=apply,
+                inputs=(plan,), says=says, apply=apply,
             )
         )  # fmt: skip
 
@@ -154,7 +155,7 @@ class KeyedRows:
                 plan.left_out,
                 plan.in_order,
                 plan.shards,
-                before=plan,
+                inputs=(plan,),
                 says=says,
                 step=step,
             )
@@ -171,14 +172,7 @@ def checkpoint_argument(value: str | os.PathLike[str] | None) -> str | None:
     """
     if value is None:
         return None
-    try:
-        place = os.fspath(value)
-    except TypeError:
-        raise OptionError(
-            f"checkpoint_location={value!r}",
-            expected="a folder or an address",
-            hint="leave it out: the query's own is used",
-        ) from None
+    place = path_argument("checkpoint_location", value)
     place_of(place)
     return place
 

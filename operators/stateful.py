@@ -128,7 +128,7 @@ class Stateful(KeyedRows):
         return self._of(
             Queue(
                 self.key, self.time, self.schema, left_out, False, shards,
-                before=self.plan, specification=plan, columns=columns, options=options,
+                inputs=(self.plan,), specification=plan, columns=columns, options=options,
                 checkpoint=checkpoint_argument(checkpoint_location),
             )
         )  # fmt: skip

@@ -122,7 +122,7 @@ class WindowedStream(Generic[StreamT]):
         return stream.__class__._of(
             Window(
                 stream.key, "window_time", spark_schema, left_out_by_windows(plan), False, plan.shards,
-                before=stream.plan, specification=plan, checkpoint=given["checkpoint"], late_location=given["late_location"],
+                inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"], late_location=given["late_location"],
             )
         )  # fmt: skip
 
@@ -142,7 +142,7 @@ def check_punctuated(plan: Node) -> None:
     other times by an operator than it was given first.
     """
     while isinstance(plan, Transform):  # what Spark computes keeps the punctuation
-        plan = plan.before
+        (plan,) = plan.inputs
     given = source_options(plan.frame) if isinstance(plan, Rows) else None
     if given is None:
         return

@@ -6,6 +6,7 @@ reports once the query's checkpoint is known.
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
@@ -43,7 +44,7 @@ class Specification(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Node:
+class Node(abc.ABC):
     """One step. Two nodes are the same only if they are one object.
 
     Attributes
@@ -60,6 +61,8 @@ class Node:
         Whether the rows of a key come in the order of time.
     shards : int or None
         Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not.
+    inputs : tuple of Node
+        The steps before it.
     """
 
     key: tuple[str, ...]
@@ -68,19 +71,15 @@ class Node:
     left_out: LeftOut | None = None
     in_order: bool = False
     shards: int | None = None
+    inputs: tuple[Node, ...] = ()
 
     kind: ClassVar[Kind | None] = None
     """Of operators that are numbered along the stream; None for other steps."""
 
     @property
-    def inputs(self) -> tuple[Node, ...]:
-        """The steps before it."""
-        return ()
-
-    @property
+    @abc.abstractmethod
     def text(self) -> str:
         """What it does, in a few words."""
-        raise NotImplementedError
 
     @property
     def session(self) -> SparkSession:
@@ -119,20 +118,13 @@ class Transform(Node):
 
     Attributes
     ----------
-    before : Node
     says : str
     apply : callable
         From the rows before to those after it.
     """
 
-    before: Node
     says: str
     apply: Callable[[DataFrame], DataFrame]
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """See :class:`Node`."""
-        return (self.before,)
 
     @property
     def text(self) -> str:
@@ -146,20 +138,13 @@ class Map(Node):
 
     Attributes
     ----------
-    before : Node
     says : str
     step : callable
         From batches of the rows before to batches of those after it.
     """
 
-    before: Node
     says: str
     step: ArrowStep
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """See :class:`Node`."""
-        return (self.before,)
 
     @property
     def text(self) -> str:
@@ -190,9 +175,9 @@ class Operator(Node):
         return "late"
 
     @property
+    @abc.abstractmethod
     def keeps(self) -> str:
         """What it keeps in Spark's state, and until when."""
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -243,23 +228,16 @@ class Queue(Operator):
 
     Attributes
     ----------
-    before : Node
     columns : mapping of str to pyspark.sql.Column
         What is computed of each row before it is packed: its weight, its access interval.
     options : mapping of str to str
         Of the ticks that drain it.
     """
 
-    before: Node
     columns: Mapping[str, Column]
     options: Mapping[str, str]
 
     kind: ClassVar[Kind | None] = "queue"
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """See :class:`Node`."""
-        return (self.before,)
 
     @property
     def text(self) -> str:
@@ -274,21 +252,9 @@ class Queue(Operator):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Window(Operator):
-    """Windows of each key, aggregated.
-
-    Attributes
-    ----------
-    before : Node
-    """
-
-    before: Node
+    """Windows of each key, aggregated."""
 
     kind: ClassVar[Kind | None] = "windows"
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """See :class:`Node`."""
-        return (self.before,)
 
     @property
     def text(self) -> str:
@@ -307,21 +273,13 @@ class Reorder(Operator):
 
     Attributes
     ----------
-    before : tuple of Node
-        One, or the two that are put together.
     name : str
         What it is to its user.
     """
 
-    before: tuple[Node, ...]
     name: Literal["union", "merge", "ordered", "distinct"]
 
     kind: ClassVar[Kind | None] = "reorder"
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        """See :class:`Node`."""
-        return self.before
 
     @property
     def text(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..conf.arguments import path_argument
-from ..conf.errors import OptionError, TableError
+from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.units import parse_duration_us
 from ..storage.folder import TableFolder
@@ -17,7 +17,7 @@ from .admin.history_change import change_keep
 from .admin.maintain import maintain_table
 from .admin.rebucket import rebucket_table
 from .admin.repair import Repairs, repair_table
-from .admin.scan import scan_table
+from .admin.scan import open_table, scan_table
 from .commit.lease import release_lease
 from .figures.run import RunFigures, run_staleness
 from .figures.summary import CommitSummary, read_summaries
@@ -49,7 +49,8 @@ class LatestTable:
 
     Notes
     -----
-    Nothing is read before a method needs it. Methods that change the table make one commit, and leave the table as it was if they fail.
+    Nothing is read before a method needs it. A method that changes rows makes one commit, or leaves the table as it was; :meth:`compact` makes one for each bucket, none of which
+    changes a row.
 
     Examples
     --------
@@ -85,20 +86,7 @@ class LatestTable:
         OptionError
             The table lacks a column.
         """
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
-
-        folder = TableFolder(absolute_location(self.path), self._storage)
-        try:
-            table = DeltaTable(folder.location, storage_options=self._storage or None)
-        except TableNotFoundError:
-            raise TableError(
-                f"there is no table in {self.path}", expected="the path of a table", hint="see that it is spelled right"
-            ) from None
-        except (DeltaError, OSError) as error:
-            said = folder.masked(error).strip().splitlines()[0]
-            raise TableError(f"the table in {self.path} cannot be opened: {said}", expected="a Delta table") from error
-        found = scan_table(table)
+        found = scan_table(open_table(TableFolder(absolute_location(self.path), self._storage), self.path))
         names = found.collect_schema().names()
         wanted = [name for name in names if not name.startswith(_OWN)] if columns is None else list(columns)
         absent = [name for name in wanted if name not in names]

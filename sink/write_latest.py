@@ -150,11 +150,12 @@ def write_latest(
     checkpoint = _checkpoint(session, path, options)
     placed: int | None = None
     bound: BoundStream | None = None
+    reports: tuple[str, ...] = ()
     if isinstance(updates, DataFrame):
         df = updates
     else:
         bound = updates.bound(checkpoint)
-        df, placed = bound.df, bound.shards
+        df, placed, reports = bound.df, bound.shards, bound.reports
         if key is None:
             key, time = bound.key, time or bound.time
         elif [key] != list(bound.key) and list(key) != list(bound.key):
@@ -191,8 +192,8 @@ def write_latest(
     if metricsLocation is not None:
         given["metricsLocation"] = path_argument("metricsLocation", metricsLocation)
     make_known(session)
-    if bound is not None and checkpoint is not None:
-        _check_reports(bound.reports, checkpoint)
+    if checkpoint is not None:
+        _check_reports(reports, checkpoint)
     layout = check_sink(given, df.schema)
     place = parse_sink_options(given, started=False)
     keep_lease(session, place.folder, place.options.lease_us)

@@ -13,6 +13,7 @@ from ..maintenance.compact import compact_table
 from ..maintenance.runner import Upkeep
 from ..spec.maintenance_rules import Maintained, MaintenanceRules, is_ours
 from ..spec.options import SinkOptions, SinkTarget
+from .scan import open_table
 
 __all__ = ["maintain_table"]
 
@@ -48,12 +49,11 @@ def maintain_table(
     TableError
         There is no such table, UpStream has not made it, or it cannot be read or written.
     """
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
+    from deltalake.exceptions import DeltaError
 
     folder = TableFolder(absolute_location(path), storage or {})
+    table = open_table(folder, path)
     try:
-        table = DeltaTable(folder.location, storage_options=dict(folder.storage) or None)
         configuration = table.metadata().configuration
         if not is_ours(configuration):
             raise TableError(
@@ -65,10 +65,6 @@ def maintain_table(
         target = SinkTarget(SinkOptions(), folder.location, dict(folder.storage), "")
         written_again = functools.partial(compact_table, target) if compact else _leave
         return Upkeep(folder, table, rules, dry=dry_run, compact=written_again).run(whole=True)
-    except TableNotFoundError:
-        raise TableError(
-            f"there is no table in {path}", expected="the path of a table", hint="see that it is spelled right"
-        ) from None
     except (DeltaError, OSError) as error:
         said = folder.masked(error).strip().splitlines()[0]
         raise TableError(

@@ -1,16 +1,19 @@
-"""A table for Polars, whatever its protocol."""
+"""A table opened, and given to Polars whatever its protocol."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...conf.errors import TableError
 from ...delta_format.column_mapping import is_mapped
 
 if TYPE_CHECKING:
     import polars as pl
     from deltalake import DeltaTable
 
-__all__ = ["scan_table"]
+    from ...storage.folder import TableFolder
+
+__all__ = ["open_table", "scan_table"]
 
 
 def scan_table(table: DeltaTable) -> pl.LazyFrame:
@@ -28,3 +31,32 @@ def scan_table(table: DeltaTable) -> pl.LazyFrame:
         options = pds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         return pl.scan_pyarrow_dataset(table.to_pyarrow_dataset(parquet_read_options=options))
     return pl.DataFrame(pa.RecordBatchReader.from_stream(table.scan()).read_all()).lazy()
+
+
+def open_table(folder: TableFolder, path: str) -> DeltaTable:
+    """Return the table in a folder.
+
+    Parameters
+    ----------
+    folder
+        The table's.
+    path
+        As the user calls it.
+
+    Raises
+    ------
+    TableError
+        There is none, or it cannot be opened.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    try:
+        return DeltaTable(folder.location, storage_options=dict(folder.storage) or None)
+    except TableNotFoundError:
+        raise TableError(
+            f"there is no table in {path}", expected="the path of a table", hint="see that it is spelled right"
+        ) from None
+    except (DeltaError, OSError) as error:
+        said = folder.masked(error).strip().splitlines()[0]
+        raise TableError(f"the table in {path} cannot be opened: {said}", expected="a Delta table") from error

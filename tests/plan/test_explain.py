@@ -12,10 +12,10 @@ from .test_places import FIXED, SCHEMA, Spec, rows, union, window
 
 def test_last_step_first_with_what_is_known_of_its_rows() -> None:
     source = Rows(*FIXED, frame=None, source="files feed/")
-    filtered = Transform(*FIXED, before=source, says="where speed > 0", apply=lambda df: df)
+    filtered = Transform(*FIXED, inputs=(source,), says="where speed > 0", apply=lambda df: df)
     plan = Queue(
         ("k",), None, SCHEMA, LeftOut("queue leaves rows out", "…"), False, 4,
-        before=filtered, specification=Spec("linecutting"), columns={}, options={},
+        inputs=(filtered,), specification=Spec("linecutting"), columns={}, options={},
     )  # fmt: skip
     assert explain_plan(plan) == (
         "queue, name linecutting\n"
@@ -43,5 +43,5 @@ def test_branches_and_folders() -> None:
 def test_what_leaves_rows_out_is_said_once() -> None:
     left_out = LeftOut("the source coalesces", "…")
     source = Rows(*FIXED, left_out, frame=None)
-    plan = Transform(*FIXED, left_out, before=source, says="select v", apply=lambda df: df)
+    plan = Transform(*FIXED, left_out, inputs=(source,), says="select v", apply=lambda df: df)
     assert explain_plan(plan).count("the source coalesces") == 1

@@ -34,19 +34,19 @@ def rows() -> Node:
 
 
 def window(before: Node, **more: Any) -> Window:
-    return Window(*FIXED, before=before, specification=Spec(), **more)
+    return Window(*FIXED, inputs=(before,), specification=Spec(), **more)
 
 
 def queue(before: Node, **more: Any) -> Queue:
-    return Queue(*FIXED, before=before, specification=Spec(), columns={}, options={}, **more)
+    return Queue(*FIXED, inputs=(before,), specification=Spec(), columns={}, options={}, **more)
 
 
 def union(*before: Node, **more: Any) -> Reorder:
-    return Reorder(*FIXED, before=before, specification=Spec(), name="union", **more)
+    return Reorder(*FIXED, inputs=before, specification=Spec(), name="union", **more)
 
 
 def ordered(before: Node, **more: Any) -> Reorder:
-    return Reorder(*FIXED, before=(before,), specification=Spec(), name="ordered", **more)
+    return Reorder(*FIXED, inputs=(before,), specification=Spec(), name="ordered", **more)
 
 
 def intake(name: str, **more: Any) -> Intake:
@@ -54,7 +54,7 @@ def intake(name: str, **more: Any) -> Intake:
 
 
 def where(before: Node) -> Transform:
-    return Transform(*FIXED, before=before, says="where", apply=lambda df: df)
+    return Transform(*FIXED, inputs=(before,), says="where", apply=lambda df: df)
 
 
 def folders(plan: Node, checkpoint: str | None = "/cp") -> list[str]:
