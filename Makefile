@@ -7,8 +7,9 @@ PYTEST_ARGS ?=
 # How many processes test side by side; 0 is this one. Each that comes to a test of Spark's has a session of its own.
 WORKERS ?= 2
 parallel := -n $(WORKERS) --dist loadfile
-# Java sessions of tests live for seconds: compiling their code twice takes longer than it saves.
+# Java sessions of tests live for seconds: compiling their code twice takes longer than it saves, and classes come from an archive.
 jit := -XX:TieredStopAtLevel=1
+classes := $(VENV)/classes.jsa
 
 python := $(VENV)/bin/python
 packages := api cli conf core datasource delta_format operators plan pyspark_upstream sink storage
@@ -27,8 +28,8 @@ demo: $(VENV)/.installed
 demo-kafka: $(VENV)/.installed
 	@$(python) examples/demo_kafka.py
 
-test: $(VENV)/.installed $(readers)/.locked
-	SPARK_SUBMIT_OPTS="$(jit) $$SPARK_SUBMIT_OPTS" UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(parallel) $(PYTEST_ARGS)
+test: $(VENV)/.installed $(readers)/.locked $(classes)
+	SPARK_SUBMIT_OPTS="$(jit) -Xlog:disable -XX:SharedArchiveFile=$(abspath $(classes)) $$SPARK_SUBMIT_OPTS" UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(parallel) $(PYTEST_ARGS)
 
 # What to run before each commit: rules, types, and the tests that start nothing but Python.
 quick: lint
@@ -74,6 +75,10 @@ $(VENV)/.installed: $(VENV)/.locked $(if $(WHEEL),$(WHEEL),$(sources))
 	@sh tools/install.sh $(abspath $(python)) $(WHEEL)
 	@$(python) -I -m upstream.conf.jars
 	@touch $@
+
+# Of Spark's and Delta's jars, which change with the versions locked alone.
+$(classes): $(VENV)/.locked | $(VENV)/.installed
+	@sh tools/classes.sh $(abspath $(python)) $(abspath $@) $(jit)
 
 $(lint)/.locked: tools/constraints-lint.txt tools/constraints-build.txt
 	@sh tools/environment.sh $(lint) tools/constraints-lint.txt
