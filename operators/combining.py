@@ -249,7 +249,7 @@ class Combining(KeyedRows):
             Reorder(
                 self.key, self.time, self.schema, left_out, plan.hold, plan.shards if plan.by == self.key else None,
                 inputs=inputs, specification=plan, name=plan.name, checkpoint=checkpoint_argument(checkpoint),
-                late_location=None if late is None else os.fspath(late),
+                late_location=None if late is None else os.fspath(late), paced=plan.flush_rows is not None,
             )
         )  # fmt: skip
 

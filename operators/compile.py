@@ -5,11 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import weakref
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf.column_names import quoted
+from ..conf.locations import checkpoint_location
 from ..core.feedback.checkpoint_layout import quarantine_folder
+from ..core.feedback.plan_record import has_begun, read_plan_record, write_plan_record
+from ..plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
+from ..plan.fusion import fusable
 from ..plan.nodes import Intake, Map, Node, Operator, Queue, Reorder, Rows, Transform, Window
 from ..plan.places import check_late_locations, operators, places
 from .intake.build import build_intake
@@ -24,11 +28,11 @@ if TYPE_CHECKING:
 
     from ..core.pushdown.source_steps import ArrowStep
 
-__all__ = ["BoundStream", "bind"]
+__all__ = ["BoundStream", "bind", "in_stages"]
 
-# What was built of a node, by the folders of the operators before it: a column that a user took from a stream's DataFrame is found again in later
+# What was built of a node, by the folders of the operators before it and the stages they are in: a column that a user took from a stream's DataFrame is found again in later
 # steps only if these stand on the same DataFrame.
-_BUILT: weakref.WeakKeyDictionary[Node, dict[tuple[str, ...], Compiled]] = weakref.WeakKeyDictionary()
+_BUILT: weakref.WeakKeyDictionary[Node, dict[tuple[tuple[str, bool], ...], Compiled]] = weakref.WeakKeyDictionary()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,21 +95,74 @@ def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
     """
     found = places(plan, checkpoint)
     check_late_locations(plan)
-    return BoundStream(plan, _build(plan, found, checkpoint), tuple(found.values()))
+    fused, record = in_stages(plan, found, checkpoint)
+    if record is not None:
+        assert checkpoint is not None
+        write_plan_record(os.fspath(checkpoint), record)
+    return BoundStream(plan, _build(plan, _Binding(found, fused, checkpoint)), tuple(found.values()))
 
 
-def _build(node: Node, folders: Mapping[Operator, str], checkpoint: str | os.PathLike[str] | None) -> Compiled:
-    before = [_build(each, folders, checkpoint) for each in node.inputs]
+def in_stages(
+    plan: Node, folders: Mapping[Operator, str], checkpoint: str | os.PathLike[str] | None
+) -> tuple[Collection[Operator], Any]:
+    """Decide which operators run in the stage of the one before them.
+
+    Spark numbers its stateful stages, so a query that has begun keeps those that it has.
+
+    Parameters
+    ----------
+    plan
+        The last step.
+    folders
+        Where operators report.
+    checkpoint
+        The query's; None if it is not known, and then every operator has a stage.
+
+    Returns
+    -------
+    collection of Operator
+    object
+        What is to be recorded in the checkpoint; None if that is there.
+
+    Raises
+    ------
+    CheckpointError
+        The checkpoint belongs to other operators.
+    """
+    if checkpoint is None or not folders:
+        return frozenset[Operator](), None
+    place = os.fspath(checkpoint)
+    able = fusable(plan)
+    if not has_begun(place):
+        return able, to_json(fingerprint(plan, folders, able, checkpoint_location(place)))
+    record = read_plan_record(place)
+    if record is None:  # begun by a release that recorded nothing, and gave each operator a stage
+        return frozenset[Operator](), to_json(fingerprint(plan, folders, (), checkpoint_location(place)))
+    was = from_json(record)
+    fused = fused_as(plan, was, able)
+    check_same(was, fingerprint(plan, folders, fused, checkpoint_location(place)))
+    return fused, None
+
+
+class _Binding(NamedTuple):
+    """What binds a plan: its operators' folders, those that run in the stage of another, and the query's checkpoint."""
+
+    folders: Mapping[Operator, str]
+    fused: Collection[Operator]
+    checkpoint: str | os.PathLike[str] | None
+
+
+def _build(node: Node, binding: _Binding) -> Compiled:
+    before = [_build(each, binding) for each in node.inputs]
     known = _BUILT.setdefault(node, {})
-    name = tuple(folders[each] for each in operators(node))
+    name = tuple((binding.folders[each], each in binding.fused) for each in operators(node))
     if name not in known:
-        known[name] = _built(node, before, folders, checkpoint)
+        known[name] = _built(node, before, binding)
     return known[name]
 
 
-def _built(
-    node: Node, before: list[Compiled], folders: Mapping[Operator, str], checkpoint: str | os.PathLike[str] | None
-) -> Compiled:
+def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
+    folders = binding.folders
     match node:
         case Rows():
             return Compiled(node.frame, node.schema)
@@ -114,16 +171,18 @@ def _built(
         case Map():
             return before[0].then(node.step, node.schema)
         case Intake():
-            own = node.checkpoint if node.checkpoint is not None else checkpoint
+            own = node.checkpoint if node.checkpoint is not None else binding.checkpoint
             assert own is not None
             quarantine = node.quarantine_location or quarantine_folder(own)
             return build_intake(node, folders[node], quarantine)
         case Queue():
             return build_queue(node, before[0], folders[node])
         case Window():
-            return build_windows(node, before[0], folders[node])
+            return build_windows(node, before[0], folders[node], fused=node in binding.fused)
         case Reorder():
-            return build_reorder(node, [_as_named(each, node.schema) for each in before], folders[node])
+            return build_reorder(
+                node, [_as_named(each, node.schema) for each in before], folders[node], fused=node in binding.fused
+            )
         case _:
             raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
 

@@ -14,9 +14,10 @@ from ..core.rows.collations import check_collations
 from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut, left_out_by_source, source_text
 from ..plan.explain import explain_plan
+from ..plan.fusion import fusable
 from ..plan.nodes import Map, Node, Rows, Transform
 from ..plan.places import needs_checkpoint, number_along, places
-from .compile import BoundStream, bind
+from .compile import BoundStream, bind, in_stages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,7 +103,9 @@ class KeyedRows:
             The query's, to see where operators report.
         """
         known = checkpoint is not None or not needs_checkpoint(self.plan)
-        return explain_plan(self.plan, places(self.plan, checkpoint) if known else None)
+        folders = places(self.plan, checkpoint) if known else {}
+        fused = in_stages(self.plan, folders, checkpoint)[0] if folders else fusable(self.plan)
+        return explain_plan(self.plan, folders, fused)
 
     @property
     def session(self) -> SparkSession:

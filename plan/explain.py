@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
+from .fusion import before_in_stage
 from .nodes import Node, Operator
 
 __all__ = ["explain_plan"]
 
 
-def explain_plan(plan: Node, folders: Mapping[Operator, str] | None = None) -> str:
+def explain_plan(plan: Node, folders: Mapping[Operator, str] | None = None, fused: Collection[Operator] = ()) -> str:
     """Return the steps of a plan, what is known of the rows after each, and what state each keeps and until when.
 
     Parameters
@@ -18,21 +19,27 @@ def explain_plan(plan: Node, folders: Mapping[Operator, str] | None = None) -> s
         The last step.
     folders
         Where operators report; None if that is not known yet.
+    fused
+        Those that run in the stage of the operator before them.
     """
-    return "\n".join(_lines(plan, "", "", folders or {}))
+    return "\n".join(_lines(plan, "", "", folders or {}, fused))
 
 
-def _lines(node: Node, first: str, others: str, folders: Mapping[Operator, str]) -> Iterator[str]:
+def _lines(
+    node: Node, first: str, others: str, folders: Mapping[Operator, str], fused: Collection[Operator]
+) -> Iterator[str]:
     yield first + node.text
     below = "│  " if node.inputs else "   "
-    for fact in _facts(node, folders):
+    for fact in _facts(node, folders, fused):
         yield f"{others}{below}{fact}"
     for number, before in enumerate(node.inputs, start=1):
         last = number == len(node.inputs)
-        yield from _lines(before, others + ("└─ " if last else "├─ "), others + ("   " if last else "│  "), folders)
+        yield from _lines(
+            before, others + ("└─ " if last else "├─ "), others + ("   " if last else "│  "), folders, fused
+        )
 
 
-def _facts(node: Node, folders: Mapping[Operator, str]) -> Iterator[str]:
+def _facts(node: Node, folders: Mapping[Operator, str], fused: Collection[Operator]) -> Iterator[str]:
     key = ", ".join(node.key)
     time = f"event time {node.time}" if node.time else "the later arrival counts"
     order = ", in order of time" if node.in_order else ""
@@ -44,5 +51,13 @@ def _facts(node: Node, folders: Mapping[Operator, str]) -> Iterator[str]:
         yield f"not every row: {node.left_out.problem}"
     if isinstance(node, Operator):
         yield f"keeps {node.keeps}"
+        if node in fused:
+            yield f"in one stage with the {_before(node)} before it: same key, same shards, no shuffle between them"
         if node in folders:
             yield f"reports to {folders[node]}"
+
+
+def _before(node: Operator) -> str:
+    before = before_in_stage(node)
+    assert before is not None
+    return before.word

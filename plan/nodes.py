@@ -42,6 +42,10 @@ class Specification(Protocol):
         """What a checkpoint is bound to, in words."""
         ...
 
+    def changeable(self) -> Mapping[str, str]:
+        """What else it does, in words: another run may do otherwise."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Node(abc.ABC):
@@ -163,11 +167,19 @@ class Operator(Node):
         One of its own; None for the query's.
     late_location : str or None
         Where rows go that come too late.
+    paced : bool
+        Whether ticks of its own let its rows go.
     """
 
     specification: Specification
     checkpoint: str | None = None
     late_location: str | None = None
+    paced: bool = False
+
+    @property
+    @abc.abstractmethod
+    def word(self) -> str:
+        """What it is to its user."""
 
     @property
     def late_name(self) -> str:
@@ -200,6 +212,11 @@ class Intake(Operator):
     columns: Mapping[str, Column]
     name: str
     quarantine_location: str | None = None
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return f"input {self.name!r}"
 
     @property
     def text(self) -> str:
@@ -240,9 +257,14 @@ class Queue(Operator):
     kind: ClassVar[Kind | None] = "queue"
 
     @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "queue"
+
+    @property
     def text(self) -> str:
         """See :class:`Node`."""
-        return _described("queue", self.specification)
+        return _described(self.word, self.specification)
 
     @property
     def keeps(self) -> str:
@@ -257,9 +279,14 @@ class Window(Operator):
     kind: ClassVar[Kind | None] = "windows"
 
     @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "window"
+
+    @property
     def text(self) -> str:
         """See :class:`Node`."""
-        return _described("window", self.specification)
+        return _described(self.word, self.specification)
 
     @property
     def keeps(self) -> str:
@@ -280,6 +307,11 @@ class Reorder(Operator):
     name: Literal["union", "merge", "ordered", "distinct"]
 
     kind: ClassVar[Kind | None] = "reorder"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return self.name
 
     @property
     def text(self) -> str:
@@ -319,7 +351,7 @@ _SHOWN_ELSEWHERE = ("key", "time", "shards")
 def _described(name: str, specification: Specification, hidden: tuple[str, ...] = ()) -> str:
     said = {
         word: value
-        for word, value in specification.identity().items()
+        for word, value in {**specification.identity(), **specification.changeable()}.items()
         if word not in _SHOWN_ELSEWHERE and word not in hidden and value
     }
     return ", ".join([name, *(f"{word} {value}" for word, value in said.items())])

@@ -10,6 +10,7 @@
 | ``upstream-times`` | tasks of the source | the times that they read (:mod:`.time_reports`) |
 | ``upstream-schema-*.json`` | the source | its inferred schema |
 | ``upstream-files`` | the source | lists of finished files |
+| ``upstream-plan`` | the driver | the operators that the state is bound to (:mod:`.plan_record`) |
 | ``upstream-sink`` | the sink | the table's last commit |
 | ``quarantine`` | shards of an input of Spark's own | rows that cannot be used |
 
@@ -28,6 +29,7 @@ __all__ = [
     "FEED_LISTS",
     "FILE_LISTS",
     "OWN_SCHEMA",
+    "PLAN",
     "SHARED_SCHEMA",
     "SINK",
     "Kind",
@@ -45,6 +47,7 @@ Kind = Literal["queue", "windows", "reorder"]
 
 FEED_LISTS = "upstream-feeds"
 FILE_LISTS = "upstream-files"
+PLAN = "upstream-plan"
 SINK = "upstream-sink"
 OWN_SCHEMA = "upstream-schema-"
 """Begins the name of a source's record."""

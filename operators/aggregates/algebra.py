@@ -175,6 +175,10 @@ class Aggregates:
         arrays = [plan.lower(columns) for plan in self._plans.values()]
         return pa.Table.from_arrays(arrays, schema=self.result_schema)
 
+    def columns_of(self, name: str) -> list[str]:
+        """The state's columns that a result is computed from."""
+        return [f"{part.key}.{field.name}" for part in self._plans[name].parts for field in part.fields]
+
     def empty(self, groups: int) -> pa.Table:
         """The state of groups without rows."""
         return self.combine(self.state_schema.empty_table(), np.empty(0, dtype=np.int64), groups)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ...conf.column_names import quoted
 from ...conf.locations import absolute_location
-from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.buckets import integers_with_hash
 from ..runtime.arrow_steps import map_in_arrow
 from ..runtime.compiled import Compiled
@@ -14,9 +13,6 @@ from ..runtime.sharded import InShards
 from .plan import IntakePlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
-
     from ...plan.nodes import Intake
 
 __all__ = ["build_intake"]
@@ -50,9 +46,5 @@ def build_intake(node: Intake, folder: str, quarantine: str) -> Compiled:
         *[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in node.columns.items()]
     )
     packed = map_in_arrow(rows, intake_pack(slots, all_told=plan.stamped), PACKED_DDL)
-
-    def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
-        processor = IntakeProcessor(plan, slots, folder, put_aside, late, leaving)
-        return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
-
-    return Compiled(InShards(plan.leaving, running), node.schema)
+    processor = IntakeProcessor(plan, folder, put_aside, late)
+    return Compiled(InShards(plan.leaving, packed, tuple(slots), processor), node.schema)

@@ -76,3 +76,7 @@ class IntakePlan:
         """What a checkpoint is bound to, in words."""
         time = "none" if self.time is None else f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})"
         return {"time": time, "shards": str(self.shards)}
+
+    def changeable(self) -> dict[str, str]:
+        """What else it does, in words: another run may do otherwise."""
+        return {}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import Row
 
 from ...core.feedback.feed_reports import write_feed_reports
-from ...core.pushdown.source_steps import ArrowStep
 from ..runtime.rows_aside import put_aside
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
@@ -24,16 +23,12 @@ class IntakeProcessor(ShardProcessor):
     Parameters
     ----------
     plan : IntakePlan
-    slots : sequence of int
-        What each shard is grouped by.
     folder : str
         Where the shards leave their reports.
     malformed : str
         Where rows go that have no key or no readable time.
     late : str or None
         Where late rows are written, which take part all the same.
-    leaving : callable
-        What becomes of a shard's rows before Spark takes them.
 
     Notes
     -----
@@ -41,11 +36,11 @@ class IntakeProcessor(ShardProcessor):
     gives the same rows, the same punctuation and the same files.
     """
 
-    def __init__(
-        self, plan: IntakePlan, slots: Sequence[int], folder: str, malformed: str, late: str | None, leaving: ArrowStep
-    ) -> None:
-        super().__init__("upstream_feeds_v1", slots, folder, leaving)
+    state = "upstream_feeds_v1"
+
+    def __init__(self, plan: IntakePlan, folder: str, malformed: str, late: str | None) -> None:
         self._plan = plan
+        self._folder = folder
         self._malformed = malformed
         self._late = late
 

@@ -31,7 +31,8 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from ..runtime.pack import PACKED_DDL, pack, unpack
+    from ..runtime.pack import FRAME_DDL, PACKED_DDL, pack, rows_to_frame, unpack
+    from ..runtime.shard_processor import SparkShards
     from .processor import QueueProcessor
     from .ticks import TickSource
 
@@ -49,9 +50,6 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
     packed = map_in_arrow(df, pack(plan.key, slots, plan.time, coalesce), PACKED_DDL)
     options = {**node.options, "feedback": folder, "slots": ",".join(str(slot) for slot in slots)}
     ticks = session.readStream.format("upstream_ticks").options(**options).load()
-    served = (
-        packed.union(ticks)
-        .groupBy("slot")
-        .transformWithState(QueueProcessor(plan, slots, folder), "frame BINARY", "append", "none")
-    )
+    shards = SparkShards(slots, QueueProcessor(plan, folder), (), rows_to_frame)
+    served = packed.union(ticks).groupBy("slot").transformWithState(shards, FRAME_DDL, "append", "none")
     return Compiled(served, node.schema, (unpack(to_arrow_schema(node.schema, timezone="UTC"), extra, folder),))

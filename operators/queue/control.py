@@ -53,15 +53,13 @@ class ShardPlan:
     most_stale: int = 0
 
     def identity(self) -> dict[str, str]:
-        """What the queue is, in words; key, time and shards are what a checkpoint is bound to."""
+        """What a checkpoint is bound to, in words."""
+        return {"key": ", ".join(self.key), "time": self.time or "none", "shards": str(self.shards)}
+
+    def changeable(self) -> dict[str, str]:
+        """What else it does, in words: another run may do otherwise."""
         budget = "auto" if self.auto else "none" if self.budget is None else f"{self.budget} rows"
-        return {
-            "key": ", ".join(self.key),
-            "time": self.time or "none",
-            "shards": str(self.shards),
-            "policy": self.policy,
-            "budget": budget,
-        }
+        return {"policy": self.policy, "budget": budget}
 
 
 @dataclasses.dataclass(frozen=True)

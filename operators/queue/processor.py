@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import Row
 
 from ...core.feedback.queue_reports import write_report
-from ..runtime.pack import rows_to_frame
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
 from .control import Control, ShardPlan
@@ -24,8 +23,6 @@ class QueueProcessor(ShardProcessor):
     Parameters
     ----------
     plan : ShardPlan
-    slots : sequence of int
-        What each shard is grouped by.
     folder : str
         Where the shards leave their reports.
 
@@ -35,9 +32,11 @@ class QueueProcessor(ShardProcessor):
     starts from the same state and gives the same rows.
     """
 
-    def __init__(self, plan: ShardPlan, slots: Sequence[int], folder: str) -> None:
-        super().__init__("upstream_queue_v1", slots, folder, rows_to_frame)
+    state = "upstream_queue_v1"
+
+    def __init__(self, plan: ShardPlan, folder: str) -> None:
         self._plan = plan
+        self._folder = folder
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""

@@ -19,6 +19,7 @@ from ...core.feedback.queue_reports import ShardReport
 from ...core.pushdown.ipc_frames import conflicts_in, from_frame
 from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.system_column import punctuation_mask, standing_for, system_field
+from ...core.rows.widening import covers
 from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.arrivals import INTERVAL, WEIGHT, by_arrival, differing, micros
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
@@ -132,10 +133,12 @@ class QueueShard:
 
     def _fit(self, schema: pa.Schema) -> None:
         stored = self._state.schema
-        if self._state.waiting and stored is not None and not stored.equals(schema):
+        if self._state.waiting and stored is not None and not covers(schema, stored):
             raise CheckpointError(
-                f"rows with other columns wait in this checkpoint's queue: {', '.join(stored.names)}",
-                expected=", ".join(f"{field.name} {field.type}" for field in schema),
+                "rows with other columns wait in this checkpoint's queue: "
+                + ", ".join(f"{field.name} {field.type}" for field in stored),
+                expected="the same columns, or more; now there are "
+                + ", ".join(f"{field.name} {field.type}" for field in schema),
                 hint="let the query as it was run until its queue is empty, or start with a new checkpointLocation",
             )
 

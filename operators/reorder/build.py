@@ -20,7 +20,6 @@ from .plan import ReorderPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from ...plan.nodes import Reorder
 
@@ -48,7 +47,7 @@ def named(name: str) -> ArrowStep:
     return run
 
 
-def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str) -> Compiled:
+def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fused: bool = False) -> Compiled:
     """Return what a union, a merge, an ordered release or a distinct gives.
 
     Parameters
@@ -59,6 +58,8 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str) -> Com
         The rows that come to it, of each input.
     folder
         Where its shards report.
+    fused
+        Whether it runs in the stage of the operator before it.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -68,6 +69,16 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str) -> Com
 
     plan = node.specification
     assert isinstance(plan, ReorderPlan)
+    processor = ReorderProcessor(plan, folder, node.late_location)
+    arrow = to_arrow_schema(node.schema, timezone="UTC")
+    if fused:
+        (rows,) = before
+        assert isinstance(rows.base, InShards)
+
+        def pack_for(slot: int) -> ArrowStep:
+            return pack(plan.by, [slot], None, coalesce=False, operator=plan.name)
+
+        return Compiled(rows.base.with_next(rows.steps, pack_for, processor, arrow), node.schema)
     slots = integers_with_hash(range(plan.shards))
     packed: DataFrame | None = None
     for at, rows in enumerate(before):
@@ -81,13 +92,7 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str) -> Com
         session.dataSource.register(FlushSource)
         options = {"folder": folder, "slots": ",".join(map(str, slots))}
         packed = packed.union(session.readStream.format("upstream_flush").options(**options).load())
-    whole, late = packed, node.late_location
-
-    def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
-        processor = ReorderProcessor(plan, slots, folder, late, leaving)
-        return whole.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
-
-    return Compiled(InShards(to_arrow_schema(node.schema, timezone="UTC"), running), node.schema)
+    return Compiled(InShards(arrow, packed, tuple(slots), processor), node.schema)
 
 
 def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:

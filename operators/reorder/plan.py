@@ -70,3 +70,8 @@ class ReorderPlan:
             "repeats": self.repeats,
             "shards": str(self.shards),
         }
+
+    def changeable(self) -> dict[str, str]:
+        """What else it does, in words: another run may do otherwise."""
+        rows = {} if self.flush_rows is None else {"rows a batch": str(self.flush_rows * self.shards)}
+        return {**({} if self.prefer is None else {"prefer": self.prefer}), **rows}

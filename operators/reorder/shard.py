@@ -5,6 +5,7 @@ Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stat
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ from ...core.rows.exact_integers import HIGHEST, LOWEST
 from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.split import apart
 from ...core.rows.system_column import system_field, with_system_fields
+from ...core.rows.widening import covers, with_nulls
 from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.arrivals import by_arrival, micros
 from ..runtime.entries import PANE
@@ -73,7 +75,9 @@ class ReorderShard:
         self._feeds = FeedBounds(self._head)
         self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
         # A run may cover any times: rows are let go in their order, and a run is given back with its last row.
-        self._held = Runs(self._store, "held", self._head.get("held_runs", ()), 1)
+        columns = self._head.get("columns")
+        self._columns = None if columns is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns)))
+        self._held = Runs(self._store, "held", self._head.get("held_runs", ()), 1, fit=self._fitted)
         self._passed = Runs(self._store, "passed", self._head.get("passed_runs", ()), 1)
         self.refused: pa.Table | None = None
 
@@ -288,13 +292,25 @@ class ReorderShard:
     def _fit(self, schema: pa.Schema) -> None:
         """Refuse rows with other columns than those that are held."""
         now = str(schema.remove_metadata())
-        if self._counts["held"] and self._head.get("schema", now) != now:
+        kept = self._columns
+        same = self._head.get("schema", now) == now if kept is None else covers(schema, kept)
+        if self._counts["held"] and not same:
             raise CheckpointError(
                 f"rows with other columns are held in this checkpoint's {self._plan.name}: {self._head['schema']!r}",
-                expected=", ".join(f"{field.name} {field.type}" for field in schema),
+                expected="the same columns, or more; now there are "
+                + ", ".join(f"{field.name} {field.type}" for field in schema),
                 hint="let the query as it was run until nothing is held, or start with a new checkpointLocation",
             )
         self._head["schema"] = now
+        self._head["columns"] = base64.b64encode(schema.serialize().to_pybytes()).decode()
+        self._columns = schema
+
+    def _fitted(self, held: pa.Table) -> pa.Table:
+        """Held rows, with null in columns that came after them."""
+        if self._columns is None:
+            return held
+        own = [held.schema.field(name) for name in (PANE, INPUT)]
+        return with_nulls(held, pa.schema([*self._columns, *own]))
 
     def _check(self) -> None:
         check_identity(

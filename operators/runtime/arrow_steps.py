@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["chained", "map_in_arrow", "mapped"]
+__all__ = ["chained", "choosing", "map_in_arrow", "mapped"]
 
 
 def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
@@ -28,6 +28,15 @@ def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
         for step in steps:
             batches = step(batches)
         return batches
+
+    return run
+
+
+def choosing(columns: Sequence[str]) -> ArrowStep:
+    """A step that lets some columns on."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.select(list(columns)) for batch in batches)
 
     return run
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
-
-import pyarrow as pa
 
 from ...conf.column_names import quoted
 from ...core.pushdown.at_source import at_source
 from ...core.pushdown.source_steps import ArrowStep
-from .arrow_steps import chained, map_in_arrow
+from .arrow_steps import chained, choosing, map_in_arrow
 from .pack import PACKED_DDL
 from .sharded import InShards
 
@@ -59,7 +57,7 @@ class Compiled:
         from pyspark.sql.types import StructType
 
         if isinstance(self.base, InShards) or self.steps:
-            own = step if columns is None else chained((_choosing(columns), step))
+            own = step if columns is None else chained((choosing(columns), step))
             packed = self.in_arrow(own, cast("StructType", StructType.fromDDL(PACKED_DDL)))
             assert packed is not None
             return packed
@@ -73,10 +71,3 @@ class Compiled:
         if self.steps:
             return map_in_arrow(self.base, chained((*self.steps, step)), schema)
         return at_source(self.base, step, schema)
-
-
-def _choosing(columns: Sequence[str]) -> ArrowStep:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (batch.select(list(columns)) for batch in batches)
-
-    return run

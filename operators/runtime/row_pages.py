@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.pushdown.ipc_frames import from_frame, to_frame
+from ...core.rows.widening import with_nulls
 from .store import Store
 
 __all__ = ["RowPages"]
@@ -112,7 +113,7 @@ class RowPages:
             assert frame is not None, f"page {number} of rows is not in the state store"
             table = from_frame(frame)
             slots = table.column(_SLOT).to_numpy().astype(np.int64)
-            self._loaded[number] = (table.drop_columns([_SLOT]), slots)
+            self._loaded[number] = (with_nulls(table.drop_columns([_SLOT]), self._schema), slots)
             self.pages_read += 1
         return self._loaded[number]
 

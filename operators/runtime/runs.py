@@ -62,6 +62,8 @@ class Runs:
         Panes that a run should cover at most: windows are entered and left a part at a time.
     combine : callable, optional
         Makes fewer rows of the rows of several runs, where there are several for one key and pane.
+    fit : callable, optional
+        Gives what an earlier run of the job kept the columns that it has now.
     """
 
     def __init__(
@@ -71,12 +73,14 @@ class Runs:
         known: Sequence[Any],
         span: int,
         combine: Callable[[pa.Table], pa.Table] | None = None,
+        fit: Callable[[pa.Table], pa.Table] | None = None,
     ) -> None:
         self._store = store
         self._kind = kind
         self._runs = [Run(*each) for each in known]
         self._span = max(1, span)
         self._combine = combine
+        self._fit = fit
         self._loaded: dict[int, pa.Table] = {}
         self.read = self.written = 0
 
@@ -199,6 +203,7 @@ class Runs:
         if run.number not in self._loaded:
             frame = self._store.get(self._kind, run.number)
             assert frame is not None, f"run {run.number} is not in the state store"
-            self._loaded[run.number] = from_frame(frame)
+            table = from_frame(frame)
+            self._loaded[run.number] = table if self._fit is None else self._fit(table)
             self.read += 1
         return self._loaded[run.number]

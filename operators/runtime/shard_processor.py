@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -14,38 +14,64 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from ...core.pushdown.source_steps import ArrowStep
 from .store import Store
 
-__all__ = ["MapStore", "ShardProcessor", "batch_id"]
+__all__ = ["MapStore", "Next", "ShardProcessor", "SparkShards", "batch_id", "run_shard"]
 
 
-class ShardProcessor(StatefulProcessor, abc.ABC):
-    """Runs each shard's batch against Spark's state store.
+class ShardProcessor(abc.ABC):
+    """What an operator does in each batch of a shard."""
 
-    Parameters
-    ----------
-    state : str
-        The state's name, which tells its layouts apart.
-    slots : sequence of int
-        What each shard is grouped by.
-    folder : str
-        Where the shards leave their reports.
-    leaving : callable
-        What becomes of a shard's rows before Spark takes them. It makes few large values of them: Spark takes them one by one.
-    """
-
-    def __init__(self, state: str, slots: Sequence[int], folder: str, leaving: ArrowStep) -> None:
-        self._name = state
-        self._leaving = leaving
-        self._shard_of = {slot: number for number, slot in enumerate(slots)}
-        self._folder = folder
-        self._state: Any = None
+    state: ClassVar[str]
+    """The state's name, in which its layout has a number."""
 
     @abc.abstractmethod
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """One batch of one shard: frames and controls in, the rows that leave it out."""
 
+
+class Next(NamedTuple):
+    """An operator in the stage of the one before it, which divides the same keys among as many shards.
+
+    Attributes
+    ----------
+    pack : callable
+        Given a shard's slot, a step from the rows of the operator before to frames for that shard.
+    processor : ShardProcessor
+    """
+
+    pack: Callable[[int], ArrowStep]
+    processor: ShardProcessor
+
+
+class SparkShards(StatefulProcessor):
+    """Runs each shard's batch against Spark's state store.
+
+    Parameters
+    ----------
+    slots : sequence of int
+        What each shard is grouped by.
+    first : ShardProcessor
+    others : sequence of Next
+        Operators in the same stage: each takes what a shard of the one before gives, and has a state of its own.
+    leaving : callable
+        What becomes of a shard's rows before Spark takes them. It makes few large values of them: Spark takes them one by one.
+    """
+
+    def __init__(self, slots: Sequence[int], first: ShardProcessor, others: Sequence[Next], leaving: ArrowStep) -> None:
+        self._shard_of = {slot: number for number, slot in enumerate(slots)}
+        self._first = first
+        self._others = others
+        self._leaving = leaving
+        self._states: list[Any] = []
+
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the state: one map of binary values by kind and page."""
-        self._state = handle.getMapState(self._name, "kind STRING, page INT", "value BINARY")
+        """Open the states: of each operator a map of binary values by kind and page."""
+        processors = [self._first, *(each.processor for each in self._others)]
+        self._states = [
+            handle.getMapState(
+                f"{each.state}_{number}" if number else each.state, "kind STRING, page INT", "value BINARY"
+            )
+            for number, each in enumerate(processors)
+        ]
 
     def handleInputRows(  # pyright: ignore[reportIncompatibleMethodOverride] Spark names pandas frames, and gives rows
         self,
@@ -55,13 +81,35 @@ class ShardProcessor(StatefulProcessor, abc.ABC):
     ) -> Iterator[Row]:
         """One batch of one shard."""
         del timerValues
-        result = self.batch(self._shard_of[int(key[0])], MapStore(self._state), rows)
+        slot = int(key[0])
+        stores = [MapStore(state) for state in self._states]
+        result = run_shard(slot, self._shard_of[slot], self._first, self._others, stores, rows)
         if result is not None:
             for batch in self._leaving(iter(result.combine_chunks().to_batches())):
                 yield from (Row(**values) for values in batch.to_pylist())
 
     def close(self) -> None:
         """Nothing is held open."""
+
+
+def run_shard(
+    slot: int,
+    shard: int,
+    first: ShardProcessor,
+    others: Sequence[Next],
+    stores: Sequence[Store],
+    rows: Iterator[Row],
+) -> pa.Table | None:
+    """One batch of one shard, through all operators of a stage. An operator that gets nothing is not called, as in a stage of its own."""
+    result = first.batch(shard, stores[0], rows)
+    for (pack, processor), store in zip(others, stores[1:], strict=True):
+        if result is None:
+            return None
+        packed = [
+            Row(**row) for batch in pack(slot)(iter(result.combine_chunks().to_batches())) for row in batch.to_pylist()
+        ]
+        result = processor.batch(shard, store, iter(packed)) if packed else None
+    return result
 
 
 def batch_id() -> int:

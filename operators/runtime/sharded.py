@@ -1,4 +1,4 @@
-"""An operator in shards, before it is known what takes its rows."""
+"""Operators in shards, before it is known what takes their rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 from ...core.pushdown.source_steps import ArrowStep
 from .arrow_steps import chained, map_in_arrow
 from .pack import FRAME_DDL, frames_to_rows, in_batches, rows_to_frame
+from .shard_processor import Next, ShardProcessor, SparkShards
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -21,7 +22,7 @@ __all__ = ["InShards"]
 
 @dataclasses.dataclass(frozen=True)
 class InShards:
-    """Rows of an operator in shards.
+    """Rows of an operator in shards, or of several in one stage.
 
     Spark takes what a shard gives row by row, so that rows leave it in frames, and another Python worker makes rows of them. Steps that
     make a few large values of the rows, as the sink's do, run in the shard's own worker instead: see docs/decisions/0014.
@@ -30,22 +31,61 @@ class InShards:
     ----------
     rows : pyarrow.Schema
         Of the rows.
-    running : callable
-        The operator as a DataFrame, given what becomes of each shard's rows, and the schema of that.
+    packed : pyspark.sql.DataFrame
+        Frames and controls for the first operator, by slot.
+    slots : tuple of int
+        What each shard is grouped by.
+    first : ShardProcessor
+    others : tuple of Next
+        The operators behind it, in the same stage.
     """
 
     rows: pa.Schema
-    running: Callable[[ArrowStep, StructType | str], DataFrame]
+    packed: DataFrame
+    slots: tuple[int, ...]
+    first: ShardProcessor
+    others: tuple[Next, ...] = ()
+
+    def with_next(
+        self,
+        steps: Sequence[ArrowStep],
+        pack: Callable[[int], ArrowStep],
+        processor: ShardProcessor,
+        rows: pa.Schema,
+    ) -> InShards:
+        """Return one more operator in the same stage: its shards have the same keys, so that rows stay in the worker that has them.
+
+        Parameters
+        ----------
+        steps
+            What lies between the two.
+        pack
+            Given a slot, frames for the shard from the rows after these steps.
+        processor
+            The operator.
+        rows
+            What it gives.
+        """
+        given = self.rows
+
+        def frames(slot: int) -> ArrowStep:
+            return chained((_as(given), *steps, pack(slot)))
+
+        return dataclasses.replace(self, rows=rows, others=(*self.others, Next(frames, processor)))
 
     def df(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
         """The rows after the steps, as rows."""
         return map_in_arrow(
-            self.running(rows_to_frame, FRAME_DDL), chained((frames_to_rows(self.rows), *steps)), schema
+            self._running(rows_to_frame, FRAME_DDL), chained((frames_to_rows(self.rows), *steps)), schema
         )
 
     def few(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
         """What the steps make of each shard's rows, of which the last leaves a few large values."""
-        return self.running(chained((_as(self.rows), *steps)), schema)
+        return self._running(chained((_as(self.rows), *steps)), schema)
+
+    def _running(self, leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
+        shards = SparkShards(self.slots, self.first, self.others, leaving)
+        return self.packed.groupBy("slot").transformWithState(shards, leaving_as, "append", "none")
 
 
 def _as(schema: pa.Schema) -> ArrowStep:

@@ -7,7 +7,7 @@ from upstream.plan.explain import explain_plan
 from upstream.plan.nodes import Queue, Rows, Transform
 from upstream.plan.places import places
 
-from .test_places import FIXED, SCHEMA, Spec, rows, union, window
+from .building import FIXED, SCHEMA, Spec, rows, union, window
 
 
 def test_last_step_first_with_what_is_known_of_its_rows() -> None:

@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import LongType, StructField, StructType
 
 from upstream.conf.errors import OptionError
-from upstream.plan.nodes import Intake, Node, Operator, Queue, Reorder, Rows, Transform, Window, walk
+from upstream.plan.nodes import Node, Operator, walk
 from upstream.plan.places import check_late_locations, needs_checkpoint, number_along, operators, places
 
-SCHEMA = StructType([StructField("k", LongType()), StructField("ms", LongType())])
-FIXED = (("k",), "ms", SCHEMA)
-
-
-@dataclasses.dataclass(frozen=True)
-class Spec:
-    """Of nothing that runs."""
-
-    name: str = "x"
-
-    def identity(self) -> Mapping[str, str]:
-        return {"key": "k", "name": self.name}
-
-
-def rows() -> Node:
-    return Rows(*FIXED, frame=None)
-
-
-def window(before: Node, **more: Any) -> Window:
-    return Window(*FIXED, inputs=(before,), specification=Spec(), **more)
-
-
-def queue(before: Node, **more: Any) -> Queue:
-    return Queue(*FIXED, inputs=(before,), specification=Spec(), columns={}, options={}, **more)
-
-
-def union(*before: Node, **more: Any) -> Reorder:
-    return Reorder(*FIXED, inputs=before, specification=Spec(), name="union", **more)
-
-
-def ordered(before: Node, **more: Any) -> Reorder:
-    return Reorder(*FIXED, inputs=(before,), specification=Spec(), name="ordered", **more)
-
-
-def intake(name: str, **more: Any) -> Intake:
-    return Intake(*FIXED, specification=Spec(), frame=None, columns={}, name=name, **more)
-
-
-def where(before: Node) -> Transform:
-    return Transform(*FIXED, inputs=(before,), says="where", apply=lambda df: df)
+from .building import intake, ordered, queue, rows, union, where, window
 
 
 def folders(plan: Node, checkpoint: str | None = "/cp") -> list[str]:

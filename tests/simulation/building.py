@@ -25,7 +25,7 @@ from upstream.plan.completeness import check_complete
 from .inputs import TOPIC, Inputs
 from .scenario import Action
 from .sinks import NoTable, Table, TwoWrites
-from .stages import Stage, queue_stage, reorder_stage, window_stage
+from .stages import Stage, append_windows, queue_stage, reorder_stage, window_stage
 
 ROWS = pa.schema(
     [("k", pa.int64()), ("t", pa.int64()), ("v", pa.string()), ("n", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]
@@ -96,7 +96,10 @@ def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage]:
         shards = told.get("shards", 2)
         if told["op"] == "windows":
             plan = _window_plan(told, schema, before, shards)
-            made.append(window_stage(number, plan, checkpoint))
+            if before is not None and config.get("fused"):
+                append_windows(made[-1], number, plan, checkpoint)
+            else:
+                made.append(window_stage(number, plan, checkpoint))
             before, schema = plan, result_schema(plan)
         elif told["op"] == "queue":
             queue = ShardPlan(("k",), "t", shards, told["policy"], cost_s=1e-6, page_slots=4)

@@ -197,6 +197,7 @@ def over(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     inner["slide"] = inner["size"]
     outer = {**_window(chance), "slide": inner["size"] * 2, "size": inner["size"] * chance.choice((2, 4))}
     config["stages"] = [inner, outer]
+    config["fused"] = inner.get("shards") == outer.get("shards") and chance.random() < 0.5
     return config, mixed(chance, config, 4, 5, [])
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -18,12 +19,18 @@ from upstream.operators.queue.processor import QueueProcessor
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.processor import ReorderProcessor
 from upstream.operators.runtime.pack import pack
-from upstream.operators.runtime.store import DictStore
-from upstream.operators.windows.shards.pack import window_pack
+from upstream.operators.runtime.shard_processor import Next, ShardProcessor, run_shard
+from upstream.operators.runtime.store import DictStore, Store
+from upstream.operators.windows.shards.pack import fused_pack, window_pack
 from upstream.operators.windows.shards.plan import WindowPlan
 from upstream.operators.windows.shards.processor import WindowProcessor
 
 from .machine import MACHINE
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+    from upstream.core.pushdown.source_steps import ArrowStep
 
 Batches = list[pa.RecordBatch]
 States = dict[tuple[int, int], dict[tuple[str, int], bytes]]
@@ -33,10 +40,6 @@ States = dict[tuple[int, int], dict[tuple[str, int], bytes]]
 class _Frame(NamedTuple):
     frame: Any
     control: str | None
-
-
-def _as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return batches
 
 
 class MismatchError(AssertionError):
@@ -57,16 +60,23 @@ class Stage:
         number: int,
         shards: int,
         packing: Callable[[list[int]], Any],
-        processor: Callable[[list[int]], Any],
+        processor: ShardProcessor,
         *,
         folder: str | None = None,
     ) -> None:
-        self.number = number
+        self.numbers = [number]
         self.shards = shards
         self._slots = [int(slot) for slot in integers_with_hash(range(shards))]
         self._pack = packing(self._slots)
-        self._processor = processor(self._slots)
+        self._first = processor
+        self._others: list[Next] = []
         self._folder = folder
+
+    def append(self, number: int, shards: int, pack: Callable[[int], ArrowStep], processor: ShardProcessor) -> None:
+        """One more operator behind the others, in this stage."""
+        assert shards == self.shards
+        self.numbers.append(number)
+        self._others.append(Next(pack, processor))
 
     @property
     def waits(self) -> bool:
@@ -88,29 +98,51 @@ class Stage:
                 control = Control(MACHINE.now_us if len(ticks) < 2 else ticks[1], ticks[0], 1e-6)
                 frames[shard].append(_Frame(None, control.to_json()))
         given: list[Batches] = []
-        kept_results = record.by_shard[self.number, batch] = []
+        for number in self.numbers:
+            record.by_shard[number, batch] = []
         for shard in sorted(frames):
             rows = frames[shard]
             chance.shuffle(rows)
-            place = (self.number, shard)
-            kept = states.get(place, {})
-            result, after = self._shard(shard, rows, kept)
+            kept = [states.get((number, shard), {}) for number in self.numbers]
+            results, after = self._shard(shard, rows, kept)
             if chance.random() < twins:
                 again, _ = self._shard(shard, rows[::-1], kept)
-                if _plain(result) != _plain(again):
+                if list(map(_plain, results)) != list(map(_plain, again)):
                     raise MismatchError(
-                        f"shard {shard} of operator {self.number} gives something else when it is run again"
+                        f"shard {shard} of operators {self.numbers} gives something else when it is run again"
                     )
-            states[place] = after
-            if result is not None:
-                kept_results.append((shard, result))
-                given.append(result.combine_chunks().to_batches())
+            for number, state, result in zip(self.numbers, after, results, strict=True):
+                states[number, shard] = state
+                if result is not None:
+                    record.by_shard[number, batch].append((shard, result))
+            if results[-1] is not None:
+                given.append(results[-1].combine_chunks().to_batches())
         return given
 
-    def _shard(self, shard: int, rows: list[_Frame], kept: dict[tuple[str, int], bytes]) -> tuple[Any, Any]:
-        store = DictStore()
-        store.values = dict(kept)
-        return self._processor.batch(shard, store, iter(rows)), store.values
+    def _shard(
+        self, shard: int, rows: list[_Frame], kept: list[dict[tuple[str, int], bytes]]
+    ) -> tuple[list[pa.Table | None], list[dict[tuple[str, int], bytes]]]:
+        stores = [DictStore() for _ in kept]
+        for store, values in zip(stores, kept, strict=True):
+            store.values = dict(values)
+        first = _Heard(self._first)
+        others = [Next(each.pack, _Heard(each.processor)) for each in self._others]
+        run_shard(self._slots[shard], shard, first, others, stores, cast("Iterator[Row]", iter(rows)))
+        return [first.result, *(each.processor.result for each in others)], [store.values for store in stores]
+
+
+class _Heard(ShardProcessor):
+    """A processor whose last result is kept, for what comes after it takes all that is left."""
+
+    state = "none"
+
+    def __init__(self, processor: ShardProcessor) -> None:
+        self._processor = processor
+        self.result: pa.Table | None = None
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        self.result = self._processor.batch(shard, store, rows)
+        return self.result
 
 
 def _plain(table: pa.Table | None) -> list[str]:
@@ -128,8 +160,15 @@ def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
         number,
         plan.shards,
         lambda slots: window_pack(plan, slots, folder),
-        lambda slots: WindowProcessor(plan, slots, folder, late, _as_they_are),
+        WindowProcessor(plan, folder, late),
     )
+
+
+def append_windows(stage: Stage, number: int, plan: WindowPlan, checkpoint: Path) -> None:
+    """Windows in the stage of an operator."""
+    folder = windows_folder(str(checkpoint), number)
+    processor = WindowProcessor(plan, folder, str(checkpoint / f"late-{number}"))
+    stage.append(number, plan.shards, partial(fused_pack, plan), processor)
 
 
 def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
@@ -139,7 +178,7 @@ def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
         number,
         plan.shards,
         lambda slots: pack(plan.key, slots, plan.time, coalesce=plan.policy in ("fifo", "in-place", "linecutting")),
-        lambda slots: QueueProcessor(plan, slots, folder),
+        QueueProcessor(plan, folder),
         folder=folder,
     )
 
@@ -152,5 +191,5 @@ def reorder_stage(number: int, plan: ReorderPlan, checkpoint: Path) -> Stage:
         number,
         plan.shards,
         lambda slots: pack(plan.by, slots, None, coalesce=False, operator=plan.name),
-        lambda slots: ReorderProcessor(plan, slots, folder, late, _as_they_are),
+        ReorderProcessor(plan, folder, late),
     )

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from ....core.feedback.window_reports import read_window_reports
-from ....core.pushdown.source_steps import ArrowStep
 from ....core.rows.buckets import integers_with_hash
 from ....core.rows.system_column import SYSTEM
+from ...runtime.arrow_steps import choosing
 from ...runtime.compiled import Compiled
 from ...runtime.sharded import InShards
 from .plan import WindowPlan
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
-
     from ....plan.nodes import Window
 
 __all__ = ["build_windows"]
 
 
-def build_windows(node: Window, before: Compiled, folder: str) -> Compiled:
+def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = False) -> Compiled:
     """Return the results of windows.
 
     Parameters
@@ -35,13 +33,15 @@ def build_windows(node: Window, before: Compiled, folder: str) -> Compiled:
         The rows that come to them.
     folder
         Where their shards report.
+    fused
+        Whether they run in the stage of the operator before them.
 
     Raises
     ------
     CheckpointError
         The shards that report there were begun with another window, key or aggregate.
     """
-    from .pack import window_pack
+    from .pack import fused_pack, window_pack
     from .processor import WindowProcessor
     from .results import check_identity, result_schema
 
@@ -57,10 +57,11 @@ def build_windows(node: Window, before: Compiled, folder: str) -> Compiled:
         time = [] if plan.time is None else [plan.time]
         needed = list(dict.fromkeys([*plan.key, *time, *plan.algebra.inputs, SYSTEM]))
         plan = dataclasses.replace(plan, schema=pa.schema([plan.schema.field(name) for name in needed]))
+    processor = WindowProcessor(plan, folder, late)
+    if fused:
+        assert isinstance(before.base, InShards)
+        steps = before.steps if needed is None else (*before.steps, choosing(needed))
+        whole = before.base.with_next(steps, functools.partial(fused_pack, plan), processor, results)
+        return Compiled(whole, node.schema)
     packed = before.packed(window_pack(plan, slots, folder), needed)
-
-    def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
-        processor = WindowProcessor(plan, slots, folder, late, leaving)
-        return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
-
-    return Compiled(InShards(results, running), node.schema)
+    return Compiled(InShards(results, packed, tuple(slots), processor), node.schema)

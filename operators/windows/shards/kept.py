@@ -10,6 +10,7 @@ from ...runtime.entries import PANE, Entries, combined
 from ...runtime.runs import Runs
 from ...runtime.store import Store
 from .adaptive_keys import KeyModes
+from .changed_aggregates import with_state
 from .plan import WindowPlan
 
 __all__ = ["KeptPanes"]
@@ -35,12 +36,15 @@ class KeptPanes:
     def __init__(self, plan: WindowPlan, store: Store, head: dict[str, Any]) -> None:
         self._plan = plan
         span = -(-(plan.paned.most_panes or 1) // 16)
-        self._entries = Runs(store, "run", head.get("runs", ()), span, self._combined)
+        self._entries = Runs(store, "run", head.get("runs", ()), span, self._combined, self._fitted)
         self._rows = Runs(store, "rows", head.get("rows", ()), span)
         self.modes = KeyModes(plan, store, head) if plan.method == "adaptive" else None
 
     def _combined(self, table: pa.Table) -> pa.Table:
         return combined(self._plan.algebra, Entries.of(table, self._plan.key)).table()
+
+    def _fitted(self, table: pa.Table) -> pa.Table:
+        return with_state(table, self._plan)
 
     def to_json(self) -> dict[str, Any]:
         """For the shard's head."""

@@ -146,13 +146,22 @@ class WindowPlan:
             if self.time is None
             else f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})",
             "window": repr(self.windows),
-            "aggregates": ", ".join(f"{name}={aggregate.text}" for name, aggregate in self.aggregates.items()),
             "emit": self.emit,
             "method": self.method,
             "allowed lateness": f"{self.lateness_us} us",
             "shards": str(self.shards),
             **({} if self.slack_us is None else {"slack": f"{self.slack_us} us"}),
         }
+
+    def changeable(self) -> dict[str, str]:
+        """What else it does, in words: another run may do otherwise."""
+        tombstones = {} if self.tombstones == "fail" else {"tombstones": self.tombstones}
+        return {"aggregates": self.aggregates_text, **tombstones}
+
+    @property
+    def aggregates_text(self) -> str:
+        """The aggregates in words."""
+        return ", ".join(f"{name}={aggregate.text}" for name, aggregate in self.aggregates.items())
 
     def times(self, rows: pa.Table) -> Int64s:
         """The windowing attribute of rows, in microseconds.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import Row
 
 from ....core.feedback.window_reports import write_window_report
-from ....core.pushdown.source_steps import ArrowStep
 from ...runtime.rows_aside import put_aside
 from ...runtime.shard_processor import ShardProcessor, batch_id
 from ...runtime.store import Store
@@ -25,14 +24,10 @@ class WindowProcessor(ShardProcessor):
     Parameters
     ----------
     plan : WindowPlan
-    slots : sequence of int
-        What each shard is grouped by.
     folder : str
         Where the shards leave their reports.
     late_location : str or None
         Where late rows go.
-    leaving : callable
-        What becomes of a shard's results before Spark takes them.
 
     Notes
     -----
@@ -40,11 +35,11 @@ class WindowProcessor(ShardProcessor):
     results, and writes the same late rows to the same files.
     """
 
-    def __init__(
-        self, plan: WindowPlan, slots: Sequence[int], folder: str, late_location: str | None, leaving: ArrowStep
-    ) -> None:
-        super().__init__("upstream_windows_v1", slots, folder, leaving)
+    state = "upstream_windows_v1"
+
+    def __init__(self, plan: WindowPlan, folder: str, late_location: str | None) -> None:
         self._plan = plan
+        self._folder = folder
         self._late_location = late_location
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:

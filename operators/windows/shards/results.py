@@ -15,6 +15,7 @@ from ...runtime import state_head as heads
 from ...runtime.store import Store
 from ..columns import ends_column
 from ..evaluate import Results
+from .changed_aggregates import check_aggregates, nulled, state_columns
 from .plan import ROWS, WindowPlan
 
 __all__ = ["RESULT_COLUMNS", "check_identity", "head_of", "read_head", "result_schema", "results_table"]
@@ -43,7 +44,12 @@ def result_schema(plan: WindowPlan) -> pa.Schema:
 
 
 def results_table(
-    plan: WindowPlan, parts: Sequence[tuple[Results, bool]], shard: int, now_us: int, seq: int
+    plan: WindowPlan,
+    parts: Sequence[tuple[Results, bool]],
+    shard: int,
+    now_us: int,
+    seq: int,
+    since: Mapping[str, int],
 ) -> tuple[pa.Table, int]:
     """Results as rows.
 
@@ -58,6 +64,8 @@ def results_table(
         Their arrival: when what completed the windows came.
     seq : int
         Of the first row. It goes on from batch to batch, since of two results for one window the sink keeps the one with the greater.
+    since : mapping of str to int
+        From which pane on columns of the state are whole, where they are not in all panes.
 
     Returns
     -------
@@ -67,12 +75,15 @@ def results_table(
     """
     tables: list[pa.Table] = []
     for results, final in parts:
-        tables.append(_table(plan, results, final, shard, now_us, seq))
+        tables.append(_table(plan, results, final, shard, (now_us, seq), since))
         seq += len(results)
     return pa.concat_tables(tables), seq
 
 
-def _table(plan: WindowPlan, results: Results, final: bool, shard: int, now_us: int, begin: int) -> pa.Table:
+def _table(
+    plan: WindowPlan, results: Results, final: bool, shard: int, arrived: tuple[int, int], since: Mapping[str, int]
+) -> pa.Table:
+    now_us, begin = arrived
     schema, n = result_schema(plan), len(results)
     ends = schema.field("window_end").type
     start, end = plan.windows.start_and_end(results.wids)
@@ -85,7 +96,7 @@ def _table(plan: WindowPlan, results: Results, final: bool, shard: int, now_us: 
         "window_time": ends_column(plan.windows.last_instant(results.wids), ends),
         "final": pa.array(np.full(n, final)),
     }
-    columns |= {name: values.column(name) for name in plan.aggregates}
+    columns |= {name: nulled(plan, name, values.column(name), results.wids, since) for name in plan.aggregates}
     arrival = np.full(n, now_us, dtype=np.int64)
     seq: Int64s = np.arange(begin, begin + n, dtype=np.int64)
     columns[SYSTEM] = system_array(source=f"window/{shard}", seq=seq, arrival_us=arrival)
@@ -94,7 +105,8 @@ def _table(plan: WindowPlan, results: Results, final: bool, shard: int, now_us: 
 
 def head_of(plan: WindowPlan, **members: Any) -> bytes:
     """A shard's head: what its state is bound to, and some members."""
-    return json.dumps({"layout": _VERSION, "plan": plan.identity(), **members}).encode()
+    bound = {"aggregates": plan.aggregates_text, "state": state_columns(plan)}
+    return json.dumps({"layout": _VERSION, "plan": plan.identity(), **bound, **members}).encode()
 
 
 def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
@@ -108,6 +120,7 @@ def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
     head = heads.read_head(store)
     if head:
         check_identity(head["plan"], plan, heads.other_layout(head["layout"], _VERSION))
+        check_aggregates(head.get("aggregates"), head.get("state"), plan)
     return head
 
 
@@ -118,10 +131,12 @@ def check_identity(was: Mapping[str, str], plan: WindowPlan, more: Sequence[str]
     ------
     CheckpointError
     """
+    before = dict(was)
+    check_aggregates(before.pop("aggregates", None), None, plan)  # where releases wrote them that took no others
     heads.check_identity(
-        was,
+        before,
         plan.identity(),
         "the windows of this checkpoint were begun",
-        "window, key, aggregates and number of shards",
+        "window, key and number of shards",
         more,
     )

@@ -99,7 +99,7 @@ class RowWindowShard:
         closed, partial = self._closed(numbers, everything, codes, before, now, count > started)
         self._write(touched, self._needed(everything, codes, now), numbers, count)
         parts = [(closed, True), (partial, False)]
-        result, seq = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0))
+        result, seq = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0), {})
         self._store.put("head", 0, head_of(plan, now_us=now_us, kept=self._kept, seq=seq, tombstones=gone))
         report = WindowReport(
             shard=self._number,

@@ -27,6 +27,7 @@ from ..eager import Commitments, EagerOperator
 from ..evaluate import Results
 from ..groupwise import KeyBounds
 from ..operator import Progress, WindowOperator
+from .changed_aggregates import since_of, with_state
 from .held_results import Held, Holding
 from .kept import KeptPanes
 from .pack import is_partial, latest_arrival, outside_in, tombstones_in
@@ -67,6 +68,7 @@ class WindowShard:
         self._head = read_head(store, plan)
         self._feeds = FeedBounds(self._head)
         self._panes = KeptPanes(plan, self._store, self._head)
+        self._since = since_of(self._head, plan, self._panes.last_pane)
         self._operator = WindowOperator(plan.paned, plan.algebra, every=plan.every, early=plan.early)
         self._ahead = KeyBounds(self._table("ahead"), plan.key_schema)
         self._nothing = Entries.none(plan.algebra, plan.key_schema)
@@ -104,7 +106,9 @@ class WindowShard:
             wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else HIGHEST
         given = self._by_key(found, new, closed)
         parts = [(each, True) for each in given] + ([] if partial is None else [(partial, False)])
-        results, self._head["seq"] = results_table(plan, parts, self._number, now_us, self._head.get("seq", 0))
+        results, self._head["seq"] = results_table(
+            plan, parts, self._number, now_us, self._head.get("seq", 0), self._since
+        )
         result = pa.concat_tables([results, self._punctuation(last_final, bound, now_us)])
         self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
         holding = Holding(self._head.get("holding"))
@@ -299,7 +303,7 @@ class WindowShard:
 
     def _running(self) -> Entries:
         table = self._table("running")
-        return self._nothing if table is None else Entries.of(table, self._plan.key)
+        return self._nothing if table is None else Entries.of(with_state(table, self._plan), self._plan.key)
 
     def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
         """Return the promise on the windows' own times: all results before the next window's have been given, corrections included.
@@ -332,6 +336,7 @@ class WindowShard:
             "told_us": self._head.get("told_us", LOWEST),
             "seen_us": self._head.get("seen_us", LOWEST),
             "holding": self._head["holding"],
+            "since": self._since,
             **self._panes.to_json(),
             **self._feeds.to_json(),
         }

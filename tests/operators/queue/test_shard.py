@@ -164,9 +164,22 @@ def test_policy_may_change(other):
 def test_other_columns_are_refused_while_rows_wait():
     store = DictStore()
     QueueShard(0, plan(), store).run([to_frame(rows([1], [1]))], Control(0, 0))
-    wider = rows([1], [2]).append_column("more", pa.array([1]))
-    with pytest.raises(CheckpointError, match="let the query as it was run until its queue is empty"):
-        QueueShard(0, plan(), store).run([to_frame(wider)], Control(1, None))
+    table = rows([1], [2])
+    for other in (table.drop_columns(["v"]), table.set_column(0, "k", pa.array([1]))):
+        with pytest.raises(CheckpointError, match="let the query as it was run until its queue is empty"):
+            QueueShard(0, plan(), store).run([to_frame(other)], Control(1, None))
+
+
+def test_a_column_more_is_null_in_rows_that_waited_before():
+    store = DictStore()
+    QueueShard(0, plan(), store).run([to_frame(rows([1, 2], [1, 1]))], Control(0, 0))
+    wider = rows([2, 3], [2, 2]).add_column(0, "more", pa.array([8, 9]))
+    result, _ = QueueShard(0, plan(), store).run([to_frame(wider)], Control(1, None))
+    assert sorted(zip(*(result.column(each).to_pylist() for each in ("k", "more")), strict=True)) == [
+        ("k1", None),
+        ("k2", 8),
+        ("k3", 9),
+    ]
 
 
 def test_batch_touches_only_the_pages_of_its_keys():

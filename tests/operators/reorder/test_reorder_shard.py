@@ -384,9 +384,34 @@ def test_state_that_does_not_fit_is_refused():
     run.step([("left", 1, 5, 0)], {"left": 1})
     with pytest.raises(CheckpointError, match=r"inputs 'left, right', now 'left, other'.*put them back"):
         ReorderShard(0, plan(inputs=("left", "other")), run.store)
-    wider = rows([("left", 1, 5, 0)]).append_column("more", pa.array([1]))
-    with pytest.raises(CheckpointError, match=r"other columns are held"):
-        ReorderShard(0, plan(), run.store).run([to_frame(wider)])
+    other = rows([("left", 1, 5, 0)])
+    other = other.set_column(2, "v", other.column("v").cast(pa.float64()))
+    for changed in (other, other.drop_columns(["v"])):
+        with pytest.raises(CheckpointError, match=r"other columns are held"):
+            ReorderShard(0, plan(), run.store).run([to_frame(changed)])
+
+
+def test_a_column_more_is_null_in_rows_that_were_held_before():
+    """Also where the batch that lets them go brings no row, and so no schema."""
+    run = Run(plan())
+    run.step([("left", 1, 5, 0), ("left", 1, 7, 1)], {"left": 5})
+    wider = pa.concat_tables([rows([("right", 1, 6, 2)]), promises({"left": 6, "right": 6})])
+    wider = wider.add_column(2, "more", pa.array([9, None, None]))
+    _, given = run.run([to_frame(wider)])
+    assert [(row["t"], row["more"]) for row in given] == [(5, None), (6, 9)]
+    last = promises({"left": 9, "right": 9})
+    last = last.add_column(2, "more", pa.nulls(2, pa.int64()))
+    _, given = run.run([to_frame(last)])
+    assert [(row["t"], row["more"]) for row in given] == [(7, None)]
+
+
+def test_rows_that_a_tick_lets_go_have_the_columns_of_the_last_run():
+    run = Run(plan(flush_rows=1))
+    run.step([("left", 1, 5, 0), ("left", 1, 6, 1)], {"left": 5})
+    wider = promises({"left": 9, "right": 9})
+    _, first = run.run([to_frame(wider.add_column(2, "more", pa.nulls(2, pa.int64())))])
+    _, second = run.run([])
+    assert [(row["t"], row["more"]) for row in [*first, *second]] == [(5, None), (6, None)]
 
 
 def test_rows_without_a_time_have_no_place():

@@ -1,0 +1,108 @@
+"""Aggregates that changed while windows were open: what was kept goes on, and what was not kept is null where it would be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ....conf.errors import CheckpointError
+from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...runtime.entries import PANE
+from .plan import WindowPlan
+
+__all__ = ["check_aggregates", "nulled", "since_of", "state_columns", "with_state"]
+
+
+def state_columns(plan: WindowPlan) -> dict[str, str]:
+    """Return the names and types of the columns that a shard keeps for the aggregates, for its head."""
+    return {field.name: str(field.type) for field in plan.algebra.state_schema}
+
+
+def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: WindowPlan) -> None:
+    """Refuse other aggregates than those of the batch before, where what was kept does not do for them.
+
+    Parameters
+    ----------
+    was
+        The aggregates in words, as the state was written with them.
+    kept
+        What :func:`state_columns` gave then; None in a state of an earlier release, which goes on with the same aggregates alone.
+    plan
+
+    Raises
+    ------
+    CheckpointError
+        Saying which aggregate does not fit.
+    """
+    if was is None or was == plan.aggregates_text:
+        return
+    now = state_columns(plan)
+    same = kept is not None and all(kept.get(name, kind) == kind for name, kind in now.items())
+    if kept is not None and same and (kept == now or _may_grow(plan)):
+        return
+    raise CheckpointError(
+        f"the windows of this checkpoint were begun with other aggregates: {was}; now {plan.aggregates_text}",
+        expected="the same ones, or, for sliding, tumbling and calendar windows by time with the method paned or wid and without emit='eager', "
+        "any whose inputs have the types that they had",
+        hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
+    )
+
+
+def _may_grow(plan: WindowPlan) -> bool:
+    """Whether partial aggregates are all that is kept, for every row of an open window."""
+    return not (plan.by_rows or plan.keeps_rows or plan.emit == "eager" or plan.paned.endless or plan.paned.by_row)
+
+
+def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -> dict[str, int]:
+    """Return from which pane on columns of the state are whole, for those that are not in all panes.
+
+    Parameters
+    ----------
+    head
+        The shard's, as the batch before left it.
+    plan
+    last_pane
+        The greatest pane of which something is kept.
+    """
+    since: dict[str, int] = dict(head.get("since", {}))
+    kept = head.get("state")
+    if kept is None:
+        return since
+    closed = head.get("closed", LOWEST)
+    seen = [] if last_pane is None else [last_pane]
+    if LOWEST < closed < HIGHEST >> 1:  # at the end of all feeds no window is left that could begin
+        seen.append(int(plan.paned.first_and_last(closed)[1]))
+    now = state_columns(plan)
+    if seen:
+        since |= {name: max(seen) + 1 for name in now if name not in kept}
+    return {name: pane for name, pane in since.items() if name in now}
+
+
+def with_state(table: pa.Table, plan: WindowPlan) -> pa.Table:
+    """Return entries, as a table, with the columns of the state that the aggregates need now; those that were not kept as of no rows."""
+    schema = plan.algebra.state_schema
+    own = (*plan.key, PANE)
+    if [name for name in table.column_names if name not in own] == schema.names:
+        return table
+    empty = plan.algebra.empty(table.num_rows)
+    found = table.select(list(own))
+    for field in schema:
+        kept = field.name in table.column_names
+        found = found.append_column(field, (table if kept else empty).column(field.name))
+    return found
+
+
+def nulled(
+    plan: WindowPlan, name: str, values: pa.Array | pa.ChunkedArray, wids: Int64s, since: Mapping[str, int]
+) -> Any:
+    """Return a result's column, null for windows that had begun when it was asked for first."""
+    import pyarrow.compute as pc
+
+    begun = max((since[column] for column in plan.algebra.columns_of(name) if column in since), default=None)
+    if begun is None or len(wids) == 0:
+        return values
+    whole: Any = np.asarray(plan.paned.first_and_last(wids)[0]) >= begun
+    return values if whole.all() else pc.if_else(pa.array(whole), values, pa.scalar(None, values.type))

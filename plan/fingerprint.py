@@ -1,0 +1,148 @@
+"""What of a plan a checkpoint is bound to: its operators, in the stages in which Spark numbers their states."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..conf.errors import CheckpointError
+from .nodes import Node, Operator
+from .places import operators
+
+__all__ = ["Fingerprint", "Part", "check_same", "fingerprint", "from_json", "fused_as", "to_json"]
+
+
+class Part(NamedTuple):
+    """An operator in a fingerprint.
+
+    Attributes
+    ----------
+    place : str
+        Where it reports: below the checkpoint, if it does.
+    name : str
+        What it is to its user.
+    identity : mapping of str to str
+        What its state is bound to, in words.
+    """
+
+    place: str
+    name: str
+    identity: Mapping[str, str]
+
+    @property
+    def text(self) -> str:
+        """In a few words."""
+        return f"{self.name} ({self.place})"
+
+
+Fingerprint = tuple[tuple[Part, ...], ...]
+"""The operators of each stage, in the order of the stream."""
+
+
+def fingerprint(
+    plan: Node, folders: Mapping[Operator, str], fused: Collection[Operator], checkpoint: str
+) -> Fingerprint:
+    """Return the fingerprint of a plan.
+
+    Parameters
+    ----------
+    plan
+        The last step.
+    folders
+        Where operators report.
+    fused
+        Those in the stage of the operator before them.
+    checkpoint
+        The query's.
+    """
+    stages: list[list[Part]] = []
+    for node in operators(plan):
+        part = Part(
+            folders[node].removeprefix(checkpoint.rstrip("/") + "/"), node.word, dict(node.specification.identity())
+        )
+        if node in fused:
+            stages[-1].append(part)
+        else:
+            stages.append([part])
+    return tuple(map(tuple, stages))
+
+
+def to_json(found: Fingerprint) -> list[Any]:
+    """Return a fingerprint as a JSON value."""
+    return [[part._asdict() for part in stage] for stage in found]
+
+
+def from_json(value: Iterable[Any]) -> Fingerprint:
+    """Return the fingerprint that :func:`to_json` gave."""
+    return tuple(tuple(Part(part["place"], part["name"], part["identity"]) for part in stage) for stage in value)
+
+
+def check_same(was: Fingerprint, now: Fingerprint) -> None:
+    """Refuse a job whose operators are not those that a checkpoint was begun with.
+
+    Steps without state may change from run to run. So may what an operator's identity leaves out, such as a queue's budget.
+
+    Raises
+    ------
+    CheckpointError
+        Naming each change, and what would be lost by it.
+    """
+    old, new = _by_place(was), _by_place(now)
+    changes = [f"{part.text} is gone, and with it what it keeps" for place, part in old.items() if place not in new]
+    changes += [f"{part.text} is new" for place, part in new.items() if place not in old]
+    for place, part in old.items():
+        if place in new:
+            changes += _changed(part, new[place])
+    if not changes and list(old) != list(new):
+        changes = [f"the order is {_in_order(new)}, and was {_in_order(old)}"]
+    if not changes and _grouped(was) != _grouped(now):
+        changes = [
+            f"the stages are {_shown(now)}, and were {_shown(was)}: what Spark computes between two operators parts them"
+        ]
+    if changes:
+        raise CheckpointError(
+            "this checkpoint was begun by another job: " + "; ".join(changes),
+            expected="the same steps that keep state, for the life of a checkpoint; filters and columns may change",
+            hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
+        )
+
+
+def fused_as(plan: Node, was: Fingerprint, able: Collection[Operator]) -> frozenset[Operator]:
+    """Return the operators that run in the stage of the one before them in a job that goes on: those that did, and still can.
+
+    Parameters
+    ----------
+    plan
+        The last step.
+    was
+        The fingerprint in the checkpoint.
+    able
+        Operators that need no stage of their own.
+    """
+    behind = [number > 0 for stage in was for number in range(len(stage))]
+    return frozenset(node for node, fused in zip(operators(plan), behind, strict=False) if fused and node in able)
+
+
+def _by_place(found: Fingerprint) -> dict[str, Part]:
+    return {part.place: part for stage in found for part in stage}
+
+
+def _changed(was: Part, now: Part) -> list[str]:
+    changes = [] if was.name == now.name else [f"{was.text} is now {now.name}"]
+    return changes + [
+        f"{was.text} has {name} {now.identity.get(name)!r}, and had {value!r}"
+        for name, value in was.identity.items()
+        if now.identity.get(name) != value
+    ]
+
+
+def _in_order(parts: Mapping[str, Part]) -> str:
+    return ", ".join(part.text for part in parts.values())
+
+
+def _grouped(found: Fingerprint) -> Sequence[Sequence[str]]:
+    return [[part.place for part in stage] for stage in found]
+
+
+def _shown(found: Fingerprint) -> str:
+    return " | ".join(" + ".join(part.text for part in stage) for stage in found)

@@ -1,0 +1,81 @@
+"""What a checkpoint is bound to: operators by place, in stages."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from upstream.conf.errors import CheckpointError
+from upstream.plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
+from upstream.plan.fusion import fusable
+from upstream.plan.nodes import Node
+from upstream.plan.places import places
+
+from .building import Spec, mapped, ordered, queue, rows, union, where, window
+
+
+def of(plan: Node, fused=None, checkpoint: str = "/cp"):
+    able = fusable(plan) if fused is None else fused
+    return fingerprint(plan, places(plan, checkpoint), able, checkpoint)
+
+
+def test_places_do_not_go_by_where_the_checkpoint_lies() -> None:
+    """A checkpoint may be moved, or copied."""
+    plan = lambda: window(window(rows()))  # noqa: E731
+    assert of(plan(), checkpoint="/cp/") == of(plan(), checkpoint="s3a://bucket/else")
+    assert [[part.place for part in stage] for stage in of(plan())] == [["upstream-windows/0", "upstream-windows/1"]]
+
+
+def test_a_fingerprint_survives_json() -> None:
+    found = of(queue(window(window(rows()))))
+    assert from_json(json.loads(json.dumps(to_json(found)))) == found
+    assert [len(stage) for stage in found] == [2, 1]
+
+
+def test_what_is_free_to_change() -> None:
+    was = of(window(window(rows())))
+    check_same(was, of(window(mapped(window(where(rows()))))))
+    check_same(was, of(window(window(rows(), specification=Spec(policy="linecutting")))))
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (window(rows()), r"window \(upstream-windows/1\) is gone, and with it what it keeps"),
+        (queue(window(window(rows()))), r"queue \(upstream-queue\) is new"),
+        (
+            window(window(rows(), specification=Spec("y"))),
+            r"window \(upstream-windows/0\) has name 'y', and had 'x'",
+        ),
+        (window(where(window(rows()))), "what Spark computes between two operators parts them"),
+    ],
+)
+def test_a_changed_job_is_refused(now: Node, words: str) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        check_same(of(window(window(rows()))), of(now))
+
+
+def test_each_change_is_named() -> None:
+    with pytest.raises(CheckpointError, match=r"is gone.*is new.*had 'x'"):
+        check_same(of(ordered(window(rows()))), of(queue(window(rows(), specification=Spec("y")))))
+
+
+def test_an_operator_of_another_kind_in_the_same_place() -> None:
+    with pytest.raises(CheckpointError, match=r"ordered \(upstream-reorder/0\) is now union"):
+        check_same(of(ordered(rows())), of(union(rows(), rows())))
+
+
+def test_another_order_is_refused() -> None:
+    """Each finds its folder, and Spark would give each the other's state."""
+    with pytest.raises(CheckpointError, match="the order is"):
+        check_same(of(window(ordered(rows()))), of(ordered(window(rows()))))
+
+
+def test_a_job_goes_on_in_the_stages_that_it_had() -> None:
+    plan = window(mapped(window(rows())))
+    apart, together = of(plan, fused=()), of(plan)
+    assert fused_as(plan, apart, fusable(plan)) == set()
+    assert fused_as(plan, together, fusable(plan)) == {plan}
+    parted = window(where(window(rows())))
+    assert fused_as(parted, together, fusable(parted)) == set()
