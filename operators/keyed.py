@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..conf.arguments import path_argument
 from ..conf.errors import SchemaError
 from ..conf.locations import checkpoint_location as place_of
+from ..core.pushdown.at_source import source_options
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.collations import check_collations
 from ..core.rows.system_column import SYSTEM
@@ -17,7 +18,9 @@ from ..plan.explain import explain_plan
 from ..plan.fusion import fusable
 from ..plan.nodes import Map, Node, Rows, Transform
 from ..plan.places import needs_checkpoint, number_along, places
+from ..plan.rewrites import rewritten
 from .compile import BoundStream, bind, in_stages
+from .runtime.filters import arrow_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +35,10 @@ class KeyedRows:
 
     def __init__(self, df: DataFrame, *, key: str | Sequence[str], time: str | None = None) -> None:
         keys = (key,) if isinstance(key, str) else tuple(key)
-        self.plan: Node = Rows(keys, time, df.schema, left_out_by_source(df), frame=df, source=source_text(df))
+        ours = source_options(df) is not None
+        self.plan: Node = Rows(
+            keys, time, df.schema, left_out_by_source(df), frame=df, source=source_text(df), ours=ours
+        )
         self._check()
         check_collations(df.schema, names=keys)
 
@@ -78,7 +84,7 @@ class KeyedRows:
         OptionError
             An operator keeps state below the query's checkpoint: see :meth:`dataframe`.
         """
-        return self.bound(None).df
+        return bind(self.plan, None).df
 
     def dataframe(self, checkpoint: str | os.PathLike[str]) -> DataFrame:
         """Return the stream as a DataFrame, with the system column, for a query of your own.
@@ -92,7 +98,7 @@ class KeyedRows:
 
     def bound(self, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
         """Return the stream on Spark, with the query's checkpoint; None if no operator needs it. Called by the sink."""
-        return bind(self.plan, checkpoint)
+        return bind(rewritten(self.plan, arrow_step), checkpoint)
 
     def explain(self, checkpoint: str | os.PathLike[str] | None = None) -> str:
         """Return the steps of the stream, what is known of the rows after each, and what state each keeps and until when.
@@ -102,10 +108,11 @@ class KeyedRows:
         checkpoint
             The query's, to see where operators report.
         """
-        known = checkpoint is not None or not needs_checkpoint(self.plan)
-        folders = places(self.plan, checkpoint) if known else {}
-        fused = in_stages(self.plan, folders, checkpoint)[0] if folders else fusable(self.plan)
-        return explain_plan(self.plan, folders, fused)
+        plan = rewritten(self.plan, arrow_step)
+        known = checkpoint is not None or not needs_checkpoint(plan)
+        folders = places(plan, checkpoint) if known else {}
+        fused = in_stages(plan, folders, checkpoint)[0] if folders else fusable(plan)
+        return explain_plan(plan, folders, fused)
 
     @property
     def session(self) -> SparkSession:
@@ -137,14 +144,22 @@ class KeyedRows:
             return self.session.createDataFrame([], self.schema)
         return self.df
 
-    def _transformed(self, says: str, apply: Callable[[DataFrame], DataFrame], left_out: LeftOut | None = None) -> Self:
+    def _transformed(
+        self,
+        says: str,
+        apply: Callable[[DataFrame], DataFrame],
+        left_out: LeftOut | None = None,
+        *,
+        condition: str | None = None,
+        opaque: bool = True,
+    ) -> Self:
         """The same keys in the same tasks, other rows or columns."""
         plan = self.plan
         schema = apply(self._sample()).schema
         return self._of(
             Transform(
                 plan.key, plan.time, schema, left_out or plan.left_out, plan.in_order, plan.shards,
-                inputs=(plan,), says=says, apply=apply,
+                inputs=(plan,), says=says, apply=apply, condition=condition, opaque=opaque,
             )
         )  # fmt: skip
 

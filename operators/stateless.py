@@ -61,7 +61,8 @@ class Stateless(KeyedRows):
         fixed, stays = self._fixed(), F.col(_PASSES)
         says = f"where {condition if isinstance(condition, str) else _sql(chosen)}"
         if on_leave == "keep":
-            return self._transformed(says, lambda df: df.where(passes))
+            text = condition if isinstance(condition, str) else None
+            return self._transformed(says, lambda df: df.where(passes), condition=text, opaque=text is None)
         marked = F.col(SYSTEM).withField("deleted", F.lit(True))
 
         def leaving(name: str) -> Column:
@@ -82,6 +83,7 @@ class Stateless(KeyedRows):
                 'where(…, on_leave="delete") makes tombstones of rows, which have no values',
                 'filter with on_leave="keep" before a window',
             ),
+            opaque=not isinstance(condition, str),
         )
 
     filter = where
@@ -111,7 +113,8 @@ class Stateless(KeyedRows):
             )
         kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
         shown = ", ".join(each if isinstance(each, str) else _sql(each) for each in columns)
-        return self._transformed(f"select {shown}", lambda df: df.select(*kept, *own, F.col(SYSTEM)))
+        opaque = not all(isinstance(each, str) for each in columns)
+        return self._transformed(f"select {shown}", lambda df: df.select(*kept, *own, F.col(SYSTEM)), opaque=opaque)
 
     project = select
 

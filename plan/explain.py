@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from .fusion import before_in_stage
-from .nodes import Node, Operator
+from .nodes import Map, Node, Operator
 
 __all__ = ["explain_plan"]
 
@@ -49,6 +49,8 @@ def _facts(node: Node, folders: Mapping[Operator, str], fused: Collection[Operat
         yield "every row, once"
     elif all(before.left_out is not node.left_out for before in node.inputs):
         yield f"not every row: {node.left_out.problem}"
+    if isinstance(node, Map) and node.moved:
+        yield f"runs {_where(node)}, not in Spark: its condition means the same there"
     if isinstance(node, Operator):
         yield f"keeps {node.keeps}"
         if node in fused:
@@ -61,3 +63,10 @@ def _before(node: Operator) -> str:
     before = before_in_stage(node)
     assert before is not None
     return before.word
+
+
+def _where(node: Map) -> str:
+    before = node.inputs[0]
+    while isinstance(before, Map):
+        before = before.inputs[0]
+    return f"in the worker of the {before.word}" if isinstance(before, Operator) else "where the rows are read"

@@ -100,10 +100,13 @@ class Rows(Node):
     frame : pyspark.sql.DataFrame
     source : str
         What is read.
+    ours : bool
+        Whether it is a source of this package, with nothing but a choice of columns behind it: steps may run where it reads.
     """
 
     frame: DataFrame
     source: str = "a DataFrame"
+    ours: bool = False
 
     @property
     def text(self) -> str:
@@ -125,10 +128,16 @@ class Transform(Node):
     says : str
     apply : callable
         From the rows before to those after it.
+    condition : str or None
+        Of a filter that lets punctuation and tombstones pass: its SQL.
+    opaque : bool
+        Whether columns of a user's are in it, which may belong to a DataFrame of the steps before.
     """
 
     says: str
     apply: Callable[[DataFrame], DataFrame]
+    condition: str | None = None
+    opaque: bool = True
 
     @property
     def text(self) -> str:
@@ -145,10 +154,13 @@ class Map(Node):
     says : str
     step : callable
         From batches of the rows before to batches of those after it.
+    moved : bool
+        Whether it was written for Spark.
     """
 
     says: str
     step: ArrowStep
+    moved: bool = False
 
     @property
     def text(self) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from upstream.plan.completeness import LeftOut
 from upstream.plan.explain import explain_plan
 from upstream.plan.nodes import Queue, Rows, Transform
 from upstream.plan.places import places
 
-from .building import FIXED, SCHEMA, Spec, rows, union, window
+from .building import FIXED, SCHEMA, Spec, mapped, rows, union, window
 
 
 def test_last_step_first_with_what_is_known_of_its_rows() -> None:
@@ -18,7 +20,7 @@ def test_last_step_first_with_what_is_known_of_its_rows() -> None:
         inputs=(filtered,), specification=Spec("linecutting"), columns={}, options={},
     )  # fmt: skip
     assert explain_plan(plan) == (
-        "queue, name linecutting\n"
+        "queue, name linecutting, policy fifo\n"
         "│  key k, the later arrival counts, 4 shards\n"
         "│  not every row: queue leaves rows out\n"
         "│  keeps rows that wait, until they are processed or superseded\n"
@@ -45,3 +47,19 @@ def test_what_leaves_rows_out_is_said_once() -> None:
     source = Rows(*FIXED, left_out, frame=None)
     plan = Transform(*FIXED, left_out, inputs=(source,), says="select v", apply=lambda df: df)
     assert explain_plan(plan).count("the source coalesces") == 1
+
+
+def test_what_was_moved_and_what_shares_a_stage() -> None:
+    first = window(rows())
+    filtered = dataclasses.replace(mapped(first), says="where v > 1", moved=True)
+    second = window(filtered)
+    text = explain_plan(second, fused={second})
+    assert (
+        "in one stage with the window before it: same key, same shards, no shuffle between them\n└─ where v > 1\n"
+        in text
+    )
+    assert "runs in the worker of the window, not in Spark: its condition means the same there" in text
+    at_source = dataclasses.replace(mapped(rows()), moved=True)
+    assert "runs where the rows are read, not in Spark" in explain_plan(at_source)
+    assert "not in Spark" not in explain_plan(mapped(rows()))
+    assert "in one stage" not in explain_plan(second)

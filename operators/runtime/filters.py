@@ -1,0 +1,46 @@
+"""Steps written for Spark that Arrow can do to the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.pushdown.conditions import Condition, arrow_condition
+from ...core.pushdown.source_steps import ArrowStep
+from ...core.rows.collations import collations_of
+from ...core.rows.system_column import deleted_mask, punctuation_mask
+
+if TYPE_CHECKING:
+    from ...plan.nodes import Transform
+
+__all__ = ["arrow_step", "filtered"]
+
+
+def arrow_step(node: Transform) -> ArrowStep | None:
+    """Return the step over Arrow batches that does what Spark would; None where that is not sure."""
+    if node.condition is None:
+        return None
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    (before,) = node.inputs
+    collated = collations_of(before.schema.jsonValue()["fields"])
+    compared = StructType([field for field in before.schema if field.name not in collated])
+    condition = arrow_condition(node.condition, to_arrow_schema(compared, timezone="UTC"))
+    return None if condition is None else filtered(condition)
+
+
+def filtered(condition: Condition) -> ArrowStep:
+    """Return a step that lets rows on for which a condition is true; punctuation and tombstones pass."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            passes = pc.or_(punctuation_mask(batch), deleted_mask(batch))
+            kept = batch.filter(pc.or_(passes, pc.fill_null(condition(batch), False)))
+            if kept.num_rows:
+                yield kept
+
+    return run

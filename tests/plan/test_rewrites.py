@@ -1,0 +1,83 @@
+"""Rules of the plan: what is moved, and what has to stay."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from upstream.plan.fusion import fusable
+from upstream.plan.nodes import Map, Node, Transform, walk
+from upstream.plan.rewrites import rewritten
+
+from .building import FIXED, intake, mapped, queue, rows, union, window
+
+
+def where(before: Node, condition: str | None = "v > 1", **more: Any) -> Transform:
+    options = {
+        "says": f"where {condition}",
+        "apply": lambda df: df,
+        "condition": condition,
+        "opaque": condition is None,
+    }
+    return Transform(*FIXED, inputs=(before,), **{**options, **more})
+
+
+def ours() -> Node:
+    return dataclasses.replace(rows(), ours=True)
+
+
+def step(batches: Any) -> Any:
+    return batches
+
+
+def translate(node: Transform) -> Any:
+    return None if node.condition in (None, "rand() > 0") else step
+
+
+def kinds(plan: Node) -> list[str]:
+    return [type(node).__name__ for node in walk(plan)]
+
+
+@pytest.mark.parametrize("before", [ours(), mapped(rows()), window(rows()), queue(rows()), intake("a")])
+def test_a_filter_runs_where_rows_are_in_arrow(before: Node) -> None:
+    plan = rewritten(where(where(before)), translate)
+    assert isinstance(plan, Map)
+    assert (plan.says, plan.step, plan.moved) == ("where v > 1", step, True)
+    assert isinstance(plan.inputs[0], Map)
+    assert plan.inputs[0].inputs == (before,)
+
+
+def test_operators_on_both_sides_of_a_filter_share_a_stage() -> None:
+    plan = window(where(window(ours())))
+    assert not fusable(plan)
+    assert [each.word for each in fusable(rewritten(plan, translate))] == ["window"]
+
+
+@pytest.mark.parametrize(
+    ("why", "plan"),
+    [
+        ("rows are in Spark's form", where(rows())),
+        ("a step before is Spark's", where(where(ours(), "rand() > 0"))),
+        ("it may mean something else", where(ours(), "rand() > 0")),
+        ("it is no filter", where(ours(), None, opaque=False)),
+        ("a column may belong to a DataFrame that its user has", where(where(ours()), None)),
+        ("also if an operator is between", where(window(where(ours())), None)),
+    ],
+)
+def test_what_stays_with_spark_is_the_same_object(why: str, plan: Node) -> None:
+    assert rewritten(plan, translate) is plan, why
+
+
+def test_steps_behind_a_users_column_are_moved() -> None:
+    opaque = where(ours(), None)
+    plan = rewritten(where(window(opaque)), translate)
+    assert kinds(plan) == ["Rows", "Transform", "Window", "Map"]
+    assert plan.inputs[0].inputs == (opaque,)
+
+
+def test_each_branch_is_rewritten_once() -> None:
+    shared = where(ours())
+    plan = rewritten(union(window(shared), window(shared)), translate)
+    assert kinds(plan) == ["Rows", "Map", "Window", "Window", "Reorder"]
