@@ -10,6 +10,7 @@ from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.buckets import integers_with_hash
 from ..runtime.arrow_steps import map_in_arrow
 from ..runtime.compiled import Compiled
+from ..runtime.rows_aside import RowsAside, late_rows_of
 from ..runtime.sharded import InShards
 from .plan import IntakePlan
 
@@ -43,8 +44,8 @@ def build_intake(node: Intake, folder: str, quarantine: str) -> Compiled:
     plan = node.specification
     assert isinstance(plan, IntakePlan)
     slots = integers_with_hash(range(plan.shards))
-    put_aside = absolute_location(quarantine)
-    late = None if node.late_location is None else absolute_location(node.late_location)
+    malformed = RowsAside(absolute_location(quarantine), f"malformed-{node.name}")
+    late = late_rows_of(node)
     df = node.frame
     rows = df.select(
         *[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in node.columns.items()]
@@ -52,7 +53,7 @@ def build_intake(node: Intake, folder: str, quarantine: str) -> Compiled:
     packed = map_in_arrow(rows, intake_pack(slots, all_told=plan.stamped), PACKED_DDL)
 
     def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
-        processor = IntakeProcessor(plan, slots, folder, put_aside, late, leaving)
+        processor = IntakeProcessor(plan, slots, folder, malformed, late, leaving)
         return packed.groupBy("slot").transformWithState(processor, leaving_as, "append", "none")
 
     return Compiled(InShards(plan.leaving, running), node.schema)

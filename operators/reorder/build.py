@@ -15,6 +15,7 @@ from ...core.rows.event_times import check_time_type
 from ...core.rows.system_column import system_field, with_system_fields
 from ..runtime.arrow_steps import chained
 from ..runtime.compiled import Compiled
+from ..runtime.rows_aside import late_rows_of
 from ..runtime.sharded import InShards
 from .plan import ReorderPlan
 
@@ -81,7 +82,7 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str) -> Com
         session.dataSource.register(FlushSource)
         options = {"folder": folder, "slots": ",".join(map(str, slots))}
         packed = packed.union(session.readStream.format("upstream_flush").options(**options).load())
-    whole, late = packed, node.late_location
+    whole, late = packed, late_rows_of(node)
 
     def running(leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
         processor = ReorderProcessor(plan, slots, folder, late, leaving)

@@ -18,6 +18,7 @@ from upstream.operators.queue.processor import QueueProcessor
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.processor import ReorderProcessor
 from upstream.operators.runtime.pack import pack
+from upstream.operators.runtime.rows_aside import RowsAside
 from upstream.operators.runtime.store import DictStore
 from upstream.operators.windows.shards.pack import window_pack
 from upstream.operators.windows.shards.plan import WindowPlan
@@ -123,7 +124,7 @@ def _plain(table: pa.Table | None) -> list[str]:
 def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
     """Windows; `number` counts the operators."""
     folder = windows_folder(str(checkpoint), number)
-    late = str(checkpoint / f"late-{number}")
+    late = RowsAside(str(checkpoint / f"late-{number}"), "late")
     return Stage(
         number,
         plan.shards,
@@ -147,7 +148,7 @@ def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
 def reorder_stage(number: int, plan: ReorderPlan, checkpoint: Path) -> Stage:
     """Rows in order."""
     folder = reorder_folder(str(checkpoint), number)
-    late = str(checkpoint / f"late-{number}")
+    late = RowsAside(str(checkpoint / f"late-{number}"), "late")
     return Stage(
         number,
         plan.shards,

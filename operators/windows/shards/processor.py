@@ -9,7 +9,7 @@ from pyspark.sql import Row
 
 from ....core.feedback.window_reports import write_window_report
 from ....core.pushdown.source_steps import ArrowStep
-from ...runtime.rows_aside import put_aside
+from ...runtime.rows_aside import RowsAside
 from ...runtime.shard_processor import ShardProcessor, batch_id
 from ...runtime.store import Store
 from .plan import WindowPlan
@@ -29,7 +29,7 @@ class WindowProcessor(ShardProcessor):
         What each shard is grouped by.
     folder : str
         Where the shards leave their reports.
-    late_location : str or None
+    late : RowsAside or None
         Where late rows go.
     leaving : callable
         What becomes of a shard's results before Spark takes them.
@@ -41,18 +41,18 @@ class WindowProcessor(ShardProcessor):
     """
 
     def __init__(
-        self, plan: WindowPlan, slots: Sequence[int], folder: str, late_location: str | None, leaving: ArrowStep
+        self, plan: WindowPlan, slots: Sequence[int], folder: str, late: RowsAside | None, leaving: ArrowStep
     ) -> None:
         super().__init__("upstream_windows_v1", slots, folder, leaving)
         self._plan = plan
-        self._late_location = late_location
+        self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
         windows = (RowWindowShard if self._plan.by_rows else WindowShard)(shard, self._plan, store)
         result, report = windows.run(frames, batch_id())
-        if self._late_location is not None and windows.late is not None:
-            put_aside(self._late_location, "late", report.batch_id, report.shard, windows.late)
+        if self._late is not None and windows.late is not None:
+            self._late.write(report.batch_id, report.shard, windows.late)
         write_window_report(self._folder, report)
         return result
