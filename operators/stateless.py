@@ -102,16 +102,18 @@ class Stateless(KeyedRows):
             for each in columns
             if not (isinstance(each, str) and each in fixed)
         ]
-        clash = [name for name in self._sample().select(*own).columns if name in fixed]
+        kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
+        shown = ", ".join(each if isinstance(each, str) else _sql(each) for each in columns)
+        selected = self._transformed(f"select {shown}", lambda df: df.select(*kept, *own, F.col(SYSTEM)))
+        computed = selected.schema.names[len(kept) : -1]
+        clash = [name for name in computed if name in fixed]
         if clash:
             raise SchemaError(
                 f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
                 expected="new columns under other names: the key and the time of a row do not change",
                 hint="rename the column, or begin a new stream with UpdateStream(df, key=…, time=…)",
             )
-        kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
-        shown = ", ".join(each if isinstance(each, str) else _sql(each) for each in columns)
-        return self._transformed(f"select {shown}", lambda df: df.select(*kept, *own, F.col(SYSTEM)))
+        return selected
 
     project = select
 
