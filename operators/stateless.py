@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast
 
+from ..conf.arguments import column_argument, count_argument
 from ..conf.column_names import quoted
 from ..conf.errors import OptionError, SchemaError
 from ..core.rows.system_column import SYSTEM
@@ -40,7 +41,7 @@ class Stateless(KeyedRows):
         Raises
         ------
         OptionError
-            `on_leave` is another word.
+            `condition` is no column and no text, or `on_leave` is another word.
 
         Notes
         -----
@@ -55,6 +56,8 @@ class Stateless(KeyedRows):
                 expected="'keep' or 'delete'",
                 hint="keep drops the row and lets the earlier result stay, delete takes the key out of the table",
             )
+        if column_argument("where", condition) is None:
+            raise OptionError("where(None)", expected="a condition in SQL, or a column")
         chosen = F.expr(condition) if isinstance(condition, str) else condition
         marks = [F.coalesce(F.col(f"{SYSTEM}.{mark}"), F.lit(False)) for mark in ("punctuation", "deleted")]
         passes = marks[0] | marks[1] | F.coalesce(chosen, F.lit(False))
@@ -91,12 +94,16 @@ class Stateless(KeyedRows):
 
         Raises
         ------
+        OptionError
+            One is no column and no text.
         SchemaError
             A column would take the place of the key or the time.
         """
         from pyspark.sql import functions as F
 
         fixed = self._fixed()
+        if any(column_argument("select", each) is None for each in columns):
+            raise OptionError("select(None)", expected="names of columns, or columns")
         own = [
             F.col(each) if isinstance(each, str) else each
             for each in columns
@@ -138,12 +145,19 @@ class Stateless(KeyedRows):
 
         Raises
         ------
+        OptionError
+            `function` cannot be called, `schema` is none, or `batch_rows` is no number of rows.
         SchemaError
             `schema` names the key or the time; or, when the query runs, the function returns other columns or another number of rows.
         """
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructField, StructType
 
+        if not callable(function):
+            raise OptionError(f"map({function!r})", expected="a function over Arrow batches")
+        if not isinstance(schema, (str, StructType)):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
+            raise OptionError(f"schema={schema!r}", expected="the new columns, such as 'score DOUBLE', or a StructType")
+        count_argument("batch_rows", batch_rows)
         fixed = self._fixed()
         new = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
         clash = [field.name for field in new if field.name in fixed]
