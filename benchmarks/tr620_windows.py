@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.marks import Result
-from upstream.operators.windows.transitions import SEMANTICS, KeyTransitionGraph, Semantics
 
+from .models.marks import Result
+from .models.transitions import SEMANTICS, KeyTransitionGraph, Semantics
 from .shapes import Curve, Figure, Panel
 from .simulator import Estimate, estimate
 from .window_simulator import TickOutcome, WindowLoad, run_windows, ticks

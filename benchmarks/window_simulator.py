@@ -1,6 +1,6 @@
 """Simulated runs with windows: one row per tick, one server, staleness in ticks (tr620 §6.3, §7.3).
 
-The model itself is part of the package (`operators/windows/transitions.py`).
+The models themselves are in `benchmarks/models`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from upstream.operators.capacity.staleness import StalenessAccount
 from upstream.operators.queue.pages import Usage
-from upstream.operators.windows.every_window import EveryWindow
 from upstream.operators.windows.kinds import SlidingWindows
-from upstream.operators.windows.marks import Result, Served
-from upstream.operators.windows.pages import WindowPages
 from upstream.operators.windows.recent import NONE, latest_started
 from upstream.operators.windows.rows import ranks
-from upstream.operators.windows.transitions import KeyTransitionGraph, Semantics
+
+from .models.every_window import EveryWindow
+from .models.marks import Result, Served
+from .models.pages import WindowPages
+from .models.transitions import KeyTransitionGraph, Semantics
 
 __all__ = ["TickOutcome", "WindowLoad", "average_staleness", "run_windows", "ticks"]
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .failures import FAILED, MISUSED, Failure
+from .failures import MISUSED, Failure
 from .feeds import feed_lines
 from .live import complete_to, how_rows_came
 
@@ -54,22 +54,18 @@ def show(
 
     Raises
     ------
+    TableError
+        There is no table, or it cannot be opened.
     Failure
-        There is no such table, or the SQL does not fit it.
+        The SQL or a column does not fit it.
     """
     import polars as pl
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError, TableNotFoundError
 
     from ..conf.locations import absolute_location
-    from ..sink.admin.scan import scan_table
+    from ..sink.admin.scan import open_table, scan_table
+    from ..storage.folder import TableFolder
 
-    try:
-        table = DeltaTable(absolute_location(path), storage_options=storage or None)
-    except TableNotFoundError:
-        raise Failure(f"There is no table in {path}: `upstream latest --to {path} …` makes one.", FAILED) from None
-    except (DeltaError, OSError) as error:
-        raise Failure(f"The table in {path} cannot be opened: {_first_line(error)}", FAILED) from error
+    table = open_table(TableFolder(absolute_location(path), storage), path)
     frame = scan_table(table)
     names = frame.collect_schema().names()
     wanted = list(columns) or [name for name in names if everything or not name.startswith(_OURS)]

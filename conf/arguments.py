@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 from .errors import OptionError
 from .options import positive_int
+from .units import parse_duration_us
 
-__all__ = ["names_argument", "path_argument", "text_argument", "whole_argument"]
+__all__ = [
+    "column_argument",
+    "count_argument",
+    "duration_argument",
+    "frame_argument",
+    "names_argument",
+    "path_argument",
+    "text_argument",
+    "whole_argument",
+]
 
 
 def whole_argument(name: str, value: Any) -> int | None:
@@ -27,6 +38,67 @@ def whole_argument(name: str, value: Any) -> int | None:
         return int(parser.parse(str(value)))
     except ValueError:
         raise _refused(name, value, parser.expected) from None
+
+
+def count_argument(name: str, value: Any, *, least: int = 1) -> int:
+    """Return a whole number from `least` on. A text is none: what is computed with needs no parser.
+
+    Raises
+    ------
+    OptionError
+        It is something else.
+    """
+    if not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least:
+        return int(value)
+    raise OptionError(f"{name}={value!r}", expected=f"a whole number, at least {least}", hint=f"correct {name}")
+
+
+def column_argument(name: str, value: Any) -> Any:
+    """Return a column of Spark's, or the text of one; None stays None.
+
+    Raises
+    ------
+    OptionError
+        It is something else.
+    """
+    from pyspark.sql import Column
+
+    if isinstance(value, Column):
+        return value
+    if value is None or (isinstance(value, str) and value.strip()):
+        return value
+    raise _refused(name, value, "a column or an SQL expression")
+
+
+def duration_argument(name: str, value: Any, *, such_as: str = "'10 minutes'") -> int:
+    """Return the microseconds of a duration.
+
+    Raises
+    ------
+    OptionError
+        It is something else.
+    """
+    try:
+        if isinstance(value, str):
+            return parse_duration_us(value)
+    except ValueError:
+        pass
+    raise OptionError(f"{name}={value!r}", expected=f"a duration such as {such_as}", hint=f"correct {name}")
+
+
+def frame_argument(name: str, value: Any) -> Any:
+    """Return a DataFrame of Spark's.
+
+    Raises
+    ------
+    OptionError
+        It is something else.
+    """
+    from pyspark.sql import DataFrame
+
+    if isinstance(value, DataFrame):
+        return value
+    raise _refused(name, value, "a DataFrame of Spark's")
 
 
 def text_argument(name: str, value: Any) -> str | None:

@@ -29,6 +29,7 @@ from ..core.watermark.embedded import embedded_punctuation
 from ..core.watermark.policies import Policy, Progress
 from ..storage.folder import TableFolder
 from .connectors.contract import Chunk, Connector, Range
+from .first_rows import check_usable
 from .options import SourceOptions
 
 __all__ = [
@@ -97,6 +98,7 @@ class DriverLooks(Observation):
         self._look(ranges, progress)
         if start.get("batch") == 0:
             self._first.check(self._options)
+            check_usable(self._connector, self._options, ranges)
         return {}
 
     def catch_up(self, start: Mapping[str, Any], unseen: Promises, progress: MutableMapping[str, Progress]) -> None:

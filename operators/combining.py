@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ..conf.arguments import path_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import LeftOut
 from ..plan.nodes import Reorder
@@ -66,6 +67,8 @@ class Combining(KeyedRows):
         punctuation has not passed it: until then keys and times are remembered, no rows. What comes later goes on and is counted; of an input
         that is not preferred it replaces nothing with the same time. Punctuation is the least of all feeds', without repeats.
         """
+        if not isinstance(overlap, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
+            raise OptionError(f"overlap={overlap!r}", expected="True or False")
         repeats: Repeats = "inputs" if overlap and self.time is not None else "keep"
         plan = ReorderPlan("union", self.key, self.key, self.time, names, repeats=repeats, prefer=prefer, shards=shards)
         left_out: LeftOut | None = None
@@ -196,6 +199,9 @@ class Combining(KeyedRows):
             There is no such column.
         """
         check_ordered(self.time, self._time_type(), "distinct", None)
+        for each in columns:
+            if text_argument("distinct", each) is None:
+                raise OptionError("distinct(None)", expected="names of columns")
         by = tuple(dict.fromkeys(each for each in columns if each != self.time)) or self.key
         absent = [each for each in by if each not in self.schema.names]
         if absent:
@@ -217,6 +223,8 @@ class Combining(KeyedRows):
         late: str | os.PathLike[str] | None,
         left_out: LeftOut | None,
     ) -> Self:
+        if not isinstance(other, KeyedRows):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
+            raise OptionError(f"{plan.name} with {other!r}", expected="an UpdateStream")
         check_inputs(plan.inputs, plan.prefer)
         flush_rows_each("eager", None, plan.shards)
         if (self.key, self.time) != (other.key, other.time):
@@ -249,7 +257,8 @@ class Combining(KeyedRows):
             Reorder(
                 self.key, self.time, self.schema, left_out, plan.hold, plan.shards if plan.by == self.key else None,
                 inputs=inputs, specification=plan, name=plan.name, checkpoint=checkpoint_argument(checkpoint),
-                late_location=None if late is None else os.fspath(late), paced=plan.flush_rows is not None,
+                late_location=None if late is None else path_argument("late_location", late),
+                paced=plan.flush_rows is not None,
             )
         )  # fmt: skip
 

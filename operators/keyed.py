@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..conf.arguments import path_argument
-from ..conf.errors import SchemaError
+from ..conf.arguments import frame_argument, names_argument, path_argument, text_argument
+from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import checkpoint_location as place_of
 from ..core.pushdown.at_source import source_options
 from ..core.pushdown.source_steps import ArrowStep
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
     from typing_extensions import Self
 
-__all__ = ["KeyedRows", "checkpoint_argument"]
+__all__ = ["KeyedRows", "checkpoint_argument", "key_argument"]
 
 
 class KeyedRows:
     """A stream of rows with an update key, apart from the steps that it offers; see :class:`~upstream.operators.stream.UpdateStream`."""
 
     def __init__(self, df: DataFrame, *, key: str | Sequence[str], time: str | None = None) -> None:
-        keys = (key,) if isinstance(key, str) else tuple(key)
+        frame_argument("df", df)
+        keys, time = key_argument(key), text_argument("time", time)
         ours = source_options(df) is not None
         self.plan: Node = Rows(
             keys, time, df.schema, left_out_by_source(df), frame=df, source=source_text(df), ours=ours
@@ -94,11 +95,12 @@ class KeyedRows:
         checkpoint
             The one that the query will have: operators report below it.
         """
-        return self.bound(checkpoint).df
+        return self.bound(path_argument("checkpoint", checkpoint)).df
 
     def bound(self, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
         """Return the stream on Spark, with the query's checkpoint; None if no operator needs it. Called by the sink."""
-        return bind(rewritten(self.plan, arrow_step), checkpoint)
+        plan = rewritten(self.plan, arrow_step)
+        return bind(plan, None if checkpoint is None else path_argument("checkpoint", checkpoint))
 
     def explain(self, checkpoint: str | os.PathLike[str] | None = None) -> str:
         """Return the steps of the stream, what is known of the rows after each, and what state each keeps and until when.
@@ -108,6 +110,8 @@ class KeyedRows:
         checkpoint
             The query's, to see where operators report.
         """
+        if checkpoint is not None:
+            checkpoint = path_argument("checkpoint", checkpoint)
         plan = rewritten(self.plan, arrow_step)
         known = checkpoint is not None or not needs_checkpoint(plan)
         folders = places(plan, checkpoint) if known else {}
@@ -178,6 +182,20 @@ class KeyedRows:
                 step=step,
             )
         )
+
+
+def key_argument(value: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the update key's columns.
+
+    Raises
+    ------
+    OptionError
+        It is no name, and no list of names.
+    """
+    found = names_argument("key", value)
+    if not found:
+        raise OptionError(f"key={value!r}", expected="the name of a column, or a list of several", hint="name the key")
+    return (found,) if isinstance(found, str) else tuple(found)
 
 
 def checkpoint_argument(value: str | os.PathLike[str] | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal
 
+from ..conf.arguments import column_argument, count_argument, duration_argument, path_argument, text_argument
 from ..conf.errors import OptionError
 from ..conf.units import parse_duration_us
 from ..core.rows.event_times import check_time_zone
@@ -15,7 +16,7 @@ from .queue.budget import check_budget
 from .queue.control import ShardPlan
 from .queue.queue import Policy, check_policy
 from .runtime.arrivals import INTERVAL, WEIGHT
-from .windowed import WindowedStream, check_punctuated, lateness_us
+from .windowed import WindowedStream, check_punctuated
 from .windows.emission import Emit, check_emit
 from .windows.parse import windows_asked
 from .windows.shards.plan import Tombstones, check_method, check_tombstones
@@ -89,10 +90,11 @@ class Stateful(KeyedRows):
 
         check_policy(policy)
         check_budget(budget)
-        if shards < 1:
-            raise OptionError(f"shards={shards}", expected="at least 1")
-        if most_stale < 0:
-            raise OptionError(f"most_stale={most_stale}", expected="how many keys to report; 0 for none")
+        count_argument("shards", shards)
+        count_argument("most_stale", most_stale, least=0)
+        count_argument("seed", seed, least=0)
+        column_argument("weight", weight)
+        column_argument("access_interval", access_interval)
         auto = budget == "auto"
         first = _FIRST_BUDGET if auto else budget
         plan = ShardPlan(
@@ -203,8 +205,9 @@ class Stateful(KeyedRows):
                 expected="UpdateStream(df, key=…, time=…)",
                 hint="name the time column",
             )
-        if shards < 1:
-            raise OptionError(f"shards={shards}", expected="at least 1")
+        count_argument("shards", shards)
+        text_argument("zone", zone)
+        text_argument("time_format", time_format)
         windows, by_rows = windows_asked(range, slide, origin, zone)
         if not by_rows:
             check_punctuated(self.plan)
@@ -216,8 +219,8 @@ class Stateful(KeyedRows):
                 "checkpoint": checkpoint_argument(checkpoint_location),
                 "emit": emit,
                 "method": method,
-                "lateness_us": lateness_us(allowed_lateness),
-                "late_location": None if late_location is None else os.fspath(late_location),
+                "lateness_us": duration_argument("allowed_lateness", allowed_lateness),
+                "late_location": None if late_location is None else path_argument("late_location", late_location),
                 "time_format": time_format,
                 "time_zone": time_zone,
                 "tombstones": tombstones,
@@ -227,10 +230,7 @@ class Stateful(KeyedRows):
 
 
 def _seconds(name: str, value: str) -> float:
-    try:
-        return parse_duration_us(value) / 1e6
-    except ValueError:
-        raise OptionError(f"{name}={value!r}", expected="a duration such as '10 seconds' or '0.5 ms'") from None
+    return duration_argument(name, value, such_as="'10 seconds' or '0.5 ms'") / 1e6
 
 
 def _interval_us(value: str | Column) -> Column:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, cast
 
+from ..conf.arguments import column_argument, count_argument
 from ..conf.column_names import quoted
 from ..conf.errors import OptionError, SchemaError
 from ..core.rows.system_column import SYSTEM
@@ -40,7 +41,7 @@ class Stateless(KeyedRows):
         Raises
         ------
         OptionError
-            `on_leave` is another word.
+            `condition` is no column and no text, or `on_leave` is another word.
 
         Notes
         -----
@@ -55,6 +56,8 @@ class Stateless(KeyedRows):
                 expected="'keep' or 'delete'",
                 hint="keep drops the row and lets the earlier result stay, delete takes the key out of the table",
             )
+        if column_argument("where", condition) is None:
+            raise OptionError("where(None)", expected="a condition in SQL, or a column")
         chosen = F.expr(condition) if isinstance(condition, str) else condition
         marks = [F.coalesce(F.col(f"{SYSTEM}.{mark}"), F.lit(False)) for mark in ("punctuation", "deleted")]
         passes = marks[0] | marks[1] | F.coalesce(chosen, F.lit(False))
@@ -93,28 +96,34 @@ class Stateless(KeyedRows):
 
         Raises
         ------
+        OptionError
+            One is no column and no text.
         SchemaError
             A column would take the place of the key or the time.
         """
         from pyspark.sql import functions as F
 
         fixed = self._fixed()
+        if any(column_argument("select", each) is None for each in columns):
+            raise OptionError("select(None)", expected="names of columns, or columns")
         own = [
             F.col(each) if isinstance(each, str) else each
             for each in columns
             if not (isinstance(each, str) and each in fixed)
         ]
-        clash = [name for name in self._sample().select(*own).columns if name in fixed]
+        kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
+        shown = ", ".join(each if isinstance(each, str) else _sql(each) for each in columns)
+        opaque = not all(isinstance(each, str) for each in columns)
+        selected = self._transformed(f"select {shown}", lambda df: df.select(*kept, *own, F.col(SYSTEM)), opaque=opaque)
+        computed = selected.schema.names[len(kept) : -1]
+        clash = [name for name in computed if name in fixed]
         if clash:
             raise SchemaError(
                 f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
                 expected="new columns under other names: the key and the time of a row do not change",
                 hint="rename the column, or begin a new stream with UpdateStream(df, key=…, time=…)",
             )
-        kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
-        shown = ", ".join(each if isinstance(each, str) else _sql(each) for each in columns)
-        opaque = not all(isinstance(each, str) for each in columns)
-        return self._transformed(f"select {shown}", lambda df: df.select(*kept, *own, F.col(SYSTEM)), opaque=opaque)
+        return selected
 
     project = select
 
@@ -139,12 +148,19 @@ class Stateless(KeyedRows):
 
         Raises
         ------
+        OptionError
+            `function` cannot be called, `schema` is none, or `batch_rows` is no number of rows.
         SchemaError
             `schema` names the key or the time; or, when the query runs, the function returns other columns or another number of rows.
         """
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructField, StructType
 
+        if not callable(function):
+            raise OptionError(f"map({function!r})", expected="a function over Arrow batches")
+        if not isinstance(schema, (str, StructType)):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
+            raise OptionError(f"schema={schema!r}", expected="the new columns, such as 'score DOUBLE', or a StructType")
+        count_argument("batch_rows", batch_rows)
         fixed = self._fixed()
         new = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
         clash = [field.name for field in new if field.name in fixed]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ..conf.arguments import path_argument, text_argument
 from ..core.watermark.policies import PolicyName
 from ..plan.places import needs_checkpoint, places
 from .combining import Combining
 from .describe import Description, live_places, source_feeds
 from .intake.dataframe import OnMalformed, plan_intake, policy_of
-from .keyed import checkpoint_argument
+from .keyed import checkpoint_argument, key_argument
 from .stateful import Stateful
 from .stateless import Stateless
 
@@ -130,11 +131,10 @@ class UpdateStream(Stateless, Stateful, Combining):
         Guarantee: rows, their system column and punctuation are a function of what Spark journaled: the rows that `df` gives for a batch, and
         the batch's time, which is their arrival. It takes a shuffle by feed, in which the rows of one feed meet in one task.
         """
-        keys = (key,) if isinstance(key, str) else tuple(key)
         intake = plan_intake(
             df,
-            key=keys,
-            time=time,
+            key=key_argument(key),
+            time=text_argument("time", time),
             feed=feed,
             order=order,
             deleted=deleted,
@@ -164,6 +164,8 @@ class UpdateStream(Stateless, Stateful, Combining):
         Description
             To be read, or printed. Of feeds it knows what the query has said by now: nothing, if it has never run.
         """
+        if checkpoint_location is not None:
+            checkpoint_location = path_argument("checkpoint_location", checkpoint_location)
         columns = dict.fromkeys(self.schema.names, "") | dict.fromkeys(self.key, "update key")
         if self.time is not None:
             columns[self.time] = "ordered" if self.plan.in_order else "bounded"

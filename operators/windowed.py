@@ -6,7 +6,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..conf.errors import OptionError, SchemaError
-from ..conf.units import parse_duration_us
 from ..core.pushdown.at_source import source_options
 from ..core.rows.event_times import check_time_type
 from ..core.rows.system_column import SYSTEM
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     from .keyed import KeyedRows
 
-__all__ = ["WindowedStream", "check_punctuated", "lateness_us"]
+__all__ = ["WindowedStream", "check_punctuated"]
 
 StreamT = TypeVar("StreamT", bound="KeyedRows")
 
@@ -125,14 +124,6 @@ class WindowedStream(Generic[StreamT]):
                 inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"], late_location=given["late_location"],
             )
         )  # fmt: skip
-
-
-def lateness_us(value: str) -> int:
-    """Microseconds of an allowed lateness."""
-    try:
-        return parse_duration_us(value)
-    except ValueError:
-        raise OptionError(f"allowed_lateness={value!r}", expected="a duration such as '10 minutes'") from None
 
 
 def check_punctuated(plan: Node) -> None:

@@ -29,6 +29,19 @@ settings.register_profile(
 settings.load_profile(os.environ.get("UPSTREAM_EXAMPLES", "other"))
 
 
+def _benchmarks() -> ModuleType:
+    """The package `benchmarks` under another name, so that tests import from it: a folder of tests has its own name."""
+    home = Path(__file__).resolve().parents[1] / "benchmarks"
+    spec = importlib.util.spec_from_file_location(
+        "the_benchmarks", home / "__init__.py", submodule_search_locations=[str(home)]
+    )
+    assert spec is not None
+    return importlib.util.module_from_spec(spec)
+
+
+sys.modules.setdefault("the_benchmarks", _benchmarks())
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session made by ``upstream.session``: two cores, at least two partitions, UTC, UI off."""
@@ -52,9 +65,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what a fixture or a folder starts, so that `-m` leaves out all of it."""
     for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in ("benchmarks", "readers"):
-            item.add_marker("benchmark" if folder == "benchmarks" else "server")
+        folder, *below = item.path.relative_to(Path(__file__).parent).parts
+        # The models are functions of numbers: their tests run no benchmark.
+        if folder == "benchmarks" and below[0] != "models":
+            item.add_marker("benchmark")
+        if folder == "readers":
+            item.add_marker("server")
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
             item.add_marker(pytest.mark.spark)
@@ -74,14 +90,8 @@ def _stop_queries(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def benchmark_module() -> Callable[[str], ModuleType]:
-    """Imports a module of the package `benchmarks`, under another name: a folder of tests has that one."""
-    home = Path(__file__).resolve().parents[1] / "benchmarks"
-    spec = importlib.util.spec_from_file_location(
-        "the_benchmarks", home / "__init__.py", submodule_search_locations=[str(home)]
-    )
-    assert spec is not None
-    sys.modules.setdefault(spec.name, importlib.util.module_from_spec(spec))
-    return lambda name: importlib.import_module(f"{spec.name}.{name}")
+    """Imports a module of the package `benchmarks` in the test that needs it: some import Spark."""
+    return lambda name: importlib.import_module(f"the_benchmarks.{name}")
 
 
 @pytest.fixture(scope="session")

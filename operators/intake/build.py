@@ -9,6 +9,7 @@ from ...conf.locations import absolute_location
 from ...core.rows.buckets import integers_with_hash
 from ..runtime.arrow_steps import map_in_arrow
 from ..runtime.compiled import Compiled
+from ..runtime.rows_aside import RowsAside, late_rows_of
 from ..runtime.sharded import InShards
 from .plan import IntakePlan
 
@@ -39,12 +40,12 @@ def build_intake(node: Intake, folder: str, quarantine: str) -> Compiled:
     plan = node.specification
     assert isinstance(plan, IntakePlan)
     slots = integers_with_hash(range(plan.shards))
-    put_aside = absolute_location(quarantine)
-    late = None if node.late_location is None else absolute_location(node.late_location)
+    malformed = RowsAside(absolute_location(quarantine), f"malformed-{node.name}")
+    late = late_rows_of(node)
     df = node.frame
     rows = df.select(
         *[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in node.columns.items()]
     )
     packed = map_in_arrow(rows, intake_pack(slots, all_told=plan.stamped), PACKED_DDL)
-    processor = IntakeProcessor(plan, folder, put_aside, late)
+    processor = IntakeProcessor(plan, folder, malformed, late)
     return Compiled(InShards(plan.leaving, packed, tuple(slots), processor), node.schema)

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import pyarrow as pa
 
+from ...conf.arguments import (
+    column_argument,
+    count_argument,
+    duration_argument,
+    frame_argument,
+    path_argument,
+    text_argument,
+)
 from ...conf.column_names import quoted
 from ...conf.errors import OptionError, SchemaError
-from ...conf.units import parse_duration_us
 from ...core.rows.collations import check_collations
 from ...core.rows.event_times import check_time_type, check_time_zone
 from ...core.rows.system_column import SYSTEM
@@ -60,7 +67,11 @@ def plan_intake(
     from pyspark.sql import functions as F
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+    frame_argument("df", df)
     _check_words(on_malformed, shards, name)
+    for option, given in (("feed", feed), ("order", order), ("deleted", deleted)):
+        column_argument(option, given)
+    text_argument("time_format", time_format)
     _check_frame(df, key, time, stamped=policy.name == "heartbeat")
     plan = IntakePlan(
         name=name,
@@ -88,8 +99,8 @@ def plan_intake(
     return Intake(
         plan.key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
         specification=plan, checkpoint=checkpoint_location, frame=df, columns=columns, name=name,
-        late_location=None if late_location is None else os.fspath(late_location),
-        quarantine_location=None if quarantine_location is None else os.fspath(quarantine_location),
+        late_location=None if late_location is None else path_argument("late_location", late_location),
+        quarantine_location=None if quarantine_location is None else path_argument("quarantine_location", quarantine_location),
     )  # fmt: skip
 
 
@@ -120,20 +131,20 @@ def policy_of(
             hint="name it: time=…; with heartbeat, the column to add, in which rows are stamped on entry",
         )
     for option, number, least in (("displacement", displacement, 0), ("confirmations", confirmations, 1)):
-        if not least <= number <= 100_000:
+        if count_argument(option, number, least=least) > 100_000:
             raise OptionError(f"{option}={number}", expected=f"a whole number from {least} to 100000")
-    if not 0 < target_late < 1:
-        raise OptionError(f"target_late={target_late}", expected="the share of rows that may be late, between 0 and 1")
+    if not isinstance(target_late, (int, float)) or not 0 < target_late < 1:  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
+        raise OptionError(
+            f"target_late={target_late!r}", expected="the share of rows that may be late, between 0 and 1"
+        )
     return Policy(
-        name, _duration_us("delay", delay), displacement, _duration_us("max_jump", max_jump), confirmations, target_late
+        name,
+        duration_argument("delay", delay),
+        displacement,
+        duration_argument("max_jump", max_jump),
+        confirmations,
+        target_late,
     )
-
-
-def _duration_us(option: str, value: str) -> int:
-    try:
-        return parse_duration_us(value)
-    except ValueError:
-        raise OptionError(f"{option}={value!r}", expected="a duration such as '10 minutes'") from None
 
 
 def _column(df: DataFrame, given: str | Column) -> Column:
@@ -150,9 +161,8 @@ def _check_words(on_malformed: str, shards: int, name: str) -> None:
             f"on_malformed={on_malformed!r}",
             expected="'quarantine', which puts rows aside that have no key or no readable time, or 'fail'",
         )
-    if shards < 1:
-        raise OptionError(f"shards={shards}", expected="at least 1")
-    if not name or "/" in name or name != name.strip():
+    count_argument("shards", shards)
+    if text_argument("name", name) is None or "/" in name or name != name.strip():
         raise OptionError(
             f"name={name!r}",
             expected="the input's name, without a slash: its reports, and the files put aside, are named by it",

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from ...core.feedback.feed_reports import write_feed_reports
-from ..runtime.rows_aside import put_aside
+from ..runtime.rows_aside import RowsAside
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
 from .plan import IntakePlan
@@ -25,9 +25,9 @@ class IntakeProcessor(ShardProcessor):
     plan : IntakePlan
     folder : str
         Where the shards leave their reports.
-    malformed : str
+    malformed : RowsAside
         Where rows go that have no key or no readable time.
-    late : str or None
+    late : RowsAside or None
         Where late rows are written, which take part all the same.
 
     Notes
@@ -38,7 +38,7 @@ class IntakeProcessor(ShardProcessor):
 
     state = "upstream_feeds_v1"
 
-    def __init__(self, plan: IntakePlan, folder: str, malformed: str, late: str | None) -> None:
+    def __init__(self, plan: IntakePlan, folder: str, malformed: RowsAside, late: RowsAside | None) -> None:
         self._plan = plan
         self._folder = folder
         self._malformed = malformed
@@ -47,11 +47,11 @@ class IntakeProcessor(ShardProcessor):
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
-        feeds, number, name = IntakeShard(self._plan, store), batch_id(), self._plan.name
+        feeds, number = IntakeShard(self._plan, store), batch_id()
         result, reports = feeds.run(frames, number, shard)
         if feeds.malformed is not None:
-            put_aside(self._malformed, f"malformed-{name}", number, shard, feeds.malformed)
+            self._malformed.write(number, shard, feeds.malformed)
         if feeds.late is not None and self._late is not None:
-            put_aside(self._late, f"late-{name}", number, shard, feeds.late)
+            self._late.write(number, shard, feeds.late)
         write_feed_reports(self._folder, shard, reports)
         return result

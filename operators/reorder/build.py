@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 import pyarrow as pa
 
+from ...conf.arguments import count_argument, text_argument
 from ...conf.errors import OptionError, SchemaError
 from ...conf.session import make_known
 from ...core.pushdown.source_steps import ArrowStep
@@ -15,6 +16,7 @@ from ...core.rows.event_times import check_time_type
 from ...core.rows.system_column import system_field, with_system_fields
 from ..runtime.arrow_steps import chained
 from ..runtime.compiled import Compiled
+from ..runtime.rows_aside import late_rows_of
 from ..runtime.sharded import InShards
 from .plan import ReorderPlan
 
@@ -69,7 +71,7 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fus
 
     plan = node.specification
     assert isinstance(plan, ReorderPlan)
-    processor = ReorderProcessor(plan, folder, node.late_location)
+    processor = ReorderProcessor(plan, folder, late_rows_of(node))
     arrow = to_arrow_schema(node.schema, timezone="UTC")
     if fused:
         (rows,) = before
@@ -103,8 +105,7 @@ def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:
     OptionError
         The two do not go together, or there are more shards than rows.
     """
-    if shards < 1:
-        raise OptionError(f"shards={shards}", expected="at least 1")
+    count_argument("shards", shards)
     if flush not in get_args(Flush):
         raise OptionError(
             f"flush={flush!r}", expected="'eager', all that may go at once, or 'slow', flush_rows in a batch"
@@ -116,7 +117,7 @@ def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:
         )
     if rows is None:
         return None
-    if rows < shards:
+    if count_argument("flush_rows", rows) < shards:
         raise OptionError(
             f"flush_rows={rows} for {shards} shards", expected="at least one row for each", hint="take fewer shards"
         )
@@ -125,6 +126,7 @@ def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:
 
 def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, time_format: str | None) -> None:
     """Refuse to put a stream in the order of a time that it has not, or that has no order, or whose numbers are not as is said."""
+    text_argument("time_format", time_format)
     if time is None or kind is None:
         raise OptionError(
             f"{operator} on a stream without a time",
@@ -142,9 +144,11 @@ def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, tim
 
 def check_inputs(names: Sequence[str], prefer: str | None) -> None:
     """Refuse names that do not tell two inputs apart."""
-    if len(names) != 2 or len(set(names)) != 2 or any(not name or "/" in name for name in names):
+    given = cast("object", names)  # whatever it is
+    texts = isinstance(given, (tuple, list)) and all(isinstance(name, str) for name in given)
+    if not texts or len(names) != 2 or len(set(names)) != 2 or any(not name or "/" in name for name in names):
         raise OptionError(
-            f"names={tuple(names)!r}", expected="two different names without a slash: feeds are named by their input"
+            f"names={given!r}", expected="two different names without a slash: feeds are named by their input"
         )
     if prefer is not None and prefer not in names:
         raise OptionError(f"prefer={prefer!r}", expected="one of the inputs: " + ", ".join(names))

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from ...core.feedback.reorder_reports import write_reorder_report
-from ..runtime.rows_aside import put_aside
+from ..runtime.rows_aside import RowsAside
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
 from .plan import ReorderPlan
@@ -25,7 +25,7 @@ class ReorderProcessor(ShardProcessor):
     plan : ReorderPlan
     folder : str
         Where the shards leave their reports.
-    late_location : str or None
+    late : RowsAside or None
         Where refused rows go.
 
     Notes
@@ -36,17 +36,17 @@ class ReorderProcessor(ShardProcessor):
 
     state = "upstream_reorder_v1"
 
-    def __init__(self, plan: ReorderPlan, folder: str, late_location: str | None) -> None:
+    def __init__(self, plan: ReorderPlan, folder: str, late: RowsAside | None) -> None:
         self._plan = plan
         self._folder = folder
-        self._late_location = late_location
+        self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
         operator = ReorderShard(shard, self._plan, store)
         result, report = operator.run(frames, batch_id())
-        if operator.refused is not None and self._late_location is not None:
-            put_aside(self._late_location, f"late-{self._plan.name}", report.batch_id, shard, operator.refused)
+        if operator.refused is not None and self._late is not None:
+            self._late.write(report.batch_id, shard, operator.refused)
         write_reorder_report(self._folder, report)
         return result

@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...conf.locations import absolute_location
 from ...storage.atomic_write import write_whole
 
-__all__ = ["put_aside"]
+if TYPE_CHECKING:
+    from ...plan.nodes import Operator
+
+__all__ = ["RowsAside", "late_rows_of"]
 
 
-def put_aside(location: str, kind: str, batch_id: int, shard: int, rows: pa.Table) -> None:
-    """Write the rows that one shard put aside in one batch.
+class RowsAside(NamedTuple):
+    """Where an operator puts rows aside.
 
-    A batch that is run again writes the same file again, so that each row is there once.
-
-    Parameters
+    Attributes
     ----------
     location : str
         A folder, or the address of one.
-    kind : str
-        What is the matter with them, such as ``late``: the beginning of the file's name.
-    batch_id, shard : int
-        Which name the file.
-    rows : pyarrow.Table
+    name : str
+        What the files' names begin with, such as ``late``.
     """
-    name = f"{kind}-{batch_id:09d}-{shard:05d}.parquet"
-    write_whole(location, name, lambda stream: pq.write_table(rows, stream))
+
+    location: str
+    name: str
+
+    def write(self, batch_id: int, shard: int, rows: pa.Table) -> None:
+        """Write the rows that one shard put aside in one batch.
+
+        A batch that is run again writes the same file again, so that each row is there once.
+
+        Parameters
+        ----------
+        batch_id, shard : int
+            Which name the file.
+        rows : pyarrow.Table
+        """
+        file = f"{self.name}-{batch_id:09d}-{shard:05d}.parquet"
+        write_whole(self.location, file, lambda stream: pq.write_table(rows, stream))
+
+
+def late_rows_of(node: Operator) -> RowsAside | None:
+    """Return where an operator's late rows go; None if they are counted only."""
+    return None if node.late_location is None else RowsAside(absolute_location(node.late_location), node.late_name)

@@ -115,10 +115,23 @@ def test_show_needs_no_java(table: Path, tmp_path: Path) -> None:
     assert "_upstream_bucket" in csv.stdout.splitlines()[0]
 
 
+def test_show_opens_a_table_as_other_verbs_do(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged" / "_delta_log"
+    damaged.mkdir(parents=True)
+    (damaged / f"{0:020d}.json").write_text("{")
+    for name, said in (
+        ("nowhere", "there is no table in nowhere. Expected"),
+        ("damaged", "the table in damaged cannot be opened"),
+    ):
+        shown, maintained = (upstream(verb, name, cwd=tmp_path) for verb in ("show", "maintain"))
+        assert shown.returncode == maintained.returncode == 1
+        assert shown.stderr == maintained.stderr
+        assert said in shown.stderr
+
+
 @pytest.mark.spark
 def test_show_says_what_is_wrong_in_a_sentence(table: Path) -> None:
     for arguments, said in (
-        (("nowhere",), "There is no table in nowhere"),
         ((str(table), "--columns", "sped"), "no column sped; it has vehicle_id"),
         ((str(table), "--where", "sped > 1"), "cannot be asked that"),
         ((str(table), "--where", "speed >"), "cannot be asked that"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from upstream import change_keep, latest, rebucket_table, write_batch, write_latest
-from upstream.conf.arguments import names_argument, path_argument, text_argument, whole_argument
+from upstream.conf.arguments import count_argument, names_argument, path_argument, text_argument, whole_argument
 from upstream.conf.errors import OptionError
 
 
@@ -64,3 +65,12 @@ def test_others_refuse_at_once(tmp_path: Path) -> None:
         change_keep(str(tmp_path), 5)  # pyright: ignore[reportArgumentType]
     with pytest.raises(OptionError, match="key=5"):
         latest(Frame(), key=5)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("value", ["4", 4.0, True, None, -1, 1])
+def test_a_count_is_a_whole_number_and_no_text(value: object) -> None:
+    with pytest.raises(
+        OptionError, match=rf"shards={value!r}. Expected: a whole number, at least 2. What to do: correct shards"
+    ):
+        count_argument("shards", value, least=2)
+    assert count_argument("shards", np.int64(2), least=2) == 2

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError, SchemaError
 from upstream.core.watermark.bounds import beginning
 from upstream.datasource import coalesce
-from upstream.datasource.connectors.contract import Advance, Limit, Position, Range
+from upstream.datasource.connectors.contract import Advance, Chunk, Limit, Position, Range
 from upstream.datasource.options import SourceOptions
 from upstream.datasource.planner import Offset, Planner, Task
 from upstream.datasource.quarantine import count_quarantined
@@ -151,7 +151,7 @@ def spans_of_tasks(spans: list[int], tasks: int) -> list[list[int]]:
             ranges = [Range("a", {"number": number}, span, now_us) for number, span in enumerate(spans)]
             return Advance({"a": len(spans)}, ranges, frozenset())
 
-    opts = options(min_partitions=tasks, punctuation=False)
+    opts = options(min_partitions=tasks, punctuation=False, key=())  # without keys or punctuation nothing is looked at
     planner = Planner(Spans({"a": table_of([])}), opts, shape(opts), clock=lambda: 1)
     end = planner.plan(Planner.initial(), Limit())
     divided = [[part for _, part in task.ranges] for task in planner.tasks(Planner.initial(), end)]
@@ -243,6 +243,38 @@ def test_a_first_batch_without_any_time_is_refused(values: list[int | None]) -> 
         match=rf"none of the {len(values)} rows of the first batch has a time in the column 'ms'.*timeFormat",
     ):
         list(run(connector, options(), [None]))
+
+
+@pytest.mark.parametrize("progress", ["bounded", "embedded", "latent"])
+def test_a_first_batch_without_any_key_is_refused(progress: str) -> None:
+    connector = MemoryConnector({"a": table_of([(None, 5 + at, 1) for at in range(9)]), "b": table_of([])})  # type: ignore[list-item]
+    with pytest.raises(
+        SchemaError,
+        match=r"none of the 9 rows of the first batch has a key in the column 'k'; the first reads .*'k': None.*`key`",
+    ):
+        list(run(connector, options(progress=progress), [None]))
+
+
+def test_a_first_batch_of_which_each_row_lacks_its_key_or_its_time_is_refused() -> None:
+    connector = MemoryConnector({"a": table_of([("x", None, 1)]), "b": table_of([(None, 5, 1)])})  # type: ignore[list-item]
+    with pytest.raises(
+        SchemaError, match=r"none of the 2 rows .* a key in the column 'k' and a time in the column 'ms'"
+    ):
+        list(run(connector, options(), [None]))
+
+
+def test_the_look_for_a_key_ends_at_the_first_one(tmp_path: Path) -> None:
+    class Counting(MemoryConnector):
+        read_for_keys = 0
+
+        def read(self, part: Range, columns: Any, malformed: Any) -> Iterator[Chunk]:
+            for chunk in super().read(part, columns, malformed):
+                self.read_for_keys += columns == ["k", "ms"]
+                yield chunk
+
+    connector = Counting({"a": table_of([(None, 1, 1)] * 4 + [("x", 5, 1)] * 40)})  # type: ignore[list-item]
+    list(run(connector, options(), [20, 10, 14], str(tmp_path)))
+    assert connector.read_for_keys == 2, "of three rows each, and in the first batch alone"
 
 
 def test_later_batches_and_mixed_ones_may_be_malformed(tmp_path: Path) -> None:

@@ -14,6 +14,16 @@ from upstream.conf.errors import OptionError, SchemaError
 pytestmark = pytest.mark.spark
 
 
+class Asked(upstream.UpdateStream):
+    """Counts how often it asks Spark what a step makes of its columns."""
+
+    times = 0
+
+    def _sample(self):
+        type(self).times += 1
+        return super()._sample()
+
+
 def write_feed(folder, rows, files=4, seed=1):
     """Rows (key, time, value) as CSV files; returns the newest value per key."""
     folder.mkdir(exist_ok=True)
@@ -215,3 +225,13 @@ def test_keys_of_a_megabyte_wait_and_arrive(spark, tmp_path):
     assert table_of(tmp_path / "table") == dict.fromkeys(keys, 1)
     summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
     assert len([each for each in summaries if each.delivered]) >= 2  # not all at once
+
+
+def test_a_select_asks_spark_once(spark, tmp_path):
+    write_feed(tmp_path / "feed", 4)
+    stream = Asked(feed(spark, tmp_path / "feed"), key="key", time="ms")
+    selected = stream.select("value", "ms", (F.col("value") + 1).alias("more"))
+    assert selected.schema.names == ["key", "ms", "value", "more", "_upstream"]
+    assert Asked.times == 1
+    with pytest.raises(SchemaError, match="key, ms, _upstream would be computed anew"):
+        stream.select("*")

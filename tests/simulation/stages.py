@@ -19,6 +19,7 @@ from upstream.operators.queue.processor import QueueProcessor
 from upstream.operators.reorder.plan import ReorderPlan
 from upstream.operators.reorder.processor import ReorderProcessor
 from upstream.operators.runtime.pack import pack
+from upstream.operators.runtime.rows_aside import RowsAside
 from upstream.operators.runtime.shard_processor import Next, ShardProcessor, run_shard
 from upstream.operators.runtime.store import DictStore, Store
 from upstream.operators.windows.shards.pack import fused_pack, window_pack
@@ -155,7 +156,7 @@ def _plain(table: pa.Table | None) -> list[str]:
 def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
     """Windows; `number` counts the operators."""
     folder = windows_folder(str(checkpoint), number)
-    late = str(checkpoint / f"late-{number}")
+    late = RowsAside(str(checkpoint / f"late-{number}"), "late")
     return Stage(
         number,
         plan.shards,
@@ -167,7 +168,7 @@ def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
 def append_windows(stage: Stage, number: int, plan: WindowPlan, checkpoint: Path) -> None:
     """Windows in the stage of an operator."""
     folder = windows_folder(str(checkpoint), number)
-    processor = WindowProcessor(plan, folder, str(checkpoint / f"late-{number}"))
+    processor = WindowProcessor(plan, folder, RowsAside(str(checkpoint / f"late-{number}"), "late"))
     stage.append(number, plan.shards, partial(fused_pack, plan), processor)
 
 
@@ -186,7 +187,7 @@ def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
 def reorder_stage(number: int, plan: ReorderPlan, checkpoint: Path) -> Stage:
     """Rows in order."""
     folder = reorder_folder(str(checkpoint), number)
-    late = str(checkpoint / f"late-{number}")
+    late = RowsAside(str(checkpoint / f"late-{number}"), "late")
     return Stage(
         number,
         plan.shards,

@@ -13,6 +13,7 @@ from ....core.rows.buckets import integers_with_hash
 from ....core.rows.system_column import SYSTEM
 from ...runtime.arrow_steps import choosing
 from ...runtime.compiled import Compiled
+from ...runtime.rows_aside import late_rows_of
 from ...runtime.sharded import InShards
 from .plan import WindowPlan
 
@@ -50,7 +51,7 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
     for report in read_window_reports(folder):
         check_identity(report.plan, plan)
     results = result_schema(plan)
-    late = node.late_location
+    late = late_rows_of(node)
     slots = integers_with_hash(range(plan.shards))
     needed: list[str] | None = None
     if late is None:  # a late row is put aside whole; else no other column has to be turned into Arrow

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from ....core.feedback.window_reports import write_window_report
-from ...runtime.rows_aside import put_aside
+from ...runtime.rows_aside import RowsAside
 from ...runtime.shard_processor import ShardProcessor, batch_id
 from ...runtime.store import Store
 from .plan import WindowPlan
@@ -26,7 +26,7 @@ class WindowProcessor(ShardProcessor):
     plan : WindowPlan
     folder : str
         Where the shards leave their reports.
-    late_location : str or None
+    late : RowsAside or None
         Where late rows go.
 
     Notes
@@ -37,17 +37,17 @@ class WindowProcessor(ShardProcessor):
 
     state = "upstream_windows_v1"
 
-    def __init__(self, plan: WindowPlan, folder: str, late_location: str | None) -> None:
+    def __init__(self, plan: WindowPlan, folder: str, late: RowsAside | None) -> None:
         self._plan = plan
         self._folder = folder
-        self._late_location = late_location
+        self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
         windows = (RowWindowShard if self._plan.by_rows else WindowShard)(shard, self._plan, store)
         result, report = windows.run(frames, batch_id())
-        if self._late_location is not None and windows.late is not None:
-            put_aside(self._late_location, "late", report.batch_id, report.shard, windows.late)
+        if self._late is not None and windows.late is not None:
+            self._late.write(report.batch_id, report.shard, windows.late)
         write_window_report(self._folder, report)
         return result

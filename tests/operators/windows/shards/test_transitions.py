@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from the_benchmarks.models.transitions import KeyTransitionGraph
 
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.recent import NONE, latest_started
-from upstream.operators.windows.transitions import KeyTransitionGraph
 
 from .test_shard import plan_of
 from .windows_of import Run

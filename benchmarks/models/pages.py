@@ -10,8 +10,8 @@ import dataclasses
 
 import numpy as np
 
-from ...conf.errors import OptionError
-from ..queue.pages import OnDemandPages
+from upstream.conf.errors import OptionError
+from upstream.operators.queue.pages import OnDemandPages
 
 __all__ = ["WindowPages"]
 

@@ -10,11 +10,12 @@ import collections
 
 import numpy as np
 
-from ...conf.errors import OptionError
-from ...core.rows.exact_integers import LOWEST
-from .kinds import SlidingWindows
+from upstream.conf.errors import OptionError
+from upstream.core.rows.exact_integers import LOWEST
+from upstream.operators.windows.kinds import SlidingWindows
+from upstream.operators.windows.recent import NONE, latest_started
+
 from .marks import DISALLOW, NO_STARTER, Aggregate, MarkedRow, Result, Served
-from .recent import NONE, latest_started
 from .transitions import check_cost, check_tick
 
 __all__ = ["EveryWindow"]

@@ -10,10 +10,11 @@ import abc
 import collections
 import functools
 
-from ...core.rows.exact_integers import LOWEST
-from .kinds import SlidingWindows
+from upstream.core.rows.exact_integers import LOWEST
+from upstream.operators.windows.kinds import SlidingWindows
+from upstream.operators.windows.recent import NONE, latest_started
+
 from .marks import DISALLOW, NO_STARTER, MarkedRow
-from .recent import NONE, latest_started
 
 __all__ = ["EagerWindowBuffer", "LazyWindowBuffer", "WindowBuffer"]
 

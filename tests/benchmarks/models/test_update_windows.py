@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from the_benchmarks.models.buffers import EagerWindowBuffer, LazyWindowBuffer
+from the_benchmarks.models.every_window import EveryWindow
+from the_benchmarks.models.marks import DISALLOW, NO_STARTER, Aggregate, MarkedRow
+from the_benchmarks.models.pages import WindowPages
+from the_benchmarks.models.transitions import KeyState, KeyTransitionGraph
 
 from upstream.conf.errors import MalformedRowError, OptionError
-from upstream.operators.windows.buffers import EagerWindowBuffer, LazyWindowBuffer
-from upstream.operators.windows.every_window import EveryWindow
-from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
-from upstream.operators.windows.marks import DISALLOW, NO_STARTER, Aggregate, MarkedRow
-from upstream.operators.windows.pages import WindowPages
-from upstream.operators.windows.recent import NONE, latest_fully_arrived, latest_per_key, latest_started
-from upstream.operators.windows.transitions import KeyState, KeyTransitionGraph
+from upstream.operators.windows.kinds import SlidingWindows
 
 ENQ, WAIT, READY, IDLE, DONE = KeyState
 
@@ -322,30 +321,6 @@ def test_overlapping_windows_snowball():
                 late[model] = tick - result.end
     assert late[eager] == 1
     assert late[append] > 200
-
-
-# --- which window is the most recent
-
-
-@given(shapes, st.lists(st.tuples(st.integers(0, 3), st.integers(-30, 60)), max_size=30), st.integers(-30, 80))
-def test_most_recent_windows_are_those_of_the_definition(windows, rows, bound):
-    codes = np.array([key for key, _ in rows], dtype=np.int64)
-    x = np.array([value for _, value in rows], dtype=np.int64)
-    ids = range(-80, 140)
-    started = latest_per_key(latest_started(windows, x), codes, 4)
-    arrived = latest_per_key(latest_fully_arrived(windows, x, windows.last_complete(bound)), codes, 4)
-    for key in range(4):
-        ends = {w: (int(low), int(high)) for w, low, high in zip(ids, *windows.extent(np.array(ids)), strict=True)}
-        mine = [value for each, value in rows if each == key]
-        held = [w for w, (low, high) in ends.items() if any(low <= value < high for value in mine)]
-        complete = [w for w in held if ends[w][1] <= bound]
-        assert started[key] == max(held, default=NONE)
-        assert arrived[key] == max(complete, default=NONE)
-
-
-def test_landmark_windows_have_no_latest():
-    with pytest.raises(OptionError, match="landmark"):
-        latest_started(LandmarkWindows(5), np.array([1]))
 
 
 # --- pages

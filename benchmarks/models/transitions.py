@@ -13,12 +13,13 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ...conf.errors import MalformedRowError, OptionError
-from ...core.rows.exact_integers import LOWEST
+from upstream.conf.errors import MalformedRowError, OptionError
+from upstream.core.rows.exact_integers import LOWEST
+from upstream.operators.windows.kinds import SlidingWindows
+from upstream.operators.windows.recent import NONE, latest_per_key, latest_started
+
 from .buffers import EagerWindowBuffer, LazyWindowBuffer, WindowBuffer
-from .kinds import SlidingWindows
 from .marks import Aggregate, Commit, Result, Served
-from .recent import NONE, latest_per_key, latest_started
 
 __all__ = ["POLICIES", "SEMANTICS", "KeyState", "KeyTransitionGraph", "Policy", "Semantics", "check_cost", "check_tick"]
 

@@ -1,0 +1,97 @@
+"""Whether a new query can use any row of its first batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..conf.column_names import parts_of
+from ..conf.errors import SchemaError
+from ..core.rows.columns import column_at
+from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.watermark.embedded import embedded_punctuation
+from .connectors.contract import Chunk, Connector, Range
+from .options import SourceOptions
+
+__all__ = ["check_usable"]
+
+
+def check_usable(connector: Connector, options: SourceOptions, ranges: Sequence[Range]) -> None:
+    """Refuse a first batch of which every row is malformed.
+
+    All of them would go to the quarantine, and the query would end as if nothing had come. The look ends at the first row that can be used.
+
+    Raises
+    ------
+    SchemaError
+        No row has a key, or none a key and a time. The key's columns that are always null are named.
+    """
+    seen = _Unusable(options)
+    columns = None if options.progress == "embedded" else seen.columns(connector.schema().names)
+    for part in ranges if options.key else ():
+        for chunk in connector.read(part, columns, seen):
+            if seen.usable(chunk):
+                return
+    seen.refuse()
+
+
+class _Unusable:
+    """Rows that cannot be used, and what the first of them says.
+
+    Parameters
+    ----------
+    options
+        How the rows are read.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._time = options.time if options.looks() else None
+        self._null = dict.fromkeys(options.key, True)
+        self._rows = self._lines = 0
+        self._wrong = ""
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """The columns by which a row is judged."""
+        wanted = [name if name in names else parts_of(name)[0] for name in self._options.key]
+        return list(dict.fromkeys([*wanted, *([] if self._time is None else [self._time])]))
+
+    def usable(self, chunk: Chunk) -> bool:
+        """Whether any row has a key and a time, or is punctuation of the feed's own."""
+        options, rows = self._options, chunk.rows
+        good = np.ones(rows.num_rows, dtype=np.bool_)
+        for name in options.key:
+            there = column_at(rows, name).is_valid().to_numpy()
+            self._null[name] &= not there.any()
+            good &= there
+        if self._time is not None:
+            timed = event_time_us(rows.column(self._time), options.time_format, options.time_zone) != NO_TIME
+            good &= timed if chunk.deleted is None else timed | chunk.deleted
+        if options.progress == "embedded":
+            good |= embedded_punctuation(rows, options.key, options.time, chunk.deleted)
+        if not self._wrong and rows.num_rows:
+            self._wrong = f"the first reads {str(rows.slice(0, 1).to_pylist()[0])[:200]}"
+        self._rows += rows.num_rows
+        return bool(good.any())
+
+    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
+        """Take one that cannot be read."""
+        if not self._wrong:
+            where = place + (f", line {line}" if line is not None else "")
+            self._wrong = f"the first, at {where}, reads {text[:200]!r}: {reason}"
+        self._lines += 1
+
+    def refuse(self) -> None:
+        """Raise, unless there was no row."""
+        if not self._rows + self._lines:
+            return
+        null = [name for name, always in self._null.items() if always] if self._rows else []
+        where = f"in the column {', '.join(map(repr, null or self._options.key))}"
+        both = "" if null or self._time is None else f" and a time in the column {self._time!r}"
+        raise SchemaError(
+            f"none of the {self._rows + self._lines} rows of the first batch has a key {where}{both}; {self._wrong}",
+            expected="a value in each column of the key: a row without one updates nothing",
+            hint="correct the option `key`, or the options that say how the data is written (`schema`, `select`, `header`, `sep`), or wait until "
+            "there are rows with a key",
+        )

@@ -1,0 +1,96 @@
+"""Methods of a stream, given what they do not take: refused in our words where they are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import upstream
+from upstream.conf.errors import OptionError
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> upstream.UpdateStream:
+    (tmp_path / "a.csv").write_text("key,ms,value\nk,1,2\n")
+    df = (
+        spark.readStream.format("upstream")
+        .schema(upstream.with_system_ddl("key STRING, ms BIGINT, value BIGINT"))
+        .options(fileFormat="csv", path=str(tmp_path), key="key", time="ms", timeFormat="epoch_ms")
+        .load()
+    )
+    return upstream.UpdateStream(df, key="key", time="ms")
+
+
+PLACES = ("checkpoint_location", "late_location")
+TIMES = {"time_format": 5, "time_zone": 5}
+WRONG: dict[str, dict[str, Any]] = {
+    "queue": {
+        "checkpoint_location": 5, "policy": 5, "budget": "10", "batch_duration": 5, "shards": "4", "weight": 5, "access_interval": 5,
+        "cost": 5, "half_life": 5, "seed": "0", "most_stale": "1",
+    },
+    "window": {
+        "range": 5, "slide": 5, "emit": 1, "method": 5, "allowed_lateness": 5, "origin": 5, "zone": 5, "tombstones": 5, "shards": 4.0,
+        **dict.fromkeys(PLACES, 5), **TIMES,
+    },
+    "union": {"other": 5, "checkpoint_location": 5, "names": 5, "prefer": 5, "overlap": "no", "shards": "4"},
+    "merge": {
+        "other": 5, "names": (1, 2), "prefer": 5, "flush": 5, "flush_rows": "40", "time_format": 5, "shards": True, **dict.fromkeys(PLACES, 5),
+    },
+    "ordered": {"flush": 5, "flush_rows": 40.5, "time_format": 5, "shards": "4", **dict.fromkeys(PLACES, 5)},
+    "distinct": {"late": 5, "shards": None, **dict.fromkeys(PLACES, 5)},
+    "where": {"condition": 5, "on_leave": 5},
+    "map": {"function": 5, "schema": 5, "batch_rows": "10"},
+    "dataframe": {"checkpoint": 5},
+    "explain": {"checkpoint": 5},
+    "describe": {"checkpoint_location": 5},
+}  # fmt: skip
+# What a call needs besides.
+NEEDED: dict[str, dict[str, Any]] = {
+    "window": {"range": "1 second", "time_format": "epoch_ms"},
+    "where": {"condition": "value > 1"},
+    "map": {"function": lambda batch: batch, "schema": "x INT"},
+}
+
+
+@pytest.mark.parametrize("method", WRONG)
+def test_what_is_no_argument_is_refused_by_name(stream: upstream.UpdateStream, method: str) -> None:
+    needed = {"other": stream} if method in ("union", "merge") else NEEDED.get(method, {})
+    for name, value in WRONG[method].items():
+        more = {"flush": "slow"} if name == "flush_rows" else {}
+        with pytest.raises(OptionError, match=rf"{value!r}".replace("(", r"\(").replace(")", r"\)")) as refused:
+            getattr(stream, method)(**{**needed, **more, name: value})
+        assert refused.value.expected, (method, name)
+
+
+@pytest.mark.parametrize("method", ["select", "distinct"])
+@pytest.mark.parametrize("column", [5, None, ["value"]])
+def test_what_is_no_column_is_refused(stream: upstream.UpdateStream, method: str, column: Any) -> None:
+    with pytest.raises(OptionError, match=method):
+        getattr(stream, method)(column)
+
+
+WRONG_FRAME: dict[str, Any] = {
+    "df": 5, "key": 3, "time": 5, "checkpoint_location": 5, "feed": 5, "order": 5, "deleted": 5, "progress": 5, "delay": 5, "target_late": "0.1",
+    "displacement": "3", "max_jump": 5, "confirmations": 1.5, **TIMES, "on_malformed": 5, "quarantine_location": 5, "late_location": 5,
+    "shards": "4", "name": 5,
+}  # fmt: skip
+
+
+def test_what_from_dataframe_does_not_take_is_refused_by_name(spark: SparkSession) -> None:
+    rows = spark.readStream.format("rate").load().selectExpr("value AS k", "timestamp AS at")
+    upstream.UpdateStream.from_dataframe(rows, key="k", time="at")
+    for name, value in WRONG_FRAME.items():
+        with pytest.raises(OptionError, match=rf"{name}.*{value!r}"):
+            upstream.UpdateStream.from_dataframe(**{"df": rows, "key": "k", "time": "at", name: value})
+
+
+@pytest.mark.parametrize("wrong", [{"df": 5}, {"key": 3}, {"key": []}, {"key": None}, {"key": ["key", 3]}, {"time": 5}])
+def test_what_the_class_does_not_take_is_refused_by_name(stream: upstream.UpdateStream, wrong: dict[str, Any]) -> None:
+    ((name, _),) = wrong.items()
+    with pytest.raises(OptionError, match=rf"^{name}="):
+        upstream.UpdateStream(**{"df": stream.df, "key": "key", "time": "ms", **wrong})
