@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..conf.arguments import frame_argument, names_argument, path_argument, text_argument
@@ -99,8 +100,7 @@ class KeyedRows:
 
     def bound(self, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
         """Return the stream on Spark, with the query's checkpoint; None if no operator needs it. Called by the sink."""
-        plan = rewritten(self.plan, arrow_step)
-        return bind(plan, None if checkpoint is None else path_argument("checkpoint", checkpoint))
+        return bind(self._rewritten, None if checkpoint is None else path_argument("checkpoint", checkpoint))
 
     def explain(self, checkpoint: str | os.PathLike[str] | None = None) -> str:
         """Return the steps of the stream, what is known of the rows after each, and what state each keeps and until when.
@@ -112,11 +112,16 @@ class KeyedRows:
         """
         if checkpoint is not None:
             checkpoint = path_argument("checkpoint", checkpoint)
-        plan = rewritten(self.plan, arrow_step)
+        plan = self._rewritten
         known = checkpoint is not None or not needs_checkpoint(plan)
         folders = places(plan, checkpoint) if known else {}
         fused = in_stages(plan, folders, checkpoint)[0] if folders else fusable(plan)
         return explain_plan(plan, folders, fused)
+
+    @cached_property
+    def _rewritten(self) -> Node:
+        """The plan after all rules: one and the same each time, so that a column of the stream's DataFrame is found in it again."""
+        return rewritten(self.plan, arrow_step)
 
     @property
     def session(self) -> SparkSession:

@@ -103,6 +103,7 @@ def test_a_queue_waits_below_the_checkpoint_of_the_sink(spark: SparkSession, tmp
         (k, v) for k, v in newest.items() if v % 2 == 0
     }
     assert sorted(each.name for each in (tmp_path / "checkpoint").glob("upstream-*")) == [
+        "upstream-plan",
         "upstream-queue",
         "upstream-sink",
     ]
@@ -145,6 +146,9 @@ def test_a_column_of_a_streams_dataframe_is_found_in_later_steps(spark: SparkSes
     checkpoint = tmp_path / "checkpoint"
     large = waiting.bound(checkpoint).df["twice"] > 10
     assert waiting.dataframe(checkpoint).where(large).columns == waiting.schema.names
+    moved = read(spark, tmp_path / "feed").where("v > 1").queue(policy="append", shards=2)
+    large = moved.dataframe(checkpoint)["v"] > 10
+    assert moved.dataframe(checkpoint).where(large).columns == moved.schema.names
 
 
 def test_what_a_stream_does_can_be_read(spark: SparkSession, tmp_path: Path) -> None:

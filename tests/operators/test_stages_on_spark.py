@@ -1,0 +1,114 @@
+"""Operators that share a stage give what they give apart; a job that goes on keeps its stages, and another job is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+
+import upstream
+from upstream import aggregates as agg
+from upstream.conf.errors import CheckpointError
+
+from .test_bound_on_spark import add, finish, read, rows, sums
+
+pytestmark = pytest.mark.spark
+
+
+def counted(stream: upstream.UpdateStream, **more: Any) -> upstream.UpdateStream:
+    """Two windows with a filter between them."""
+    first = stream.where("v >= 0").window("1 second", emit="all", shards=2, time_format="epoch_ms", late_location=None)
+    second = first.agg(total=agg.sum_("v")).where("total IS NOT NULL AND total >= 0")
+    return second.window("4 seconds", emit="all", shards=2).agg(total=agg.sum_("total"), **more)
+
+
+def stages(query: Any) -> int:
+    return len(query.lastProgress["stateOperators"])
+
+
+def written(stream: upstream.UpdateStream, place: Path, **more: Any) -> pl.DataFrame:
+    return finish(stream, place, key=("k", "window_id"), time="window_end", **more)
+
+
+def answers(found: pl.DataFrame) -> set[tuple[int, int, int]]:
+    return {(row["k"], row["window_id"], row["total"]) for row in found.iter_rows(named=True)}
+
+
+def recorded(checkpoint: Path) -> list[int]:
+    return [len(stage) for stage in json.loads((checkpoint / "upstream-plan/operators.json").read_text())["stages"]]
+
+
+def test_windows_over_windows_in_one_stage(spark: SparkSession, tmp_path: Path) -> None:
+    feed, first, second = tmp_path / "feed", rows(0, 300), rows(300, 200)
+    add(feed, "0", first)
+    stream = counted(read(spark, feed))
+    text = stream.explain()
+    assert "in one stage with the window before it" in text
+    assert "runs in the worker of the window, not in Spark" in text
+    assert "runs where the rows are read, not in Spark" in text
+    assert answers(written(stream, tmp_path)) == sums(first, 29_000, 4_000)
+    assert recorded(tmp_path / "checkpoint") == [2]
+    state = [each.name for each in (tmp_path / "checkpoint/state").iterdir() if each.name.isdigit()]
+    assert state == ["0"], "one stateful operator of Spark's"
+    add(feed, "1", second)
+    assert answers(written(counted(read(spark, feed)), tmp_path)) == sums([*first, *second], 49_000, 4_000)
+
+
+def test_operators_that_were_apart_stay_apart(spark: SparkSession, tmp_path: Path) -> None:
+    """What Spark computes between them parts them; without it they could share a stage, and the state is in two."""
+    feed, first, second = tmp_path / "feed", rows(0, 300), rows(300, 200)
+    add(feed, "0", first)
+
+    def parted(condition: str) -> upstream.UpdateStream:
+        inner = read(spark, feed).window("1 second", emit="all", shards=2, time_format="epoch_ms")
+        inner = inner.agg(total=agg.sum_("v")).where(condition)
+        return inner.window("4 seconds", emit="all", shards=2).agg(total=agg.sum_("total"))
+
+    written(parted("total + 0 >= 0"), tmp_path)
+    assert recorded(tmp_path / "checkpoint") == [1, 1]
+    add(feed, "1", second)
+    changed = parted("total >= 0")
+    assert "in one stage" in changed.explain()
+    assert "in one stage" not in changed.explain(tmp_path / "checkpoint")
+    assert answers(written(changed, tmp_path)) == sums([*first, *second], 49_000, 4_000)
+    assert recorded(tmp_path / "checkpoint") == [1, 1]
+
+
+def test_another_job_is_refused_before_spark_starts(spark: SparkSession, tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    add(feed, "0", rows(0, 100))
+    written(counted(read(spark, feed)), tmp_path)
+    kept = (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes()
+    with pytest.raises(CheckpointError, match=r"window \(upstream-windows/1\) is gone"):
+        written(
+            read(spark, feed).window("1 second", emit="all", shards=2, time_format="epoch_ms").agg(total=agg.sum_("v")),
+            tmp_path,
+        )
+    with pytest.raises(CheckpointError, match=r"distinct \(upstream-reorder/0\) is new"):
+        written(counted(read(spark, feed).distinct("k", "v")), tmp_path)
+    assert (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes() == kept
+
+
+def test_an_aggregate_more_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    feed, first, second = tmp_path / "feed", rows(0, 300), rows(300, 200)
+    add(feed, "0", first)
+    written(counted(read(spark, feed)), tmp_path)
+    add(feed, "1", second)
+    more = {"windows": agg.count(), "least": agg.min_("total")}
+    found = written(counted(read(spark, feed), **more), tmp_path, mergeSchema=True)
+    assert answers(found) == sums([*first, *second], 49_000, 4_000)
+    # Windows 0 to 6 were closed before and are not given again. Of the seventh, which had begun, rows had been counted, and no least kept.
+    least = {
+        (key, window): min(total for k, second, total in inner if (k, second // 4) == (key, window))
+        for inner in [sums([*first, *second], 49_000, 1_000)]
+        for key, window, _ in sums([*first, *second], 49_000, 4_000)
+    }
+    for row in found.iter_rows(named=True):
+        window = row["window_id"]
+        assert row["windows"] == (None if window < 7 else 4)
+        assert row["least"] == (None if window < 8 else least[row["k"], window])
+    assert found["window_id"].max() > 8
