@@ -1,0 +1,40 @@
+"""What ``import upstream`` offers: each name is there, lazily, and star imports bring no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import upstream
+from upstream import aggregates
+
+
+def test_each_name_is_there_and_listed() -> None:
+    assert len(set(upstream.__all__)) == len(upstream.__all__)
+    for name in upstream.__all__:
+        assert getattr(upstream, name) is not None
+        assert name in dir(upstream)
+    with pytest.raises(AttributeError, match="no attribute 'latests'"):
+        _ = upstream.latests  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_functions_are_those_of_aggregates() -> None:
+    assert set(aggregates.__all__) <= set(upstream.__all__)
+    for name in aggregates.__all__:
+        assert getattr(upstream, name) is getattr(aggregates, name)
+
+
+@pytest.mark.parametrize("name", ["sum", "min", "max"])
+def test_names_of_built_in_functions_are_aggregates(name: str) -> None:
+    made = getattr(upstream, name)("speed")
+    assert repr(made) == f"{name}(speed)"
+    assert getattr(upstream, name) is getattr(upstream, f"{name}_")
+
+
+def test_the_package_alone_imports_nothing_heavy() -> None:
+    """Spark's workers import it many times over."""
+    program = "import sys, upstream; print([name for name in ('pyarrow', 'polars', 'pyspark', 'deltalake') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
