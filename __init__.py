@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import errors as errors
     from .api.read import read as read
     from .api.stream import UpdateStream as UpdateStream
     from .conf.errors import UpstreamError as UpstreamError
@@ -73,6 +74,7 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "LatestTable",
     "UpdateStream",
     "Watermark",
+    "errors",
     "latest",
     "read",
     "session",
@@ -107,16 +109,8 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "Erasure",
     "UpstreamError",
     "batch_metrics",
-    "change_keep",
     "check_session",
-    "check_table",
-    "erase_key",
-    "key_bucket",
     "most_stale",
-    "read_summaries",
-    "rebucket_table",
-    "repair_table",
-    "run_staleness",
     "with_system_ddl",
 ]
 
@@ -135,26 +129,35 @@ _HOMES = {
     "Erasure": ".sink.admin.erase",
     "UpstreamError": ".conf.errors",
     "batch_metrics": ".sink.write_latest",
-    "change_keep": ".sink.admin.history_change",
     "check_session": ".conf.session",
-    "check_table": ".sink.admin.check",
-    "erase_key": ".sink.admin.erase",
-    "key_bucket": ".sink.admin.key_bucket",
     "most_stale": ".operators.queue.most_stale",
-    "read_summaries": ".sink.figures.summary",
-    "rebucket_table": ".sink.admin.rebucket",
-    "repair_table": ".sink.admin.repair",
-    "run_staleness": ".sink.figures.run",
     "with_system_ddl": ".core.rows.system_column",
 }
 
-_MODULES = {"aggregates": ".operators.aggregates"}
+# Names of earlier releases: where each is, and what to write for it. A later release removes them.
+_DEPRECATED = {
+    "change_keep": (".sink.admin.history_change", "LatestTable(path).keep_history(keep)"),
+    "check_table": (".sink.admin.check", "LatestTable(path).check()"),
+    "erase_key": (".sink.admin.erase", "LatestTable(path).erase(*key)"),
+    "key_bucket": (".sink.admin.key_bucket", "LatestTable(path).key_bucket(*key)"),
+    "read_summaries": (".sink.figures.summary", "LatestTable(path).history()"),
+    "rebucket_table": (".sink.admin.rebucket", "LatestTable(path).rebucket(buckets)"),
+    "repair_table": (".sink.admin.repair", "LatestTable(path).repair()"),
+    "run_staleness": (".sink.figures.run", "LatestTable(path).staleness()"),
+}
+
+_MODULES = {"aggregates": ".operators.aggregates", "errors": ".errors"}
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(_MODULES[name], __name__)
     home = _HOMES.get(name)
+    if name in _DEPRECATED:
+        from .conf.deprecation import warn_deprecated
+
+        home, instead = _DEPRECATED[name]
+        warn_deprecated(f"upstream.{name}", f"upstream.{instead}")
     if home is None and name in __all__:  # the functions
         home = ".operators.aggregates"
     if home is None:

@@ -134,7 +134,7 @@ def say_feeds(table: Path, console: Console, ended: threading.Event) -> None:
     while not ended.wait(10):
         if not (table / "_delta_log").exists():
             continue
-        summaries = upstream.read_summaries(str(table))
+        summaries = upstream.LatestTable(table).history()
         if summaries:
             for feed, bound in sorted(summaries[-1][1].low_watermarks.items()):
                 says = PARTITIONS[int(feed.rpartition("/")[2])]

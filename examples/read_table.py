@@ -28,7 +28,7 @@ print(
 # %% What each commit said of itself: rows, staleness, how far the feeds are complete
 import upstream
 
-commits = upstream.read_summaries(PATH)
+commits = upstream.LatestTable(PATH).history()
 version, summary = commits[-1]
 print(
     f"version {version}: {summary.delivered} keys of {summary.updates} updates, complete up to {summary.low_watermark}"

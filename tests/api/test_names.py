@@ -33,6 +33,41 @@ def test_names_of_built_in_functions_are_aggregates(name: str) -> None:
     assert getattr(upstream, name) is getattr(upstream, f"{name}_")
 
 
+def test_errors_have_a_public_name() -> None:
+    from upstream.conf import errors as own
+    from upstream.errors import TableError
+
+    assert upstream.errors.TableError is TableError is own.TableError
+    assert set(upstream.errors.__all__) == set(own.__all__)
+    for name in own.__all__:
+        assert issubclass(getattr(upstream.errors, name), upstream.UpstreamError)
+
+
+@pytest.mark.parametrize(
+    ("old", "method"),
+    [
+        ("change_keep", "keep_history"),
+        ("check_table", "check"),
+        ("erase_key", "erase"),
+        ("key_bucket", "key_bucket"),
+        ("read_summaries", "history"),
+        ("rebucket_table", "rebucket"),
+        ("repair_table", "repair"),
+        ("run_staleness", "staleness"),
+    ],
+)
+def test_a_deprecated_name_works_and_its_warning_names_the_method(old: str, method: str) -> None:
+    with pytest.warns(
+        DeprecationWarning, match=rf"upstream\.{old} is deprecated.*LatestTable\(path\)\.{method}\("
+    ) as seen:
+        found = getattr(upstream, old)
+    assert callable(found)
+    assert callable(getattr(upstream.LatestTable, method))
+    assert old not in upstream.__all__
+    assert old not in dir(upstream)
+    assert [each.filename for each in seen] == [__file__], "it points at who wrote the name"
+
+
 def test_the_package_alone_imports_nothing_heavy() -> None:
     """Spark's workers import it many times over."""
     program = "import sys, upstream; print([name for name in ('pyarrow', 'polars', 'pyspark', 'deltalake') if name in sys.modules])"
