@@ -95,6 +95,10 @@ def session(
         No Java or a wrong one; Delta's jars can neither be found nor fetched; a session is active that lacks what this needs.
     OptionError
         A name in `conf` is not a Spark setting.
+
+    Examples
+    --------
+    >>> spark = us.session("speeds", **{"spark.sql.shuffle.partitions": 8})
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -212,6 +216,10 @@ def check_session(spark: SparkSession, *, strict: bool = False) -> list[str]:
     ------
     EnvironmentMissingError
         Something is missing and `strict` is set.
+
+    Examples
+    --------
+    >>> lacking = us.check_session(spark)
     """
     lacks = missing(spark)
     if lacks and strict:

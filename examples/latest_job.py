@@ -33,9 +33,9 @@ def main() -> None:
 
     spark = upstream.session("newest row per key")
     updates = upstream.latest(
-        spark, asked.source, key=asked.key, time=asked.time, checkpointLocation=checkpoint, **options
+        spark, asked.source, key=asked.key, event_time=asked.time, checkpointLocation=checkpoint, **options
     )
-    writer = upstream.write_latest(updates, asked.to, key=asked.key, time=asked.time)
+    writer = upstream.write_latest(updates, asked.to, key=asked.key, event_time=asked.time)
     writer = writer.option("checkpointLocation", checkpoint)
     query = (writer.trigger(availableNow=True) if asked.once else writer).start()
     query.awaitTermination()

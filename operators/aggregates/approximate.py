@@ -25,6 +25,14 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
     error : float
         The relative standard deviation: two of three results are within it, 95 % within twice as much. A group takes up to (1.04 / error)^2
         bytes, rounded up to a power of two: 4 kB for 0.02; and is exact while it has less than a tenth as many values.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(different=us.approx_count_distinct("speed"))
     """
     text = f"approx_count_distinct({column})"
     lg_k = _power(1.04**2 / error**2 if error > 0 else math.inf, text, error, 7, 21, "0.001 to 0.09")
@@ -51,6 +59,14 @@ def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggre
         How many items are wanted.
     error : float
         As above. It is what the library guarantees, not a deviation.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(busiest=us.heavy_hitters("timestamp", limit=3))
     """
     text = f"heavy_hitters({column})"
     lg_size = _power(3.5 / error if error > 0 else math.inf, text, error, 3, 26, "1e-7 to 0.4")
@@ -78,6 +94,14 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
         Of the rank: with 99 % probability the result is the quantile of a probability no further than this away. A group takes up to some
         8 / `error` values of 9 bytes, 7 kB for 0.01, and is exact while it has no more than 2.6 / `error`. All quantiles of a column with one
         `error` share their state.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(p99=us.quantile("speed", 0.99))
     """
     text = f"quantile({column}, {probability:g})"
     if not 0 <= probability <= 1:
@@ -101,7 +125,21 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
 
 
 def median(column: str, *, error: float = 0.01) -> Aggregate:
-    """``quantile(column, 0.5)``: one of the values, the lower one of two in the middle."""
+    """``quantile(column, 0.5)``: one of the values, the lower one of two in the middle.
+
+    Parameters
+    ----------
+    column, error
+        As for :func:`quantile`.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(middle=us.median("speed"))
+    """
     return quantile(column, 0.5, error=error)
 
 

@@ -50,6 +50,13 @@ def most_stale(
     ------
     OptionError
         The queue reports fewer keys than asked for, or there is none at this checkpoint.
+
+    Examples
+    --------
+    >>> query = stream.queue(most_stale=10).write("fresh", checkpoint="fresh_cp").trigger(availableNow=True).start()
+    >>> query.awaitTermination()
+    >>> us.most_stale("fresh_cp", 10).column_names
+    ['vehicle_id', 'first_arrival', 'age_s', 'covered']
     """
     folder = queue_folder(os.fspath(checkpoint_location), queue)
     reports = read_reports(folder)
