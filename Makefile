@@ -20,7 +20,7 @@ engines := .cache/engines
 mutants := .cache/mutants
 KERNELS ?=
 
-.PHONY: demo demo-kafka test quick mutants lint format wheel pyfiles lock clean
+.PHONY: demo demo-kafka test quick mutants lint reference format wheel pyfiles lock clean
 
 demo: $(VENV)/.installed
 	@$(python) examples/demo.py
@@ -44,6 +44,10 @@ lint: $(VENV)/.installed $(lint)/.locked
 	$(lint)/bin/ruff check .
 	$(lint)/bin/ruff format --check .
 	$(lint)/bin/basedpyright --pythonpath $(abspath $(python))
+
+# docs/reference.md, from the docstrings.
+reference: $(VENV)/.installed
+	$(python) tools/reference.py > docs/reference.md
 
 format: $(lint)/.locked
 	$(lint)/bin/ruff check --fix .

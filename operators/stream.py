@@ -127,8 +127,9 @@ class UpdateStream(Stateless, Stateful, Combining):
 
         Examples
         --------
-        >>> rows = spark.readStream.schema("id BIGINT, at TIMESTAMP, speed DOUBLE").parquet("archive")
-        >>> stream = us.UpdateStream.from_dataframe(rows, key="id", event_time="at", watermark=us.Watermark.bounded("5 minutes"))
+        >>> rows = spark.readStream.format("rate").load()
+        >>> late = us.Watermark.bounded("5 minutes")
+        >>> stream = us.UpdateStream.from_dataframe(rows, key="value", event_time="timestamp", watermark=late)
         """
         event_time, watermark = chosen_earlier(event_time, watermark, deprecated)
         keys = (key,) if isinstance(key, str) else tuple(key)

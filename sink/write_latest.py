@@ -88,7 +88,7 @@ def write_latest(
     there are buckets lies that way already, and is not shuffled again. Rows that are in Arrow before, in the source or in a step in
     Python, travel in frames. Rows, updates, punctuation and the oldest
     arrival of each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see :func:`batch_metrics`);
-    what was committed, with its staleness, is in the table's log (:func:`~upstream.sink.figures.summary.read_summaries`).
+    what was committed, with its staleness, is in the table's log (:meth:`~upstream.LatestTable.history`).
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ def batch_metrics(
 
     Examples
     --------
-    >>> stream.write("newest", checkpoint="cp").trigger(availableNow=True).start().awaitTermination()
+    >>> from pyspark.sql.streaming import StreamingQueryListener
     >>> class Listener(StreamingQueryListener):
     ...     def onQueryProgress(self, event):
     ...         print(us.batch_metrics(event.progress, "newest"))
