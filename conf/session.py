@@ -70,7 +70,7 @@ def preset() -> dict[str, str]:
 def session(
     app_name: str = "upstream", *, master: str | None = None, jvm_log: str | None = None, **conf: Any
 ) -> SparkSession:
-    """A Spark session with Delta, UTC, RocksDB state and a quiet console; the active one if there is one.
+    """Return a Spark session with Delta, UTC, RocksDB state and a quiet console; the active one if there is one.
 
     Parameters
     ----------

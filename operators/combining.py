@@ -34,7 +34,7 @@ class Combining(KeyedRows):
         overlap: bool = True,
         shards: int = 16,
     ) -> Self:
-        """The rows of two streams, at once (Meld, thesis §8.2).
+        """Put the rows of two streams together, each at once (Meld, thesis §8.2).
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class Combining(KeyedRows):
         time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
-        """The rows of two streams in the order of time: a :meth:`union` whose rows wait as in :meth:`ordered`.
+        """Put the rows of two streams together in the order of time: a :meth:`union` whose rows wait as in :meth:`ordered`.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class Combining(KeyedRows):
         time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
-        """Rows in the order of time: each waits until the low-watermark says that no earlier one is to come.
+        """Put rows in the order of time: each waits until the low-watermark says that no earlier one is to come.
 
         Parameters
         ----------
@@ -205,7 +205,7 @@ class Combining(KeyedRows):
         late_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
-        """One row of those that have the same time and the same values in some columns: the first to come.
+        """Keep one row of those that have the same time and the same values in some columns: the first to come.
 
         Parameters
         ----------

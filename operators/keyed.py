@@ -139,8 +139,13 @@ class KeyedRows:
 
         Examples
         --------
-        >>> print(stream.where("speed > 0").explain())  # doctest: +ELLIPSIS
-        ...
+        >>> print(stream.where("speed > 0").explain())
+        where speed > 0
+        │  key vehicle_id, event time timestamp
+        │  every row, once
+        └─ read files feed/
+              key vehicle_id, event time timestamp
+              every row, once
         """
         known = checkpoint is not None or not needs_checkpoint(self.plan)
         return explain_plan(self.plan, places(self.plan, checkpoint) if known else None)

@@ -158,7 +158,7 @@ class Stateful(KeyedRows):
         tombstones: Tombstones = "fail",
         shards: int = 16,
     ) -> WindowedStream[Self]:
-        """Windows of each key on the stream's time, to be aggregated by :meth:`~upstream.operators.windowed.WindowedStream.agg`.
+        """Open windows of each key on the stream's time, to be aggregated by :meth:`~upstream.operators.windowed.WindowedStream.agg`.
 
         Parameters
         ----------

@@ -153,7 +153,7 @@ class UpdateStream(Stateless, Stateful, Combining):
         return cls._of(intake)
 
     def describe(self, checkpoint_location: str | os.PathLike[str] | None = None) -> Description:
-        """What is known of the stream's columns, and how far its feeds are, as the last batch left them.
+        """Return what is known of the stream's columns, and how far its feeds are, as the last batch left them.
 
         Parameters
         ----------

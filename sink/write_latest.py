@@ -280,7 +280,7 @@ def batch_metrics(
     path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> BatchMetrics | None:
-    """The metrics of :func:`write_latest` in a query's progress (``query.lastProgress``, or a listener's event).
+    """Return the metrics of :func:`write_latest` in a query's progress (``query.lastProgress``, or a listener's event).
 
     Parameters
     ----------

@@ -80,7 +80,11 @@ class Entry:
             kind = each.kind
             stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
             if each.name != "deprecated":
-                texts.append(stars + each.name + ("" if each.default is each.empty else f"={each.default!r}"))
+                texts.append(
+                    stars
+                    + each.name
+                    + ("" if each.default is each.empty else "=" + repr(each.default).replace("'", '"'))
+                )
         short = f"{self.shown}({', '.join(texts)})"
         return short if len(short) <= 100 else f"{self.shown}(\n    " + ",\n    ".join(texts) + ",\n)"
 
@@ -190,9 +194,7 @@ def _items(text: str) -> str:
 def _examples(text: str) -> str:
     """Prose as it is, what is typed and its answers in fences."""
     blocks = [block if ">>>" not in block else f"```python\n{block}\n```" for block in text.strip().split("\n\n")]
-    return "\n\n".join(block if ">>>" in block else _text(block) for block in blocks).replace(
-        "  # doctest: +ELLIPSIS", ""
-    )
+    return "\n\n".join(block if ">>>" in block else _text(block) for block in blocks)
 
 
 def _text(text: str) -> str:

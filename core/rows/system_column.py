@@ -51,7 +51,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def with_system_ddl(ddl: str) -> str:
-    """A schema in Spark's DDL with the system column at its end, for ``readStream.schema(…)``.
+    """Return a schema in Spark's DDL with the system column at its end, for ``readStream.schema(…)``.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ __all__ = ["approx_count_distinct", "heavy_hitters", "median", "quantile"]
 
 
 def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
-    """About how many different values there are, by HyperLogLog. BIGINT; 0 for a group without values.
+    """Count the different values, about, by HyperLogLog. BIGINT; 0 for a group without values.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
 
 
 def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggregate:
-    """The most frequent values, by a Misra-Gries sketch. ``ARRAY<STRUCT<item, count BIGINT, error BIGINT>>``, most frequent first.
+    """Take the most frequent values, by a Misra-Gries sketch. ``ARRAY<STRUCT<item, count BIGINT, error BIGINT>>``, most frequent first.
 
     An item's true count is between ``count - error`` and ``count``. No error is more than `error` times the group's rows, and each value
     that is more frequent than that is known to the sketch. With fewer different values than 2.6 / `error` counts are exact.
@@ -82,7 +82,7 @@ def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggre
 
 
 def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggregate:
-    """The least value that at least this part of the values do not exceed, about; of the column's type, and one of its values.
+    """Take the least value that at least this part of the values do not exceed, about; of the column's type, and one of its values.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
 
 
 def median(column: str, *, error: float = 0.01) -> Aggregate:
-    """``quantile(column, 0.5)``: one of the values, the lower one of two in the middle.
+    """Take ``quantile(column, 0.5)``: one of the values, the lower one of two in the middle.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ def aggregate(
     retract: Retract | None = None,
     version: int = 1,
 ) -> Aggregate:
-    """An aggregate of your own, from three functions over Arrow arrays; each is called once for all groups.
+    """Make an aggregate of your own, from three functions over Arrow arrays; each is called once for all groups.
 
     The result must not depend on how rows are divided and in which order they come: combining the states of two halves must give the
     state of the whole.

@@ -31,7 +31,7 @@ __all__ = [
 
 
 def count(column: str | None = None) -> Aggregate:
-    """How many rows; with a column, how many of its values are not null. BIGINT; 0 for a group without rows.
+    """Count the rows; with a column, its values that are not null. BIGINT; 0 for a group without rows.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum_(column: str) -> Aggregate:
-    """The sum. BIGINT of integers, DECIMAL(p + 10, s) of DECIMAL(p, s), DOUBLE of floats; null for a group without values.
+    """Add the values up. BIGINT of integers, DECIMAL(p + 10, s) of DECIMAL(p, s), DOUBLE of floats; null for a group without values.
 
     Integers and decimals are added exactly, and a sum that its type cannot hold is an error, whatever the order of the rows. Sums of
     doubles are right to the last bit unless they cancel to less than some 2^-45 of their largest summand, and stay so when rows are retracted.
@@ -96,7 +96,7 @@ def sum_(column: str) -> Aggregate:
 
 
 def avg(column: str) -> Aggregate:
-    """The mean. DOUBLE of integers and floats, DECIMAL(p + 4, s + 4) of DECIMAL(p, s); null for a group without values.
+    """Take the mean. DOUBLE of integers and floats, DECIMAL(p + 4, s + 4) of DECIMAL(p, s); null for a group without values.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def avg(column: str) -> Aggregate:
 
 
 def var_pop(column: str) -> Aggregate:
-    """The variance of these values. DOUBLE; null for a group without values.
+    """Take the variance of these values. DOUBLE; null for a group without values.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def var_pop(column: str) -> Aggregate:
 
 
 def var_samp(column: str) -> Aggregate:
-    """The variance of what these values are a sample of. DOUBLE; null for a group of fewer than two values.
+    """Take the variance of what these values are a sample of. DOUBLE; null for a group of fewer than two values.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def var_samp(column: str) -> Aggregate:
 
 
 def stddev_pop(column: str) -> Aggregate:
-    """The square root of :func:`var_pop`.
+    """Take the standard deviation of these values, the square root of :func:`var_pop`.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def stddev_pop(column: str) -> Aggregate:
 
 
 def stddev_samp(column: str) -> Aggregate:
-    """The square root of :func:`var_samp`.
+    """Take the standard deviation of what these values are a sample of, the square root of :func:`var_samp`.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def stddev_samp(column: str) -> Aggregate:
 
 
 def min_(column: str) -> Aggregate:
-    """The least value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes.
+    """Take the least value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def min_(column: str) -> Aggregate:
 
 
 def max_(column: str) -> Aggregate:
-    """The greatest value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes.
+    """Take the greatest value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def max_(column: str) -> Aggregate:
 
 
 def any_value(column: str) -> Aggregate:
-    """Some value of the column, null only if there is none. It is the greatest, so that it does not depend on the order of rows.
+    """Take some value of the column, null only if there is none. It is the greatest, so that it does not depend on the order of rows.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ def any_value(column: str) -> Aggregate:
 
 
 def first(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -> Aggregate:
-    """The value of the first row.
+    """Take the value of the first row.
 
     Parameters
     ----------
@@ -294,7 +294,7 @@ def first(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -
 
 
 def last(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -> Aggregate:
-    """The value of the last row: as :func:`first`, from the other end.
+    """Take the value of the last row: as :func:`first`, from the other end.
 
     Parameters
     ----------
@@ -313,7 +313,7 @@ def last(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) ->
 
 
 def collect(column: str, by: str | Sequence[str], *, limit: int) -> Aggregate:
-    """The first values that are not null, as an array in their order; empty for a group without values.
+    """Collect the first values that are not null, as an array in their order; empty for a group without values.
 
     Parameters
     ----------

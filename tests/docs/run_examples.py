@@ -33,7 +33,7 @@ def main() -> int:
     failed = 0
     for name, text in examples.items():
         example = doctest.DocTestParser().get_doctest(text, dict(given), name, None, 0)
-        failed += doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(example).failed
+        failed += doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(example).failed
     spark.stop()
     return 1 if failed else 0
 
