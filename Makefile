@@ -12,7 +12,7 @@ jit := -XX:TieredStopAtLevel=1
 classes := $(VENV)/classes.jsa
 
 python := $(VENV)/bin/python
-packages := api cli conf core datasource delta_format operators plan pyspark_upstream sink storage
+packages := api cli conf core datasource delta_format errors operators plan pyspark_upstream sink storage
 sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(shell find $(packages) -type f -not -name '*.pyc')
 lint := .cache/lint
 readers := .cache/readers
@@ -20,7 +20,7 @@ engines := .cache/engines
 mutants := .cache/mutants
 KERNELS ?=
 
-.PHONY: demo demo-kafka test quick mutants lint format wheel pyfiles lock clean
+.PHONY: demo demo-kafka test quick mutants lint reference format wheel pyfiles lock clean
 
 demo: $(VENV)/.installed
 	@$(python) examples/demo.py
@@ -44,6 +44,10 @@ lint: $(VENV)/.installed $(lint)/.locked
 	$(lint)/bin/ruff check .
 	$(lint)/bin/ruff format --check .
 	$(lint)/bin/basedpyright --pythonpath $(abspath $(python))
+
+# docs/reference.md, from the docstrings.
+reference: $(VENV)/.installed
+	$(python) tools/reference.py > docs/reference.md
 
 format: $(lint)/.locked
 	$(lint)/bin/ruff check --fix .

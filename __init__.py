@@ -1,7 +1,16 @@
 """UpStream for Spark: the freshest answer per key, however much arrives.
 
-``spark.readStream.format("upstream")`` and ``df.writeStream.format("upstream")`` need no import of this package. What is
-exported here makes the common jobs short: :func:`session`, :func:`latest`, :func:`write_latest`, :func:`write_batch`.
+::
+
+    import upstream as us
+
+    stream = us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
+    means = stream.where("speed > 0").window("15 minutes", slide="1 minute").agg(speed=us.avg("speed"))
+    query = means.write("speeds", checkpoint="cp").start()
+    table = us.LatestTable("speeds")
+
+The names, in groups: what a job is made of; the aggregate functions; what is needed now and then. ``spark.readStream.format("upstream")`` and
+``df.writeStream.format("upstream")`` need no import of this package.
 """
 
 from __future__ import annotations
@@ -10,6 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import errors as errors
     from .api.read import read as read
     from .api.stream import UpdateStream as UpdateStream
     from .conf.errors import UpstreamError as UpstreamError
@@ -20,6 +30,27 @@ if TYPE_CHECKING:
     from .core.watermark.choice import Watermark as Watermark
     from .datasource.latest_stream import latest as latest
     from .operators import aggregates as aggregates
+    from .operators.aggregates import aggregate as aggregate
+    from .operators.aggregates import any_value as any_value
+    from .operators.aggregates import approx_count_distinct as approx_count_distinct
+    from .operators.aggregates import avg as avg
+    from .operators.aggregates import collect as collect
+    from .operators.aggregates import count as count
+    from .operators.aggregates import first as first
+    from .operators.aggregates import heavy_hitters as heavy_hitters
+    from .operators.aggregates import last as last
+    from .operators.aggregates import max as max  # noqa: A004 PySpark's names
+    from .operators.aggregates import max_ as max_
+    from .operators.aggregates import median as median
+    from .operators.aggregates import min as min  # noqa: A004 PySpark's names
+    from .operators.aggregates import min_ as min_
+    from .operators.aggregates import quantile as quantile
+    from .operators.aggregates import stddev_pop as stddev_pop
+    from .operators.aggregates import stddev_samp as stddev_samp
+    from .operators.aggregates import sum as sum  # noqa: A004 PySpark's names
+    from .operators.aggregates import sum_ as sum_
+    from .operators.aggregates import var_pop as var_pop
+    from .operators.aggregates import var_samp as var_samp
     from .operators.queue.most_stale import most_stale as most_stale
     from .sink.admin.check import check_table as check_table
     from .sink.admin.erase import Erasure as Erasure
@@ -38,69 +69,101 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Spark's worker processes import this package many times over; each name is fetched when somebody asks for it.
-_HOMES = {
-    "SYSTEM": ".core.rows.system_column",
-    "CommitSummary": ".sink.figures.summary",
-    "Erasure": ".sink.admin.erase",
-    "LatestTable": ".sink.latest_table",
-    "UpdateStream": ".api.stream",
-    "UpstreamError": ".conf.errors",
-    "batch_metrics": ".sink.write_latest",
-    "change_keep": ".sink.admin.history_change",
-    "check_session": ".conf.session",
-    "check_table": ".sink.admin.check",
-    "erase_key": ".sink.admin.erase",
-    "key_bucket": ".sink.admin.key_bucket",
-    "latest": ".datasource.latest_stream",
-    "most_stale": ".operators.queue.most_stale",
-    "Watermark": ".core.watermark.choice",
-    "read": ".api.read",
-    "read_summaries": ".sink.figures.summary",
-    "rebucket_table": ".sink.admin.rebucket",
-    "repair_table": ".sink.admin.repair",
-    "run_staleness": ".sink.figures.run",
-    "session": ".conf.session",
-    "with_system_ddl": ".core.rows.system_column",
-    "write_batch": ".sink.write_batch",
-    "write_latest": ".sink.write_latest",
-}
-
-_MODULES = {"aggregates": ".operators.aggregates"}
-
-__all__ = [
+__all__ = [  # noqa: RUF022 in groups, for readers
+    # What a job is made of.
+    "LatestTable",
+    "UpdateStream",
+    "Watermark",
+    "errors",
+    "latest",
+    "read",
+    "session",
+    "write_batch",
+    "write_latest",
+    # Aggregate functions; `aggregates` has them too.
+    "aggregate",
+    "aggregates",
+    "any_value",
+    "approx_count_distinct",
+    "avg",
+    "collect",
+    "count",
+    "first",
+    "heavy_hitters",
+    "last",
+    "max",
+    "max_",
+    "median",
+    "min",
+    "min_",
+    "quantile",
+    "stddev_pop",
+    "stddev_samp",
+    "sum",
+    "sum_",
+    "var_pop",
+    "var_samp",
+    # What is needed now and then.
     "SYSTEM",
     "CommitSummary",
     "Erasure",
-    "LatestTable",
-    "UpdateStream",
     "UpstreamError",
-    "Watermark",
-    "aggregates",
     "batch_metrics",
-    "change_keep",
     "check_session",
-    "check_table",
-    "erase_key",
-    "key_bucket",
-    "latest",
     "most_stale",
-    "read",
-    "read_summaries",
-    "rebucket_table",
-    "repair_table",
-    "run_staleness",
-    "session",
     "with_system_ddl",
-    "write_batch",
-    "write_latest",
 ]
+
+# Spark's worker processes import this package many times over; each name is fetched when somebody asks for it.
+_HOMES = {
+    "LatestTable": ".sink.latest_table",
+    "UpdateStream": ".api.stream",
+    "Watermark": ".core.watermark.choice",
+    "latest": ".datasource.latest_stream",
+    "read": ".api.read",
+    "session": ".conf.session",
+    "write_batch": ".sink.write_batch",
+    "write_latest": ".sink.write_latest",
+    "SYSTEM": ".core.rows.system_column",
+    "CommitSummary": ".sink.figures.summary",
+    "Erasure": ".sink.admin.erase",
+    "UpstreamError": ".conf.errors",
+    "batch_metrics": ".sink.write_latest",
+    "check_session": ".conf.session",
+    "most_stale": ".operators.queue.most_stale",
+    "with_system_ddl": ".core.rows.system_column",
+}
+
+# Names of earlier releases: where each is, and what to write for it. A later release removes them.
+_DEPRECATED = {
+    "change_keep": (".sink.admin.history_change", "LatestTable(path).keep_history(keep)"),
+    "check_table": (".sink.admin.check", "LatestTable(path).check()"),
+    "erase_key": (".sink.admin.erase", "LatestTable(path).erase(*key)"),
+    "key_bucket": (".sink.admin.key_bucket", "LatestTable(path).key_bucket(*key)"),
+    "read_summaries": (".sink.figures.summary", "LatestTable(path).history()"),
+    "rebucket_table": (".sink.admin.rebucket", "LatestTable(path).rebucket(buckets)"),
+    "repair_table": (".sink.admin.repair", "LatestTable(path).repair()"),
+    "run_staleness": (".sink.figures.run", "LatestTable(path).staleness()"),
+}
+
+_MODULES = {"aggregates": ".operators.aggregates", "errors": ".errors"}
 
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
         return import_module(_MODULES[name], __name__)
     home = _HOMES.get(name)
+    if name in _DEPRECATED:
+        from .conf.deprecation import warn_deprecated
+
+        home, instead = _DEPRECATED[name]
+        warn_deprecated(f"upstream.{name}", f"upstream.{instead}")
+    if home is None and name in __all__:  # the functions
+        home = ".operators.aggregates"
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(home, __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

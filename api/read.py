@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..conf.arguments import names_argument, path_argument, text_argument
 from ..conf.errors import OptionError
-from ..core.watermark.choice import Watermark
+from ..core.watermark.choice import Watermark, check_watermark
 from ..datasource.latest_stream import latest_options, load_source
 from .stream import UpdateStream
 
@@ -40,7 +40,7 @@ def read(
     key
         The update key's column or columns.
     event_time
-        The column that says which of two rows of a key is newer, and moves the watermark. Without it arrival does.
+        The column of the event time: it decides which of two rows of a key is newer, and moves the watermark. Without it arrival decides.
     watermark
         How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``.
     watermark_delay
@@ -53,6 +53,7 @@ def read(
     Returns
     -------
     UpdateStream
+        To be filtered, windowed, and written.
 
     Raises
     ------
@@ -61,7 +62,7 @@ def read(
 
     Examples
     --------
-    >>> stream = upstream.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
+    >>> stream = us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
     """
     given = names_argument("key", key)
     keys = (given,) if isinstance(given, str) else tuple(given or ())
@@ -72,8 +73,8 @@ def read(
         raise OptionError(
             "both watermark and watermark_delay are given", expected="one of them", hint="leave watermark_delay out"
         )
-    policy = Watermark.bounded(watermark_delay) if watermark_delay is not None else watermark
+    policy = Watermark.bounded(watermark_delay) if watermark_delay is not None else check_watermark(watermark)
     asked = {**latest_options(key, time), "coalesce": str(bool(coalesce)).lower()}
     asked |= {} if policy is None else policy.options()
     df = load_source(spark, None if path is None else path_argument("path", path), asked, options)
-    return UpdateStream(df, key=keys, time=time)
+    return UpdateStream(df, key=keys, event_time=time)

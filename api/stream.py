@@ -27,7 +27,7 @@ class UpdateStream(operators_stream.UpdateStream):
         Streaming, with the system column ``_upstream``, as ``spark.readStream.format("upstream")`` gives it.
     key : str or sequence of str
         The update key's column or columns.
-    time : str, optional
+    event_time : str, optional
         The column of the event time: a timestamp, a date or a number. It says which of two rows of a key is newer, and what is late. Without it
         arrival does.
 
@@ -39,6 +39,11 @@ class UpdateStream(operators_stream.UpdateStream):
     Notes
     -----
     Each step gives a new stream; nothing runs until it is written. Punctuation and tombstones pass every step.
+
+    Examples
+    --------
+    >>> rows = spark.readStream.format("upstream").options(key="vehicle_id", time="timestamp").load("feed/")
+    >>> stream = us.UpdateStream(rows, key="vehicle_id", event_time="timestamp")
     """
 
     def write(
@@ -94,7 +99,8 @@ class UpdateStream(operators_stream.UpdateStream):
 
         Examples
         --------
-        >>> stream.write("speeds", checkpoint="speeds_checkpoint").trigger(availableNow=True).start()
+        >>> query = stream.write("speeds", checkpoint="speeds_cp").trigger(availableNow=True).start()
+        >>> query.awaitTermination()
         """
         twice = [name for name in options if name.lower() in ("checkpointlocation", "path")]
         if twice:
@@ -105,7 +111,7 @@ class UpdateStream(operators_stream.UpdateStream):
             self,
             table,
             key=key,
-            time=event_time,
+            event_time=event_time,
             buckets=buckets,
             expectedKeys=expected_keys,
             target=target,

@@ -151,7 +151,7 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> Outcome:
     }
     ddl = upstream.with_system_ddl("key BIGINT, ms BIGINT")
     stream = upstream.UpdateStream(
-        spark.readStream.format("upstream").schema(ddl).options(**options).load(), key="key", time="ms"
+        spark.readStream.format("upstream").schema(ddl).options(**options).load(), key="key", event_time="ms"
     )
     if way.ordered:
         stream = stream.ordered(checkpoint_location=checkpoint, time_format="epoch_ms", shards=2)

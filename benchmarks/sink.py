@@ -299,7 +299,7 @@ def read(table: Path, keys: int, version: int | None = None) -> Reading:
 
     bucket = math.nan
     with contextlib.suppress(upstream.UpstreamError):  # a table that is not laid out by us
-        in_bucket = pl.col("_upstream_bucket") == upstream.key_bucket(str(table), _ASKED)
+        in_bucket = pl.col("_upstream_bucket") == upstream.LatestTable(table).key_bucket(_ASKED)
         bucket = _least_seconds(lambda: of_one(in_bucket), 1)
     return Reading(spark["scan"], spark["point"], _least_seconds(of_all), _least_seconds(of_one, 1), bucket)
 

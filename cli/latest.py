@@ -203,7 +203,7 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
         updates,
         job.table,
         key=job.key,
-        time=job.time,
+        event_time=job.time,
         buckets=job.buckets,
         expectedKeys=job.expected_keys,
         target=job.target,

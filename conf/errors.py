@@ -16,7 +16,7 @@ __all__ = [
 
 
 class UpstreamError(Exception):
-    """Root of all errors that this package raises on purpose.
+    """All errors that this package raises on purpose. Catch it to take any of them.
 
     Parameters
     ----------
@@ -26,6 +26,14 @@ class UpstreamError(Exception):
         What was expected instead.
     hint : str, optional
         What to do about it.
+
+    Examples
+    --------
+    >>> try:
+    ...     us.LatestTable("nowhere").check()
+    ... except us.errors.UpstreamError as error:
+    ...     print(type(error).__name__)
+    TableError
     """
 
     def __init__(self, problem: str, *, expected: str = "", hint: str = "") -> None:
@@ -49,32 +57,44 @@ def _rebuild(cls: type[UpstreamError], problem: str, expected: str, hint: str) -
 
 
 class OptionError(UpstreamError, ValueError):
-    """One or more options are unknown, missing, mistyped or contradict each other."""
+    """Options or arguments are unknown, missing, mistyped or contradict each other. A ``ValueError``: correct the call."""
 
 
 class SchemaError(UpstreamError, TypeError):
-    """A schema cannot be inferred, or does not fit what is asked of it."""
+    """A column is missing, has a type that does not fit, or a schema cannot be inferred. A ``TypeError``: correct the columns or the call."""
 
 
 class MalformedRowError(UpstreamError, ValueError):
-    """A row cannot be read and `onMalformed=fail`."""
+    """A row has no usable key or time, or cannot be read, and is to end the query (``onMalformed=fail``). A ``ValueError``.
+
+    The message names the row's place. Correct the feed, or set such rows aside: ``onMalformed=quarantine``.
+    """
 
 
 class FeedChangedError(UpstreamError, RuntimeError):
-    """What a recorded offset refers to has disappeared, shrunk or changed its schema."""
+    """What the checkpoint says was read has disappeared, shrunk or changed: a file, a topic, a table. A ``RuntimeError``.
+
+    Restore it, or start with a new checkpoint; a restart alone does not help.
+    """
 
 
 class CheckpointError(UpstreamError, RuntimeError):
-    """A checkpoint was written by another source, schema or layout."""
+    """A checkpoint belongs to another stream, cannot be read, or was put back to an earlier state. A ``RuntimeError``.
+
+    Go back to the steps that the checkpoint was begun with, or start with a new one.
+    """
 
 
 class TableError(UpstreamError, RuntimeError):
-    """The target table does not fit, or somebody else has changed what was to be replaced."""
+    """A table is missing, of another layout, cannot be read or written, or somebody else has changed it. A ``RuntimeError``.
+
+    Of two writers that met, the later one is refused: repeat the call.
+    """
 
 
 class AggregateOverflowError(UpstreamError, OverflowError):
-    """A result does not fit its type. As in Spark's ANSI mode it is an error, and never wraps."""
+    """A sum or a mean does not fit its type. As in Spark's ANSI mode it never wraps. An ``OverflowError``: cast the column to a wider type."""
 
 
 class EnvironmentMissingError(UpstreamError, RuntimeError):
-    """Something the machine or the Spark session must have is absent."""
+    """The machine or the Spark session lacks something: Java, a package, Delta's jars, room on a disk. A ``RuntimeError``: the message says what to install."""

@@ -70,7 +70,7 @@ def preset() -> dict[str, str]:
 def session(
     app_name: str = "upstream", *, master: str | None = None, jvm_log: str | None = None, **conf: Any
 ) -> SparkSession:
-    """A Spark session with Delta, UTC, RocksDB state and a quiet console; the active one if there is one.
+    """Return a Spark session with Delta, UTC, RocksDB state and a quiet console; the active one if there is one.
 
     Parameters
     ----------
@@ -95,6 +95,10 @@ def session(
         No Java or a wrong one; Delta's jars can neither be found nor fetched; a session is active that lacks what this needs.
     OptionError
         A name in `conf` is not a Spark setting.
+
+    Examples
+    --------
+    >>> spark = us.session("speeds", **{"spark.sql.shuffle.partitions": 8})
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -212,6 +216,10 @@ def check_session(spark: SparkSession, *, strict: bool = False) -> list[str]:
     ------
     EnvironmentMissingError
         Something is missing and `strict` is set.
+
+    Examples
+    --------
+    >>> lacking = us.check_session(spark)
     """
     lacks = missing(spark)
     if lacks and strict:

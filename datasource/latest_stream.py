@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..conf.arguments import names_argument, text_argument
 from ..conf.column_names import listed
+from ..conf.deprecation import renamed_argument
 from ..conf.session import make_known
 
 if TYPE_CHECKING:
@@ -20,13 +21,13 @@ def latest(
     path: str | None = None,
     *,
     key: str | Sequence[str],
-    time: str | None = None,
+    event_time: str | None = None,
     **options: object,
 ) -> DataFrame:
-    """A stream of updates, coalesced where it is read: per batch and task only the newest row of each key leaves.
+    """Read a feed as a DataFrame, coalesced where it is read: per batch and task only the newest row of each key leaves.
 
     For :func:`~upstream.write_latest`, or anything else that wants nothing but the newest row per key. For counts and windows, which
-    need every row, read with ``spark.readStream.format("upstream")`` instead.
+    need every row, use :func:`~upstream.read` or ``spark.readStream.format("upstream")`` instead.
 
     Parameters
     ----------
@@ -36,7 +37,7 @@ def latest(
         File, directory or glob; None for a connector that needs none.
     key
         The update key's column or columns.
-    time
+    event_time
         The event time's column; without it arrival decides what is newest.
     **options
         Any option of the source, see docs/options.md, for example ``timeFormat="epoch_ms"``, ``maxRowsPerTrigger=100_000``.
@@ -50,8 +51,19 @@ def latest(
     ------
     OptionError, SchemaError
         As a Spark exception whose message ends in theirs, since Spark asks a process of its own.
+
+    Notes
+    -----
+    `time` is a deprecated name of `event_time`.
+
+    Examples
+    --------
+    >>> updates = us.latest(spark, "feed/", key="vehicle_id", event_time="timestamp", where="speed > 0")
+    >>> updates.columns
+    ['vehicle_id', 'timestamp', 'speed', '_upstream']
     """
-    return load_source(spark, path, latest_options(key, time), options)
+    event_time = renamed_argument("latest", options, "time", "event_time", event_time)
+    return load_source(spark, path, latest_options(key, event_time), options)
 
 
 def load_source(
@@ -86,5 +98,5 @@ def latest_options(key: str | Sequence[str], time: str | None) -> dict[str, str]
     """
     given = names_argument("key", key)
     names = [given] if isinstance(given, str) else list(given or ())
-    time = text_argument("time", time)
+    time = text_argument("event_time", time)
     return {"coalesce": "true", "key": listed(names), **({} if time is None else {"time": time})}

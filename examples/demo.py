@@ -12,7 +12,7 @@ import duckdb
 from deltalake import DeltaTable
 from rich.console import Console
 
-import upstream
+import upstream as us
 from upstream.cli.failures import failure_of, record
 from upstream.cli.latest import Job, follow
 
@@ -87,7 +87,7 @@ def plot(table: Path, to: Path) -> Path:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    commits = [(each, each.staleness) for _, each in upstream.read_summaries(str(table)) if each.staleness is not None]
+    commits = [(each, each.staleness) for _, each in us.LatestTable(table).history() if each.staleness is not None]
     start = commits[0][0].committed_at_us - commits[0][1].max * 1e6
     seconds = [(each.committed_at_us - start) / 1e6 for each, _ in commits]
     figure, (upper, lower) = plt.subplots(2, sharex=True, figsize=(9, 6), height_ratios=(2, 1))

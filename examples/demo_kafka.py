@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 from deltalake import DeltaTable
 from rich.console import Console
 
-import upstream
+import upstream as us
 from upstream.cli.failures import failure_of, record
 from upstream.cli.latest import Job, follow
 
@@ -134,7 +134,7 @@ def say_feeds(table: Path, console: Console, ended: threading.Event) -> None:
     while not ended.wait(10):
         if not (table / "_delta_log").exists():
             continue
-        summaries = upstream.read_summaries(str(table))
+        summaries = us.LatestTable(table).history()
         if summaries:
             for feed, bound in sorted(summaries[-1][1].low_watermarks.items()):
                 says = PARTITIONS[int(feed.rpartition("/")[2])]

@@ -1,7 +1,7 @@
 """Spark's own aggregate, kept as a table of its newest results: update mode, `foreachBatch`, exactly once.
 
 Only append mode reaches a Python sink directly, and a plain `groupBy` gives changed results in update mode. So each batch's results go to the
-table as a batch: `upstream.write_batch` takes the query's id and the batch's number from Spark, and a batch that is run again changes nothing.
+table as a batch: `us.write_batch` takes the query's id and the batch's number from Spark, and a batch that is run again changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-import upstream
+import upstream as us
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,13 +27,13 @@ def main() -> None:
     parser.add_argument("--to", default="demo-output/routes")
     asked = parser.parse_args()
 
-    spark = upstream.session("routes by foreachBatch")
+    spark = us.session("routes by foreachBatch")
     schema = spark.read.option("header", True).option("inferSchema", True).csv(asked.source).schema
     positions = spark.readStream.schema(schema).option("header", True).csv(asked.source)
     routes = positions.groupBy("route_id").agg(F.count("*").alias("positions"), F.max("speed").alias("fastest"))
 
     def upsert(results: DataFrame, batch_id: int) -> None:
-        upstream.write_batch(results, asked.to, key="route_id", batchId=batch_id)
+        us.write_batch(results, asked.to, key="route_id", batchId=batch_id)
 
     query = (
         routes.where("route_id IS NOT NULL")

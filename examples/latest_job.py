@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-import upstream
+import upstream as us
 
 
 def main() -> None:
@@ -31,12 +31,17 @@ def main() -> None:
     checkpoint = asked.checkpoint or asked.to.rstrip("/") + "_checkpoint"
     options = dict(option.split("=", 1) for option in asked.option)
 
-    spark = upstream.session("newest row per key")
-    updates = upstream.latest(
-        spark, asked.source, key=asked.key, time=asked.time, checkpointLocation=checkpoint, **options
+    spark = us.session("newest row per key")
+    updates = us.read(
+        spark,
+        asked.source,
+        key=asked.key,
+        event_time=asked.time,
+        coalesce=True,
+        checkpointLocation=checkpoint,
+        **options,
     )
-    writer = upstream.write_latest(updates, asked.to, key=asked.key, time=asked.time)
-    writer = writer.option("checkpointLocation", checkpoint)
+    writer = updates.write(asked.to, checkpoint=checkpoint)
     query = (writer.trigger(availableNow=True) if asked.once else writer).start()
     query.awaitTermination()
     spark.stop()

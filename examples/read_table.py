@@ -26,16 +26,16 @@ print(
 )
 
 # %% What each commit said of itself: rows, staleness, how far the feeds are complete
-import upstream
+import upstream as us
 
-commits = upstream.read_summaries(PATH)
+commits = us.LatestTable(PATH).history()
 version, summary = commits[-1]
 print(
     f"version {version}: {summary.delivered} keys of {summary.updates} updates, complete up to {summary.low_watermark}"
 )
 
 # %% Spark SQL: with time travel
-spark = upstream.session("read the table")
+spark = us.session("read the table")
 spark.sql(f"SELECT count(*) AS buses, max(timestamp) AS newest FROM delta.`{PATH}`").show()
 spark.sql(f"SELECT count(*) AS buses_at_first FROM delta.`{PATH}` VERSION AS OF {commits[0][0]}").show()
 spark.stop()

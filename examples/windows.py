@@ -11,8 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import upstream
-from upstream import aggregates as agg
+import upstream as us
 
 BUSES = Path(__file__).with_name("data") / "buses.csv.gz"
 
@@ -28,13 +27,13 @@ def main() -> None:
     asked = parser.parse_args()
     checkpoint = asked.to.rstrip("/") + "_checkpoint"
 
-    spark = upstream.session("speeds over a window")
+    spark = us.session("speeds over a window")
     # Every row counts in a window, so nothing is coalesced; a row may be five minutes behind the newest.
     speeds = (
-        upstream.read(spark, asked.source, key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
+        us.read(spark, asked.source, key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
         .where("speed IS NOT NULL")
         .window(asked.range, asked.slide, emit="all" if asked.every else "lazy")
-        .agg(positions=agg.count(), speed=agg.avg("speed"), top=agg.max_("speed"))
+        .agg(positions=us.count(), speed=us.avg("speed"), top=us.max("speed"))
     )
     # A table of every window has a row for each key and window.
     key = ("vehicle_id", "window_id") if asked.every else "vehicle_id"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import upstream
+import upstream as us
 
 BUSES = Path(__file__).with_name("data") / "buses.csv.gz"
 
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--to", default="demo-output/fast_buses")
     asked = parser.parse_args()
 
-    spark = upstream.session("buses with SQL")
+    spark = us.session("buses with SQL")
     spark.createDataFrame(
         [
             (1, "Metro"),
@@ -35,10 +35,10 @@ def main() -> None:
     ).createOrReplaceTempView("routes")
 
     # `where` is asked of every row before coalescing: the newest *moving* position of each bus.
-    updates = upstream.latest(spark, asked.source, key="vehicle_id", time="timestamp", where="speed > 0")
+    updates = us.latest(spark, asked.source, key="vehicle_id", event_time="timestamp", where="speed > 0")
 
     # Filter: the newest position decides. A bus that leaves the area leaves the table.
-    buses = upstream.UpdateStream(updates, key="vehicle_id", time="timestamp")
+    buses = us.UpdateStream(updates, key="vehicle_id", event_time="timestamp")
     inside = buses.where("latitude BETWEEN 30.0 AND 30.6", on_leave="delete").df
     # Map: native expressions; key and time stay as they are.
     faster = inside.withColumn("kmh", inside["speed"] * 3.6).drop("speed", "trip_headsign")
@@ -47,7 +47,7 @@ def main() -> None:
     named = spark.sql("SELECT p.*, r.route FROM positions p LEFT JOIN routes r USING (route_id)").drop("route_id")
 
     query = (
-        upstream.write_latest(named, asked.to, key="vehicle_id", time="timestamp")
+        us.write_latest(named, asked.to, key="vehicle_id", event_time="timestamp")
         .option("checkpointLocation", asked.to + "_checkpoint")
         .trigger(availableNow=True)
         .start()

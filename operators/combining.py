@@ -35,7 +35,7 @@ class Combining(KeyedRows):
         overlap: bool = True,
         shards: int = 16,
     ) -> Self:
-        """The rows of two streams, at once (Meld, thesis §8.2).
+        """Put the rows of two streams together, each at once (Meld, thesis §8.2).
 
         Parameters
         ----------
@@ -54,6 +54,10 @@ class Combining(KeyedRows):
         shards
             Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
+        Returns
+        -------
+        UpdateStream
+
         Raises
         ------
         OptionError
@@ -66,11 +70,17 @@ class Combining(KeyedRows):
         Guarantee: each row goes on in the batch in which it comes. Equal key and time from two inputs yield one row, as long as
         punctuation has not passed it: until then keys and times are remembered, no rows. What comes later goes on and is counted; of an input
         that is not preferred it replaces nothing with the same time. Punctuation is the least of all feeds', without repeats.
+
+        Examples
+        --------
+        >>> both = stream.union(other)
         """
         if not isinstance(overlap, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
             raise OptionError(f"overlap={overlap!r}", expected="True or False")
-        repeats: Repeats = "inputs" if overlap and self.time is not None else "keep"
-        plan = ReorderPlan("union", self.key, self.key, self.time, names, repeats=repeats, prefer=prefer, shards=shards)
+        repeats: Repeats = "inputs" if overlap and self.event_time is not None else "keep"
+        plan = ReorderPlan(
+            "union", self.key, self.key, self.event_time, names, repeats=repeats, prefer=prefer, shards=shards
+        )
         left_out: LeftOut | None = None
         if prefer is not None:
             left_out = LeftOut(
@@ -92,7 +102,7 @@ class Combining(KeyedRows):
         time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
-        """The rows of two streams in the order of time: a :meth:`union` whose rows wait as in :meth:`ordered`.
+        """Put the rows of two streams together in the order of time: a :meth:`union` whose rows wait as in :meth:`ordered`.
 
         Parameters
         ----------
@@ -104,17 +114,25 @@ class Combining(KeyedRows):
         late_location, flush, flush_rows, time_format
             As for :meth:`ordered`.
 
+        Returns
+        -------
+        UpdateStream
+
         Raises
         ------
         OptionError
             The streams have no time, or as for :meth:`union` and :meth:`ordered`.
         SchemaError
             As for :meth:`union`.
+
+        Examples
+        --------
+        >>> both = stream.merge(other, names=("north", "south"), prefer="north")
         """
-        check_ordered(self.time, self._time_type(), "merge", time_format)
+        check_ordered(self.event_time, self._time_type(), "merge", time_format)
         each = flush_rows_each(flush, flush_rows, shards)
         plan = ReorderPlan(
-            "merge", self.key, self.key, self.time, names, hold=True, repeats="inputs", prefer=prefer, flush_rows=each, shards=shards,
+            "merge", self.key, self.key, self.event_time, names, hold=True, repeats="inputs", prefer=prefer, flush_rows=each, shards=shards,
             time_format=time_format,
         )  # fmt: skip
         return self._combined(other, plan, checkpoint_location, late_location, None)
@@ -129,7 +147,7 @@ class Combining(KeyedRows):
         time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
-        """Rows in the order of time: each waits until the low-watermark says that no earlier one is to come.
+        """Put rows in the order of time: each waits until the low-watermark says that no earlier one is to come.
 
         Parameters
         ----------
@@ -150,6 +168,10 @@ class Combining(KeyedRows):
             Into how many parts the keys are divided; fixed for the life of a checkpoint. Each part is in order, and so each key is; with 1 all
             rows are.
 
+        Returns
+        -------
+        UpdateStream
+
         Raises
         ------
         OptionError
@@ -159,11 +181,22 @@ class Combining(KeyedRows):
         -----
         Guarantee: what goes on, and its order, follow from the rows and the punctuation, whatever the order of arrival and the batches; rows of
         one time are in the order of arrival. Rows that have the low-watermark's own time do not wait for one another (Bai et al. §4.1).
+
+        Examples
+        --------
+        >>> in_order = stream.ordered()
         """
-        check_ordered(self.time, self._time_type(), "ordered", time_format)
+        check_ordered(self.event_time, self._time_type(), "ordered", time_format)
         each = flush_rows_each(flush, flush_rows, shards)
         plan = ReorderPlan(
-            "ordered", self.key, self.key, self.time, hold=True, flush_rows=each, shards=shards, time_format=time_format
+            "ordered",
+            self.key,
+            self.key,
+            self.event_time,
+            hold=True,
+            flush_rows=each,
+            shards=shards,
+            time_format=time_format,
         )
         return self._reordered(plan, (self.plan,), checkpoint_location, late_location, self.plan.left_out)
 
@@ -175,7 +208,7 @@ class Combining(KeyedRows):
         late_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
-        """One row of those that have the same time and the same values in some columns: the first to come.
+        """Keep one row of those that have the same time and the same values in some columns: the first to come.
 
         Parameters
         ----------
@@ -191,18 +224,26 @@ class Combining(KeyedRows):
         shards
             Into how many parts rows are divided by these columns; fixed for the life of a checkpoint.
 
+        Returns
+        -------
+        UpdateStream
+
         Raises
         ------
         OptionError
             The stream has no time, or an option makes no sense.
         SchemaError
             There is no such column.
+
+        Examples
+        --------
+        >>> once = stream.distinct("vehicle_id", "speed")
         """
-        check_ordered(self.time, self._time_type(), "distinct", None)
+        check_ordered(self.event_time, self._time_type(), "distinct", None)
         for each in columns:
             if text_argument("distinct", each) is None:
                 raise OptionError("distinct(None)", expected="names of columns")
-        by = tuple(dict.fromkeys(each for each in columns if each != self.time)) or self.key
+        by = tuple(dict.fromkeys(each for each in columns if each != self.event_time)) or self.key
         absent = [each for each in by if each not in self.schema.names]
         if absent:
             raise SchemaError(
@@ -212,7 +253,7 @@ class Combining(KeyedRows):
         if late not in ("refuse", "pass"):
             raise OptionError(f"late={late!r}", expected="'refuse' or 'pass'")
         flush_rows_each("eager", None, shards)
-        plan = ReorderPlan("distinct", self.key, by, self.time, repeats="all", late=late, shards=shards)
+        plan = ReorderPlan("distinct", self.key, by, self.event_time, repeats="all", late=late, shards=shards)
         return self._reordered(plan, (self.plan,), checkpoint_location, late_location, self.plan.left_out)
 
     def _combined(
@@ -227,10 +268,10 @@ class Combining(KeyedRows):
             raise OptionError(f"{plan.name} with {other!r}", expected="an UpdateStream")
         check_inputs(plan.inputs, plan.prefer)
         flush_rows_each("eager", None, plan.shards)
-        if (self.key, self.time) != (other.key, other.time):
+        if (self.key, self.event_time) != (other.key, other.event_time):
             raise SchemaError(
-                f"{plan.name} of a stream with key {', '.join(self.key)} and time {self.time} and one with key "
-                f"{', '.join(other.key)} and time {other.time}",
+                f"{plan.name} of a stream with key {', '.join(self.key)} and time {self.event_time} and one with key "
+                f"{', '.join(other.key)} and time {other.event_time}",
                 expected="the same key and time in both",
                 hint="rename the columns of one, and name them as its key and time",
             )
@@ -255,7 +296,7 @@ class Combining(KeyedRows):
     ) -> Self:
         return self._of(
             Reorder(
-                self.key, self.time, self.schema, left_out, plan.hold, plan.shards if plan.by == self.key else None,
+                self.key, self.event_time, self.schema, left_out, plan.hold, plan.shards if plan.by == self.key else None,
                 inputs=inputs, specification=plan, name=plan.name, checkpoint=checkpoint_argument(checkpoint),
                 late_location=None if late is None else path_argument("late_location", late),
                 paced=plan.flush_rows is not None,
@@ -265,4 +306,4 @@ class Combining(KeyedRows):
     def _time_type(self) -> pa.DataType | None:
         from pyspark.sql.pandas.types import to_arrow_type
 
-        return None if self.time is None else to_arrow_type(self.schema[self.time].dataType, timezone="UTC")
+        return None if self.event_time is None else to_arrow_type(self.schema[self.event_time].dataType, timezone="UTC")

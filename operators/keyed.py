@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..conf.arguments import frame_argument, names_argument, path_argument, text_argument
+from ..conf.deprecation import renamed_argument, warn_deprecated
 from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import checkpoint_location as place_of
 from ..core.pushdown.at_source import source_options
@@ -26,20 +27,37 @@ from .runtime.filters import arrow_step
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = ["KeyedRows", "checkpoint_argument", "key_argument"]
+
+
+class EarlierTime(TypedDict, total=False):
+    """An argument that has another name now."""
+
+    time: str | None
 
 
 class KeyedRows:
     """A stream of rows with an update key, apart from the steps that it offers; see :class:`~upstream.operators.stream.UpdateStream`."""
 
-    def __init__(self, df: DataFrame, *, key: str | Sequence[str], time: str | None = None) -> None:
+    def __init__(
+        self,
+        df: DataFrame,
+        *,
+        key: str | Sequence[str],
+        event_time: str | None = None,
+        **deprecated: Unpack[EarlierTime],
+    ) -> None:
+        others: dict[str, Any] = {**deprecated}
+        event_time = renamed_argument("UpdateStream", others, "time", "event_time", event_time)
+        if others:
+            raise TypeError(f"UpdateStream() got an unexpected keyword argument {next(iter(others))!r}")
         frame_argument("df", df)
-        keys, time = key_argument(key), text_argument("time", time)
+        keys, event_time = key_argument(key), text_argument("event_time", event_time)
         ours = source_options(df) is not None
         self.plan: Node = Rows(
-            keys, time, df.schema, left_out_by_source(df), frame=df, source=source_text(df), ours=ours
+            keys, event_time, df.schema, left_out_by_source(df), frame=df, source=source_text(df), ours=ours
         )
         self._check()
         check_collations(df.schema, names=keys)
@@ -53,7 +71,7 @@ class KeyedRows:
         return made
 
     def _check(self) -> None:
-        wanted = (*self.key, *([self.time] if self.time else []), SYSTEM)
+        wanted = (*self.key, *([self.event_time] if self.event_time else []), SYSTEM)
         absent = [name for name in wanted if name not in self.schema.names]
         if absent:
             raise SchemaError(
@@ -68,9 +86,15 @@ class KeyedRows:
         return self.plan.key
 
     @property
-    def time(self) -> str | None:
-        """The column of the event time; None if arrival says which row is newer."""
+    def event_time(self) -> str | None:
+        """The column of the event time; None if arrival decides which row is newer."""
         return self.plan.time
+
+    @property
+    def time(self) -> str | None:
+        """Deprecated name of :attr:`event_time`."""
+        warn_deprecated("UpdateStream.time", "event_time")
+        return self.event_time
 
     @property
     def schema(self) -> StructType:
@@ -95,6 +119,14 @@ class KeyedRows:
         ----------
         checkpoint
             The one that the query will have: operators report below it.
+
+        Returns
+        -------
+        pyspark.sql.DataFrame
+
+        Examples
+        --------
+        >>> query = stream.queue().dataframe("cp").writeStream.format("noop").option("checkpointLocation", "cp")
         """
         return self.bound(path_argument("checkpoint", checkpoint)).df
 
@@ -109,6 +141,20 @@ class KeyedRows:
         ----------
         checkpoint
             The query's, to see where operators report.
+
+        Returns
+        -------
+        str
+
+        Examples
+        --------
+        >>> print(stream.where("speed > 0").explain())
+        where speed > 0
+        │  key vehicle_id, event time timestamp
+        │  every row, once
+        └─ read files feed/
+              key vehicle_id, event time timestamp
+              every row, once
         """
         if checkpoint is not None:
             checkpoint = path_argument("checkpoint", checkpoint)
@@ -144,7 +190,7 @@ class KeyedRows:
         return () if needs_checkpoint(self.plan) else tuple(places(self.plan, None).values())
 
     def _fixed(self) -> list[str]:
-        time = [self.time] if self.time is not None and self.time not in self.key else []
+        time = [self.event_time] if self.event_time is not None and self.event_time not in self.key else []
         return [*self.key, *time, SYSTEM]
 
     def _sample(self) -> DataFrame:

@@ -77,6 +77,10 @@ class Stateful(KeyedRows):
         most_stale
             How many of the keys that wait longest each batch reports, for :func:`upstream.most_stale`.
 
+        Returns
+        -------
+        UpdateStream
+
         Raises
         ------
         OptionError
@@ -85,6 +89,10 @@ class Stateful(KeyedRows):
         Notes
         -----
         Guarantee: what waits is in Spark's state and survives any crash; each batch is a function of its journaled offsets.
+
+        Examples
+        --------
+        >>> fresh = stream.queue(policy="in-place", budget=10_000)
         """
         from pyspark.sql import functions as F
 
@@ -99,7 +107,7 @@ class Stateful(KeyedRows):
         first = _FIRST_BUDGET if auto else budget
         plan = ShardPlan(
             key=self.key,
-            time=self.time,
+            time=self.event_time,
             shards=shards,
             policy=policy,
             budget=first if isinstance(first, int) else None,
@@ -129,7 +137,7 @@ class Stateful(KeyedRows):
             )
         return self._of(
             Queue(
-                self.key, self.time, self.schema, left_out, False, shards,
+                self.key, self.event_time, self.schema, left_out, False, shards,
                 inputs=(self.plan,), specification=plan, columns=columns, options=options,
                 checkpoint=checkpoint_argument(checkpoint_location),
             )
@@ -152,7 +160,7 @@ class Stateful(KeyedRows):
         tombstones: Tombstones = "fail",
         shards: int = 16,
     ) -> WindowedStream[Self]:
-        """Windows of each key on the stream's time, to be aggregated by :meth:`~upstream.operators.windowed.WindowedStream.agg`.
+        """Open windows of each key on the stream's time, to be aggregated by :meth:`~upstream.operators.windowed.WindowedStream.agg`.
 
         Parameters
         ----------
@@ -186,6 +194,10 @@ class Stateful(KeyedRows):
         shards
             Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
 
+        Returns
+        -------
+        WindowedStream
+
         Raises
         ------
         OptionError
@@ -193,16 +205,21 @@ class Stateful(KeyedRows):
         SchemaError
             The stream does not have every row once: it comes from a source that coalesces, from a queue, from deletions, or from windows
             with another `emit` than ``all``, or with an allowed lateness.
+
+        Examples
+        --------
+        >>> means = stream.window("15 minutes", slide="1 minute").agg(speed=us.avg("speed"))
+        >>> days = stream.window("1 day", zone="Europe/Paris", emit="all").agg(rows=us.count())
         """
         check_emit(emit)
         check_method(method)
         check_tombstones(tombstones)
         check_complete(self.plan.left_out)
         check_time_zone("time_zone", time_zone)
-        if self.time is None and "row" not in str(range):  # whatever it is: the parsers refuse what is no text
+        if self.event_time is None and "row" not in str(range):  # whatever it is: the parsers refuse what is no text
             raise OptionError(
                 "windows by time on a stream without a time",
-                expected="UpdateStream(df, key=…, time=…)",
+                expected="UpdateStream(df, key=…, event_time=…)",
                 hint="name the time column",
             )
         count_argument("shards", shards)

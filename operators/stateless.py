@@ -38,6 +38,10 @@ class Stateless(KeyedRows):
             What it means that a key's row fails. ``keep``: the row is dropped, the key's earlier result stays (tr620 §3.2).
             ``delete``: the row goes on as a tombstone, which takes the key out of the table: its newest row decides.
 
+        Returns
+        -------
+        UpdateStream
+
         Raises
         ------
         OptionError
@@ -47,6 +51,11 @@ class Stateless(KeyedRows):
         -----
         A tombstone has its key, its time and the system column; all else in it is null. It is an update as any other: a newer row
         revives the key, an older one does not.
+
+        Examples
+        --------
+        >>> moving = stream.where("speed > 0")
+        >>> moving = stream.where("speed > 0", on_leave="delete")
         """
         from pyspark.sql import functions as F
 
@@ -94,12 +103,27 @@ class Stateless(KeyedRows):
     def select(self, *columns: str | Column) -> Self:
         """Keep or compute columns. The key, the time and the system column stay as they are, named or not.
 
+        Parameters
+        ----------
+        *columns
+            Names, or columns of Spark.
+
+        Returns
+        -------
+        UpdateStream
+
         Raises
         ------
         OptionError
             One is no column and no text.
         SchemaError
             A column would take the place of the key or the time.
+
+        Examples
+        --------
+        >>> from pyspark.sql import functions as F
+        >>> stream.select((F.col("speed") * 3.6).alias("kmh")).schema.names
+        ['vehicle_id', 'timestamp', 'kmh', '_upstream']
         """
         from pyspark.sql import functions as F
 
@@ -121,7 +145,7 @@ class Stateless(KeyedRows):
             raise SchemaError(
                 f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
                 expected="new columns under other names: the key and the time of a row do not change",
-                hint="rename the column, or begin a new stream with UpdateStream(df, key=…, time=…)",
+                hint="rename the column, or begin a new stream with UpdateStream(df, key=…, event_time=…)",
             )
         return selected
 
@@ -146,12 +170,22 @@ class Stateless(KeyedRows):
         batch_rows
             Most rows that `function` sees at once.
 
+        Returns
+        -------
+        UpdateStream
+
         Raises
         ------
         OptionError
             `function` cannot be called, `schema` is none, or `batch_rows` is no number of rows.
         SchemaError
             `schema` names the key or the time; or, when the query runs, the function returns other columns or another number of rows.
+
+        Examples
+        --------
+        >>> def score(batch):
+        ...     return pa.record_batch({"score": pc.multiply(batch["speed"], 0.1)})
+        >>> scored = stream.map(score, "score DOUBLE")
         """
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import StructField, StructType

@@ -67,6 +67,11 @@ class WindowedStream(Generic[StreamT]):
         -----
         Guarantee: results are a function of the rows and the punctuation, whatever the order of arrival and the batches. Each window closes
         once, when the low-watermark of all feeds has passed its end.
+
+        Examples
+        --------
+        >>> stream.window("15 minutes").agg(speed=us.avg("speed"), rows=us.count()).schema.names
+        ['vehicle_id', 'window_id', 'window_start', 'window_end', 'window_time', 'final', 'speed', 'rows', '_upstream']
         """
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -97,12 +102,14 @@ class WindowedStream(Generic[StreamT]):
             )
         schema = to_arrow_schema(stream.schema, timezone="UTC")
         by_rows = not given["time"]
-        if stream.time is not None and not by_rows:
-            check_time_type(stream.time, schema.field(stream.time).type, given["time_format"], "time_format")
+        if stream.event_time is not None and not by_rows:
+            check_time_type(
+                stream.event_time, schema.field(stream.event_time).type, given["time_format"], "time_format"
+            )
         automatic = given["method"] == "auto"
         plan = WindowPlan(
             key=stream.key,
-            time=None if by_rows else stream.time,
+            time=None if by_rows else stream.event_time,
             time_format=given["time_format"],
             time_zone=given["time_zone"],
             windows=given["windows"],

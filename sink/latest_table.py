@@ -14,6 +14,7 @@ from ..storage.folder import TableFolder
 from .admin.check import Report, check_table
 from .admin.erase import Erasure, erase_key
 from .admin.history_change import change_keep
+from .admin.key_bucket import key_bucket
 from .admin.maintain import maintain_table
 from .admin.rebucket import rebucket_table
 from .admin.repair import Repairs, repair_table
@@ -45,7 +46,7 @@ class LatestTable:
     Raises
     ------
     OptionError
-        The path is none.
+        `path` is no path.
 
     Notes
     -----
@@ -54,8 +55,7 @@ class LatestTable:
 
     Examples
     --------
-    >>> table = upstream.LatestTable("latest")
-    >>> table.rows().filter(pl.col("speed") > 10).collect()
+    >>> table = us.LatestTable("latest")
     >>> table.check().healthy
     True
     """
@@ -78,6 +78,7 @@ class LatestTable:
         Returns
         -------
         polars.LazyFrame
+            Polars reads no column and no file that the answer does not need.
 
         Raises
         ------
@@ -85,6 +86,11 @@ class LatestTable:
             There is no table, or it cannot be opened.
         OptionError
             The table lacks a column.
+
+        Examples
+        --------
+        >>> table.rows(["vehicle_id", "speed"]).filter(pl.col("speed") > 10).collect().rows()
+        [(2, 20.0)]
         """
         found = scan_table(open_table(TableFolder(absolute_location(self.path), self._storage), self.path))
         names = found.collect_schema().names()
@@ -97,17 +103,82 @@ class LatestTable:
         return found.select(wanted)
 
     def check(self, *, source: str | None = None) -> Report:
-        """Check that the table is what the sink promises; see :func:`upstream.check_table`."""
+        """Check that the table is what the sink promises: one row per key, each in its bucket, none that a deletion overrules; files, log and counts as recorded.
+
+        Parameters
+        ----------
+        source
+            A folder or file of Parquet, or a Delta table, with input that the table was made from: the newest row of each key must be in the
+            table, or lose to what is there.
+
+        Returns
+        -------
+        Report
+            ``healthy``, the `findings`, and what was counted.
+
+        Raises
+        ------
+        TableError
+            There is no table, it is not one of UpStream's, or it cannot be opened.
+        SchemaError
+            The source lacks the key or the time.
+
+        Examples
+        --------
+        >>> table.check().healthy
+        True
+        """
         return check_table(self.path, storage=self._storage, source=source)
 
-    def repair(self, *, dry_run: bool = False, orphans: bool = False, force: bool = False) -> Repairs:
-        """Repair what :meth:`check` finds; see :func:`upstream.repair_table`. No query may be writing."""
-        return repair_table(self.path, storage=self._storage, dry_run=dry_run, orphans=orphans, force=force)
+    def repair(
+        self, *, dry_run: bool = False, orphans: bool = False, retention: str = "7 days", force: bool = False
+    ) -> Repairs:
+        """Repair what :meth:`check` finds. No query may be writing.
+
+        Parameters
+        ----------
+        dry_run
+            Only find out what would be done.
+        orphans
+            Remove files that no version within the retention needs.
+        retention
+            How old these have to be.
+        force
+            Whether rows may go that are no duplicates: those in files that are gone or damaged, and those that are older than a deletion of
+            their key.
+
+        Returns
+        -------
+        Repairs
+            `done`, a sentence for each repair, what is `left`, and the version to go back to.
+
+        Raises
+        ------
+        OptionError
+            `retention` is no duration.
+        TableError
+            There is no table of UpStream's, it cannot be read or written, rows would go without `force`, or somebody has written to it meanwhile.
+        EnvironmentMissingError
+            It lies in an object store, and the package is not installed by which an entry is put there.
+
+        Examples
+        --------
+        >>> table.repair(dry_run=True).done
+        ()
+        """
+        return repair_table(
+            self.path,
+            storage=self._storage,
+            dry_run=dry_run,
+            orphans=orphans,
+            retention_us=_retention_us(retention),
+            force=force,
+        )
 
     def maintain(
         self, *, retention: str | None = None, versions: int | None = None, dry_run: bool = False
     ) -> Maintained:
-        """Remove what no version within the retention needs.
+        """Remove what no version within the retention needs, and make a checkpoint of the log.
 
         Parameters
         ----------
@@ -116,11 +187,12 @@ class LatestTable:
         versions
             How many can be read at least; what the table records unless given.
         dry_run
-            Only say what would be done.
+            Only find out what would be done.
 
         Returns
         -------
         Maintained
+            How many files and log entries were removed, and what waits for the next time.
 
         Raises
         ------
@@ -128,51 +200,242 @@ class LatestTable:
             `retention` is no duration.
         TableError
             There is no such table, UpStream has not made it, or it cannot be read or written.
+
+        Examples
+        --------
+        >>> table.maintain(retention="7 days", dry_run=True).files
+        0
         """
         return self._maintain(retention, versions, dry_run=dry_run, compact=False)
 
     def compact(self) -> Maintained:
-        """Write files again that are small or have dead rows, then :meth:`maintain`. A batch under way may have to be repeated."""
+        """Write files again that are small or have dead rows, then :meth:`maintain`. A batch under way may have to be repeated.
+
+        Returns
+        -------
+        Maintained
+            `compacted` is how many files were put together.
+
+        Raises
+        ------
+        TableError
+            As for :meth:`maintain`.
+
+        Examples
+        --------
+        >>> done = table.compact()
+        """
         return self._maintain(None, None, dry_run=False, compact=True)
 
     def rebucket(self, buckets: int) -> int:
-        """Divide the table into another number of buckets, and return its version; see :func:`upstream.rebucket_table`."""
+        """Divide the table into another number of buckets.
+
+        A query that is writing to it fails with its next batch, and resumes when it is restarted; one that was given the option ``buckets`` has to
+        be given the new number. A process that dies leaves the table as it was.
+
+        Parameters
+        ----------
+        buckets
+            How many; 500,000 to 1 million keys in each is a good measure.
+
+        Returns
+        -------
+        int
+            The table's version afterwards.
+
+        Raises
+        ------
+        OptionError
+            The number is not at least 1, or the table is not divided by a key.
+        TableError
+            There is no such table, it cannot be read or written, or somebody has written to it meanwhile.
+        EnvironmentMissingError
+            As for :meth:`repair`.
+
+        Examples
+        --------
+        >>> version = table.rebucket(32)
+        """
         return rebucket_table(self.path, buckets, storage=self._storage)
 
     def keep_history(self, keep: str) -> int:
-        """Keep more or fewer of the newest rows of each key, ``latest`` or ``latest N``, and return the version; see :func:`upstream.change_keep`."""
+        """Keep more or fewer of the newest rows of each key.
+
+        More stay from then on; rows that are too many leave at once. A query that is writing to the table fails with its next batch, and resumes
+        when it is restarted with the new ``keep``.
+
+        Parameters
+        ----------
+        keep
+            ``latest``, or ``latest N``.
+
+        Returns
+        -------
+        int
+            The table's version afterwards.
+
+        Raises
+        ------
+        OptionError
+            It is none of the two.
+        TableError
+            There is no such table, it keeps all rows, it has no time, it cannot be read or written, or somebody has written to it meanwhile.
+        EnvironmentMissingError
+            As for :meth:`repair`.
+
+        Examples
+        --------
+        >>> version = table.keep_history("latest 3")
+        """
         return change_keep(self.path, keep, storage=self._storage)
 
     def history(self, *, after_version: int = -1) -> list[tuple[int, CommitSummary]]:
-        """Return the versions that queries have committed, with what each says of itself; see :func:`upstream.read_summaries`."""
+        """Return what each commit of a query says of itself, oldest first.
+
+        Parameters
+        ----------
+        after_version
+            The last version already seen; -1 for all that the log still holds.
+
+        Returns
+        -------
+        list of (int, CommitSummary)
+            Versions with their summaries. Commits of others (OPTIMIZE, for example) are left out; an absent table has none.
+
+        Examples
+        --------
+        >>> for version, summary in table.history():
+        ...     print(version, summary.rows, summary.superseded)
+        1 3 0
+        2 3 1
+        """
         return read_summaries(self.path, after_version, self._storage)
 
     def staleness(self, *, after_version: int = -1) -> RunFigures | None:
-        """Return the staleness of what the last query has committed; None if there is no commit. See :func:`upstream.run_staleness`."""
+        """Return the staleness of what the last query has committed.
+
+        Parameters
+        ----------
+        after_version
+            The version that the run began with; -1 for all that the log still holds.
+
+        Returns
+        -------
+        RunFigures or None
+            The commits added up; None if there is none.
+
+        Examples
+        --------
+        >>> figures = table.staleness()
+        >>> figures.commits, figures.updates
+        (2, 6)
+        """
         return run_staleness(self.path, after_version, self._storage)
 
-    def erase(self, *key: Any, outputs: Sequence[str] = (), dry_run: bool = False) -> Erasure:
-        """Erase a key from the table, and from its tables of late and conflicting rows; see :func:`upstream.erase_key`."""
-        return erase_key(self.path, *key, storage=self._storage, outputs=outputs, dry_run=dry_run)
+    def erase(
+        self, *key: Any, outputs: Sequence[str] = (), index_location: str | None = None, dry_run: bool = False
+    ) -> Erasure:
+        """Erase a key from the table, from its tables of late and conflicting rows, and from this machine's index cache.
+
+        A query may be writing meanwhile. Its batch goes on unless it touches the key's bucket at that very moment: then the query stops, and
+        resumes when it is restarted. A row of the key that comes later is a new row. Earlier versions hold the key until their retention is over.
+
+        Parameters
+        ----------
+        *key
+            The values of its key's columns, in their order.
+        outputs
+            Tables of late or conflicting rows, beside those that the table's log names.
+        index_location
+            The query's option ``indexLocation``, if it has one.
+        dry_run
+            Only find out what would be done.
+
+        Returns
+        -------
+        Erasure
+            How many rows went from where, and what `remains` until when.
+
+        Raises
+        ------
+        OptionError
+            The values are not as many as the key's columns, or not of their types.
+        TableError
+            There is no such table, it cannot be read or written, or others commit all the time.
+        EnvironmentMissingError
+            As for :meth:`repair`.
+
+        Examples
+        --------
+        >>> done = table.erase(2)
+        >>> done.rows
+        1
+        """
+        return erase_key(
+            self.path, *key, storage=self._storage, outputs=outputs, index_location=index_location, dry_run=dry_run
+        )
+
+    def key_bucket(self, *key: Any) -> int:
+        """Return the bucket in which the rows of a key are, if there are any: the value of their column ``_upstream_bucket``.
+
+        Polars and deltalake read all files of a table with deletion vectors even where one key is asked for; with a filter on the bucket beside
+        that on the key they read one bucket's. :meth:`rebucket` changes it.
+
+        Parameters
+        ----------
+        *key
+            The values of its key's columns, in their order.
+
+        Returns
+        -------
+        int
+            From 0 to the table's number of buckets - 1; what ``pmod(hash(k1, k2, …), buckets)`` is in Spark.
+
+        Raises
+        ------
+        TableError
+            There is no such table, or it is not one of UpStream's.
+        OptionError
+            The values are not as many as the key's columns, or not of their types.
+
+        Examples
+        --------
+        >>> of_its_bucket = pl.col("_upstream_bucket") == table.key_bucket(2)
+        >>> pl.scan_delta("latest").filter(of_its_bucket, pl.col("vehicle_id") == 2).collect().height
+        1
+        """
+        return key_bucket(self.path, *key, storage=self._storage)
 
     def release(self) -> str | None:
-        """Take the lease from the query that holds it, so that another one may start; return its id, or None if nobody held it.
+        """Take the lease from the query that holds it, so that another one may start.
 
         Only for a query whose driver is gone: one that lives takes the lease again with its next batch.
+
+        Returns
+        -------
+        str or None
+            The query's id; None if nobody held the lease.
+
+        Examples
+        --------
+        >>> table.release()
         """
         taken = release_lease(TableFolder(absolute_location(self.path), self._storage))
         return None if taken is None else taken.query_id
 
     def _maintain(self, retention: str | None, versions: int | None, *, dry_run: bool, compact: bool) -> Maintained:
-        try:
-            retention_us = None if retention is None else parse_duration_us(retention)
-        except ValueError:
-            raise OptionError(f"retention={retention!r}", expected="a duration such as '7 days'") from None
         return maintain_table(
             self.path,
             storage=self._storage,
-            retention_us=retention_us,
+            retention_us=None if retention is None else _retention_us(retention),
             versions=versions,
             dry_run=dry_run,
             compact=compact,
         )
+
+
+def _retention_us(retention: str) -> int:
+    try:
+        return parse_duration_us(retention)
+    except ValueError:
+        raise OptionError(f"retention={retention!r}", expected="a duration such as '7 days'") from None

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
+from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.options import parse_options
@@ -73,7 +74,7 @@ def write_batch(
     path: str | os.PathLike[str],
     *,
     key: str | Sequence[str] | None = None,
-    time: str | None = None,
+    event_time: str | None = None,
     buckets: int | None = None,
     expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
     partitions: int | None = None,
@@ -91,7 +92,7 @@ def write_batch(
         A batch DataFrame, with or without the system column ``_upstream``.
     path
         The table's folder or address. It is made on first use.
-    key, time, buckets
+    key, event_time, buckets
         As for :func:`~upstream.sink.write_latest.write_latest`. Where the table exists, its own unless given.
     expectedKeys
         How many keys a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
@@ -116,10 +117,18 @@ def write_batch(
     Notes
     -----
     Guarantee: all or nothing; exactly once if the write is named, which it is inside ``foreachBatch``. Several writes of a batch to one table are each
-    applied once; a repeat of the batch has to make them in the same order.
+    applied once; a repeat of the batch has to make them in the same order. `time` is a deprecated name of `event_time`.
+
+    Examples
+    --------
+    >>> rows = spark.createDataFrame([(1, 10, 0.5)], "vehicle_id BIGINT, second BIGINT, speed DOUBLE")
+    >>> us.write_batch(rows, "archive", key="vehicle_id", event_time="second")
+    >>> us.LatestTable("archive").rows().collect().rows()
+    [(1, 10, 0.5)]
     """
     path = path_argument("path", path)
-    key, time = names_argument("key", key), text_argument("time", time)
+    event_time = renamed_argument("write_batch", options, "time", "event_time", event_time)
+    key, time = names_argument("key", key), text_argument("event_time", event_time)
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
     expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
     if df.isStreaming:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
 from ..conf.column_names import quoted
+from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
 from ..conf.session import make_known
@@ -72,7 +73,7 @@ def write_latest(
     path: str | os.PathLike[str],
     *,
     key: str | Sequence[str] | None = None,
-    time: str | None = None,
+    event_time: str | None = None,
     buckets: int | None = None,
     expectedKeys: int | None = None,  # noqa: N803 as Spark spells names
     partitions: int | None = None,
@@ -87,7 +88,7 @@ def write_latest(
     there are buckets lies that way already, and is not shuffled again. Rows that are in Arrow before, in the source or in a step in
     Python, travel in frames. Rows, updates, punctuation and the oldest
     arrival of each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see :func:`batch_metrics`);
-    what was committed, with its staleness, is in the table's log (:func:`~upstream.sink.figures.summary.read_summaries`).
+    what was committed, with its staleness, is in the table's log (:meth:`~upstream.LatestTable.history`).
 
     Parameters
     ----------
@@ -98,8 +99,8 @@ def write_latest(
         The table's folder or address. It is made on first use.
     key
         The update key's column or columns; the stream's own unless given.
-    time
-        The column that says which of two rows of a key is newer; without it the row that arrives later is. The stream's own unless a
+    event_time
+        The column by which the newer of two rows of a key is known; without it the row that arrives later is newer. The stream's own unless a
         key is given.
     buckets
         Into how many parts the table is cut by its key, when it is made; later `upstream rebucket` changes it. Unless given the table's own; for a new
@@ -136,14 +137,22 @@ def write_latest(
 
     Notes
     -----
-    Guarantee: exactly once, given a source that replays its batches.
+    Guarantee: exactly once, given a source that replays its batches. `time` is a deprecated name of `event_time`.
+
+    Examples
+    --------
+    >>> updates = us.latest(spark, "feed/", key="vehicle_id", event_time="timestamp")
+    >>> writer = us.write_latest(updates, "newest", key="vehicle_id", event_time="timestamp", checkpointLocation="newest_checkpoint")
+    >>> writer.trigger(availableNow=True).start().awaitTermination()
     """
     from pyspark.sql import DataFrame
 
     from .spark_writer import check_sink
 
     path = path_argument("path", path)
-    key, time, target = names_argument("key", key), text_argument("time", time), text_argument("target", target)
+    event_time = renamed_argument("write_latest", options, "time", "event_time", event_time)
+    key, time = names_argument("key", key), text_argument("event_time", event_time)
+    target = text_argument("target", target)
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
     expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
     session = updates.sparkSession if isinstance(updates, DataFrame) else updates.session
@@ -271,7 +280,7 @@ def batch_metrics(
     path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> BatchMetrics | None:
-    """The metrics of :func:`write_latest` in a query's progress (``query.lastProgress``, or a listener's event).
+    """Return the metrics of :func:`write_latest` in a query's progress (``query.lastProgress``, or a listener's event).
 
     Parameters
     ----------
@@ -286,6 +295,13 @@ def batch_metrics(
     -------
     BatchMetrics or None
         None if the progress has none: another query's, or a trigger without a batch.
+
+    Examples
+    --------
+    >>> from pyspark.sql.streaming import StreamingQueryListener
+    >>> class Listener(StreamingQueryListener):
+    ...     def onQueryProgress(self, event):
+    ...         print(us.batch_metrics(event.progress, "newest"))
     """
     seen = progress.observedMetrics.get(METRICS)
     if seen is None:

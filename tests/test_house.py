@@ -12,7 +12,19 @@ import pyspark_upstream
 import upstream
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("api", "cli", "conf", "core", "datasource", "delta_format", "operators", "plan", "sink", "storage")
+PACKAGES = (
+    "api",
+    "cli",
+    "conf",
+    "core",
+    "datasource",
+    "delta_format",
+    "errors",
+    "operators",
+    "plan",
+    "sink",
+    "storage",
+)
 
 
 def test_tested_package_is_the_installed_one() -> None:
@@ -61,6 +73,7 @@ _ALLOWED: dict[str, set[str]] = {
     "conf": set(),
     "storage": {"conf"},
     "delta_format": {"conf", "storage"},
+    "errors": {"conf"},
     "core": {"conf", "storage"},
     "datasource": {"conf", "storage", "delta_format", "core"},
     "plan": {"conf", "core"},

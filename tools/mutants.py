@@ -25,6 +25,7 @@ PACKAGES = (
     "core",
     "datasource",
     "delta_format",
+    "errors",
     "operators",
     "plan",
     "pyspark_upstream",

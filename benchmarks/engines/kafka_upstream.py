@@ -30,8 +30,8 @@ def run(spark: Any, servers: str, topic: str, out: str) -> Any:
         "schema": "key BIGINT, ms BIGINT, value DOUBLE",
         "checkpointLocation": out + "-checkpoint",
     }
-    feed = upstream.latest(spark, key="key", time="ms", timeFormat="epoch_ms", **options)
-    writer = upstream.write_latest(feed, out, key="key", time="ms", checkpointLocation=out + "-checkpoint")
+    feed = upstream.latest(spark, key="key", event_time="ms", timeFormat="epoch_ms", **options)
+    writer = upstream.write_latest(feed, out, key="key", event_time="ms", checkpointLocation=out + "-checkpoint")
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     return query

@@ -93,11 +93,11 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
         rows = feed.where("NOT _upstream.punctuation").drop("_upstream")
         scored = rows.mapInArrow(whole(cost), DDL + ", score DOUBLE")
     else:
-        stream = upstream.UpdateStream(feed, key="key", time="time")
+        stream = upstream.UpdateStream(feed, key="key", event_time="time")
         stream = stream.queue(policy=engine, checkpoint_location=checkpoint, shards=BUCKETS)
         scored = stream.map(expensive(cost), "score DOUBLE", batch_rows=200)
     return upstream.write_latest(
-        scored, table, key="key", time="time", buckets=BUCKETS, checkpointLocation=checkpoint
+        scored, table, key="key", event_time="time", buckets=BUCKETS, checkpointLocation=checkpoint
     ).start()
 
 

@@ -46,7 +46,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
     if job["engine"] == "max_by":
         writer = _newest(df).writeStream.outputMode("update")
     else:
-        stream = upstream.UpdateStream(_with_system(df), key="key", time="ms")
+        stream = upstream.UpdateStream(_with_system(df), key="key", event_time="ms")
         queued = stream.queue(
             policy=job["engine"], budget=job["budget"], shards=_SHARDS, checkpoint_location=checkpoint
         )

@@ -30,7 +30,7 @@ def load(job: dict[str, Any]) -> dict[str, Any]:
 
         # By `auto` a table marks rows if it is made for many keys.
         keys = {"expectedKeys": job["keys"]} if job["engine"] == "auto" and "keys" in job else {}
-        upstream.write_batch(rows, job["table"], key="k", time="ts", buckets=job["buckets"], **keys)
+        upstream.write_batch(rows, job["table"], key="k", event_time="ts", buckets=job["buckets"], **keys)
     else:
         spark.conf.set("spark.databricks.delta.properties.defaults.enableDeletionVectors", str(job["vectors"]).lower())
         rows.repartition(job["buckets"]).write.format("delta").save(job["table"])
@@ -49,7 +49,7 @@ def batches(job: dict[str, Any]) -> dict[str, Any]:
         import upstream
 
         writer = upstream.write_latest(
-            updates, job["table"], key="k", time="ts", buckets=job["buckets"], engine=job["engine"], checkpointLocation=checkpoint,
+            updates, job["table"], key="k", event_time="ts", buckets=job["buckets"], engine=job["engine"], checkpointLocation=checkpoint,
             maintenance=job["maintenance"],
         )  # fmt: skip
     else:

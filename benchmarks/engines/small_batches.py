@@ -156,8 +156,8 @@ class UpstreamQuery(Query):
         import upstream
 
         options = {"timeFormat": "epoch_ms", "where": "value >= 0", "schema": "key BIGINT, ms BIGINT, value DOUBLE"}
-        rows = upstream.latest(self.spark, self.feed, key="key", time="ms", **options)
-        writer = upstream.write_latest(rows, self.out, key="key", time="ms", checkpointLocation=self.checkpoint)
+        rows = upstream.latest(self.spark, self.feed, key="key", event_time="ms", **options)
+        writer = upstream.write_latest(rows, self.out, key="key", event_time="ms", checkpointLocation=self.checkpoint)
         self.query = writer.start()
 
 

@@ -33,7 +33,7 @@ def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
         if work["aggregates"] == "sums"
         else {"n": count(), "median": median("value"), "different": approx_count_distinct("value")}
     )
-    windows = UpdateStream(feed, key="key", time="ms").window(
+    windows = UpdateStream(feed, key="key", event_time="ms").window(
         f"{work['range_s']} seconds",
         f"{work['slide_s']} seconds",
         emit="lazy" if work["emit"] == "latest" else "all",

@@ -51,7 +51,22 @@ Mask = npt.NDArray[np.bool_]
 
 
 def with_system_ddl(ddl: str) -> str:
-    """A schema in Spark's DDL with the system column at its end, for ``readStream.schema(…)``."""
+    """Return a schema in Spark's DDL with the system column at its end, for ``readStream.schema(…)``.
+
+    Parameters
+    ----------
+    ddl
+        The other columns.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> us.with_system_ddl("vehicle_id BIGINT, speed DOUBLE").count("_upstream")
+    1
+    """
     return f"{ddl}, {SYSTEM_DDL}"
 
 

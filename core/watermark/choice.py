@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, get_args
 
 from ...conf.errors import OptionError
 from ...conf.units import parse_duration_us
 from .policies import PolicyName
 
-__all__ = ["Watermark"]
+__all__ = ["Watermark", "check_watermark"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Watermark:
-    """A watermark policy, made by one of the class's methods.
+    """A watermark policy: how far each input partition is complete. Made by one of the class's methods.
 
     Attributes
     ----------
@@ -30,10 +31,16 @@ class Watermark:
     confirmations : int or None
         How many rows in succession have to lie beyond it to be believed; 5 unless given.
 
+    Raises
+    ------
+    OptionError
+        One of them makes no sense.
+
     Examples
     --------
-    >>> upstream.Watermark.bounded("5 minutes")
-    >>> upstream.Watermark.adaptive(late=0.001).guarded(max_jump="1 day")
+    >>> us.Watermark.bounded("5 minutes").delay
+    '5 minutes'
+    >>> stream = us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark=us.Watermark.adaptive(late=0.001))
     """
 
     policy: PolicyName
@@ -43,68 +50,153 @@ class Watermark:
     max_jump: str | None = None
     confirmations: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.policy not in get_args(PolicyName):
+            raise OptionError(f"policy={self.policy!r}", expected="one of " + ", ".join(get_args(PolicyName)))
+        for name, duration in (("delay", self.delay), ("max_jump", self.max_jump)):
+            if duration is not None:
+                _duration(name, duration)
+        if self.late is not None and not 0 < self.late < 1:
+            raise OptionError(f"late={self.late}", expected="the share of rows that may be late, between 0 and 1")
+        for name, number, least in (("rows", self.rows, 0), ("confirmations", self.confirmations, 1)):
+            if number is not None and not least <= number <= 100_000:
+                raise OptionError(f"{name}={number}", expected=f"a whole number from {least} to 100000")
+
     @classmethod
     def ordered(cls) -> Watermark:
-        """Every feed is in the order of time: the watermark is the newest time."""
+        """Take each input partition to be in the order of time: the watermark is the newest time.
+
+        Returns
+        -------
+        Watermark
+
+        Examples
+        --------
+        >>> us.Watermark.ordered().policy
+        'ordered'
+        """
         return cls("ordered")
 
     @classmethod
     def bounded(cls, delay: str) -> Watermark:
-        """No row is further behind the newest than `delay`, such as ``5 minutes``.
+        """Take no row to be further behind the newest than `delay`.
+
+        Parameters
+        ----------
+        delay
+            A duration, such as ``5 minutes``.
+
+        Returns
+        -------
+        Watermark
 
         Raises
         ------
         OptionError
             `delay` is no duration.
+
+        Examples
+        --------
+        >>> us.Watermark.bounded("5 minutes").delay
+        '5 minutes'
         """
         return cls("bounded", delay=_duration("delay", delay))
 
     @classmethod
     def adaptive(cls, *, late: float = 0.001, first_delay: str = "10 minutes") -> Watermark:
-        """Learn each feed's disorder, so that a share of `late` rows comes too late.
+        """Learn each input partition's disorder, so that a share of `late` rows comes too late.
 
         Parameters
         ----------
         late
             The share, between 0 and 1.
         first_delay
-            The delay until a feed's disorder is known.
+            The delay until a partition's disorder is known.
+
+        Returns
+        -------
+        Watermark
 
         Raises
         ------
         OptionError
             One of them makes no sense.
+
+        Examples
+        --------
+        >>> us.Watermark.adaptive(late=0.01, first_delay="1 minute").late
+        0.01
         """
-        if not 0 < late < 1:
-            raise OptionError(f"late={late}", expected="the share of rows that may be late, between 0 and 1")
         return cls("adaptive", delay=_duration("first_delay", first_delay), late=late)
 
     @classmethod
     def displaced(cls, rows: int) -> Watermark:
-        """No row is out of its place by more than so many rows.
+        """Take no row to be out of its place by more than some number of rows.
+
+        Parameters
+        ----------
+        rows
+            The number.
+
+        Returns
+        -------
+        Watermark
 
         Raises
         ------
         OptionError
             The number is not from 0 to 100,000.
+
+        Examples
+        --------
+        >>> us.Watermark.displaced(100).rows
+        100
         """
-        if not 0 <= rows <= 100_000:
-            raise OptionError(f"rows={rows}", expected="a whole number from 0 to 100000")
         return cls("displaced", rows=rows)
 
     @classmethod
     def embedded(cls) -> Watermark:
-        """The feed sends punctuation among its rows: rows without a key, whose time is the watermark."""
+        """Take the watermark from punctuation among the rows: rows without a key, whose time is the watermark.
+
+        Returns
+        -------
+        Watermark
+
+        Examples
+        --------
+        >>> us.Watermark.embedded().policy
+        'embedded'
+        """
         return cls("embedded")
 
     @classmethod
     def arrival(cls) -> Watermark:
-        """Rows are stamped with their arrival in a new column, the event time; the watermark is the clock."""
+        """Stamp rows with their arrival in a new column, the event time; the watermark is the clock.
+
+        Returns
+        -------
+        Watermark
+
+        Examples
+        --------
+        >>> us.Watermark.arrival().policy
+        'heartbeat'
+        """
         return cls("heartbeat")
 
     @classmethod
     def none(cls) -> Watermark:
-        """Nothing is promised: for tables of the newest rows, which need no watermark."""
+        """Promise nothing: for tables of the newest rows, which need no watermark.
+
+        Returns
+        -------
+        Watermark
+
+        Examples
+        --------
+        >>> us.Watermark.none().policy
+        'latent'
+        """
         return cls("latent")
 
     def guarded(self, *, max_jump: str | None = None, confirmations: int | None = None) -> Watermark:
@@ -117,18 +209,34 @@ class Watermark:
         confirmations
             How many rows in succession have to lie beyond it to be believed.
 
+        Returns
+        -------
+        Watermark
+
         Raises
         ------
         OptionError
             One of them makes no sense.
+
+        Examples
+        --------
+        >>> us.Watermark.ordered().guarded(max_jump="1 day").max_jump
+        '1 day'
         """
-        if confirmations is not None and not 1 <= confirmations <= 100_000:
-            raise OptionError(f"confirmations={confirmations}", expected="a whole number from 1 to 100000")
-        jump = None if max_jump is None else _duration("max_jump", max_jump)
-        return dataclasses.replace(self, max_jump=jump, confirmations=confirmations)
+        return dataclasses.replace(self, max_jump=max_jump, confirmations=confirmations)
 
     def options(self) -> dict[str, str]:
-        """Return the source's options that ask for it."""
+        """Return the source's options that ask for it, for ``spark.readStream.format("upstream")``.
+
+        Returns
+        -------
+        dict of str to str
+
+        Examples
+        --------
+        >>> us.Watermark.bounded("5 minutes").options()
+        {'progress': 'bounded', 'progressDelay': '5 minutes'}
+        """
         given = {
             "progress": self.policy,
             "progressDelay": self.delay,
@@ -138,6 +246,23 @@ class Watermark:
             "confirmations": self.confirmations,
         }
         return {name: str(value) for name, value in given.items() if value is not None}
+
+
+def check_watermark(value: Any) -> Watermark | None:
+    """Return the argument `watermark`; None stays None.
+
+    Raises
+    ------
+    OptionError
+        It is something else.
+    """
+    if value is None or isinstance(value, Watermark):
+        return value
+    raise OptionError(
+        f"watermark={value!r}",
+        expected="what one of Watermark's methods makes",
+        hint="for a delay write Watermark.bounded('5 minutes')",
+    )
 
 
 def _duration(name: str, value: str) -> str:

@@ -1,6 +1,7 @@
 """Aggregates as a small columnar algebra: lift rows, combine states, retract them where that is possible, lower to results.
 
-What users name is here: ``from upstream import aggregates``, then ``aggregates.count()``, ``aggregates.median("price")``.
+What users name is here, and at the top of the package: ``us.count()``, ``us.median("price")``. As in PySpark's functions, ``sum``, ``min`` and ``max``
+have the names of built-in functions; ``sum_``, ``min_`` and ``max_`` are the same, for whoever imports the names themselves.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ if TYPE_CHECKING:
     from .functions import count as count
     from .functions import first as first
     from .functions import last as last
+    from .functions import max_ as max  # noqa: A004 PySpark's names
     from .functions import max_ as max_
+    from .functions import min_ as min  # noqa: A004 PySpark's names
     from .functions import min_ as min_
     from .functions import stddev_pop as stddev_pop
     from .functions import stddev_samp as stddev_samp
+    from .functions import sum_ as sum  # noqa: A004 PySpark's names
     from .functions import sum_ as sum_
     from .functions import var_pop as var_pop
     from .functions import var_samp as var_samp
@@ -39,16 +43,22 @@ _HOMES = {
     "first": ".functions",
     "heavy_hitters": ".approximate",
     "last": ".functions",
+    "max": ".functions",
     "max_": ".functions",
     "median": ".approximate",
+    "min": ".functions",
     "min_": ".functions",
     "quantile": ".approximate",
     "stddev_pop": ".functions",
     "stddev_samp": ".functions",
+    "sum": ".functions",
     "sum_": ".functions",
     "var_pop": ".functions",
     "var_samp": ".functions",
 }
+
+# Defined under names of their own: their module uses the built-in functions.
+_BUILT_IN = {"max": "max_", "min": "min_", "sum": "sum_"}
 
 __all__ = [
     "aggregate",
@@ -60,12 +70,15 @@ __all__ = [
     "first",
     "heavy_hitters",
     "last",
+    "max",
     "max_",
     "median",
+    "min",
     "min_",
     "quantile",
     "stddev_pop",
     "stddev_samp",
+    "sum",
     "sum_",
     "var_pop",
     "var_samp",
@@ -76,4 +89,4 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home, __name__), name)
+    return getattr(import_module(home, __name__), _BUILT_IN.get(name, name))

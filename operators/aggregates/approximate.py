@@ -16,7 +16,7 @@ __all__ = ["approx_count_distinct", "heavy_hitters", "median", "quantile"]
 
 
 def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
-    """About how many different values there are, by HyperLogLog. BIGINT; 0 for a group without values.
+    """Count the different values, about, by HyperLogLog. BIGINT; 0 for a group without values.
 
     Parameters
     ----------
@@ -25,6 +25,14 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
     error : float
         The relative standard deviation: two of three results are within it, 95 % within twice as much. A group takes up to (1.04 / error)^2
         bytes, rounded up to a power of two: 4 kB for 0.02; and is exact while it has less than a tenth as many values.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(different=us.approx_count_distinct("speed"))
     """
     text = f"approx_count_distinct({column})"
     lg_k = _power(1.04**2 / error**2 if error > 0 else math.inf, text, error, 7, 21, "0.001 to 0.09")
@@ -38,7 +46,7 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
 
 
 def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggregate:
-    """The most frequent values, by a Misra-Gries sketch. ``ARRAY<STRUCT<item, count BIGINT, error BIGINT>>``, most frequent first.
+    """Take the most frequent values, by a Misra-Gries sketch. ``ARRAY<STRUCT<item, count BIGINT, error BIGINT>>``, most frequent first.
 
     An item's true count is between ``count - error`` and ``count``. No error is more than `error` times the group's rows, and each value
     that is more frequent than that is known to the sketch. With fewer different values than 2.6 / `error` counts are exact.
@@ -51,6 +59,14 @@ def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggre
         How many items are wanted.
     error : float
         As above. It is what the library guarantees, not a deviation.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(busiest=us.heavy_hitters("timestamp", limit=3))
     """
     text = f"heavy_hitters({column})"
     lg_size = _power(3.5 / error if error > 0 else math.inf, text, error, 3, 26, "1e-7 to 0.4")
@@ -66,7 +82,7 @@ def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggre
 
 
 def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggregate:
-    """The least value that at least this part of the values do not exceed, about; of the column's type, and one of its values.
+    """Take the least value that at least this part of the values do not exceed, about; of the column's type, and one of its values.
 
     Parameters
     ----------
@@ -78,6 +94,14 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
         Of the rank: with 99 % probability the result is the quantile of a probability no further than this away. A group takes up to some
         8 / `error` values of 9 bytes, 7 kB for 0.01, and is exact while it has no more than 2.6 / `error`. All quantiles of a column with one
         `error` share their state.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(p99=us.quantile("speed", 0.99))
     """
     text = f"quantile({column}, {probability:g})"
     if not 0 <= probability <= 1:
@@ -101,7 +125,21 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
 
 
 def median(column: str, *, error: float = 0.01) -> Aggregate:
-    """``quantile(column, 0.5)``: one of the values, the lower one of two in the middle."""
+    """Take ``quantile(column, 0.5)``: one of the values, the lower one of two in the middle.
+
+    Parameters
+    ----------
+    column, error
+        As for :func:`quantile`.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(middle=us.median("speed"))
+    """
     return quantile(column, 0.5, error=error)
 
 

@@ -33,7 +33,7 @@ def aggregate(
     retract: Retract | None = None,
     version: int = 1,
 ) -> Aggregate:
-    """An aggregate of your own, from three functions over Arrow arrays; each is called once for all groups.
+    """Make an aggregate of your own, from three functions over Arrow arrays; each is called once for all groups.
 
     The result must not depend on how rows are divided and in which order they come: combining the states of two halves must give the
     state of the whole.
@@ -59,6 +59,10 @@ def aggregate(
     version : int
         Raise it when what is stored changes.
 
+    Returns
+    -------
+    Aggregate
+
     Examples
     --------
     The product of a column:
@@ -68,15 +72,17 @@ def aggregate(
     ...     product = np.ones(groups.size)
     ...     np.multiply.at(product, groups.codes, values)
     ...     return {"product": pa.array(product)}
-    >>> product = aggregate(
+    >>> product = us.aggregate(
     ...     "product",
-    ...     "v",
+    ...     "speed",
     ...     state={"product": pa.float64()},
     ...     lift=lambda arrays, groups: multiplied(arrays[0].fill_null(1).to_numpy(), groups),
     ...     combine=lambda state, groups: multiplied(state["product"].to_numpy(), groups),
     ...     lower=lambda state: state["product"],
     ...     type=pa.float64(),
     ... )
+    >>> product
+    product(speed)
     """
     names = names_of(columns)
     text = f"{name}({', '.join(names)})"

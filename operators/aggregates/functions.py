@@ -31,7 +31,21 @@ __all__ = [
 
 
 def count(column: str | None = None) -> Aggregate:
-    """How many rows; with a column, how many of its values are not null. BIGINT; 0 for a group without rows."""
+    """Count the rows; with a column, its values that are not null. BIGINT; 0 for a group without rows.
+
+    Parameters
+    ----------
+    column
+        Its name; None for all rows.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(rows=us.count())
+    """
 
     def plan(schema: pa.Schema) -> Plan:
         if column is not None:
@@ -44,10 +58,23 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum_(column: str) -> Aggregate:
-    """The sum. BIGINT of integers, DECIMAL(p + 10, s) of DECIMAL(p, s), DOUBLE of floats; null for a group without values.
+    """Add the values up. BIGINT of integers, DECIMAL(p + 10, s) of DECIMAL(p, s), DOUBLE of floats; null for a group without values.
 
     Integers and decimals are added exactly, and a sum that its type cannot hold is an error, whatever the order of the rows. Sums of
     doubles are right to the last bit unless they cancel to less than some 2^-45 of their largest summand, and stay so when rows are retracted.
+
+    Parameters
+    ----------
+    column
+        Its name.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(total=us.sum("speed"))
     """
     text = f"sum({column})"
 
@@ -69,7 +96,21 @@ def sum_(column: str) -> Aggregate:
 
 
 def avg(column: str) -> Aggregate:
-    """The mean. DOUBLE of integers and floats, DECIMAL(p + 4, s + 4) of DECIMAL(p, s); null for a group without values."""
+    """Take the mean. DOUBLE of integers and floats, DECIMAL(p + 4, s + 4) of DECIMAL(p, s); null for a group without values.
+
+    Parameters
+    ----------
+    column
+        Its name.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(mean=us.avg("speed"))
+    """
     text = f"avg({column})"
 
     def plan(schema: pa.Schema) -> Plan:
@@ -96,42 +137,140 @@ def avg(column: str) -> Aggregate:
 
 
 def var_pop(column: str) -> Aggregate:
-    """The variance of these values. DOUBLE; null for a group without values."""
+    """Take the variance of these values. DOUBLE; null for a group without values.
+
+    Parameters
+    ----------
+    column
+        Its name.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(variance=us.var_pop("speed"))
+    """
     return _spread(f"var_pop({column})", column, sample=False, root=False)
 
 
 def var_samp(column: str) -> Aggregate:
-    """The variance of what these values are a sample of. DOUBLE; null for a group of fewer than two values."""
+    """Take the variance of what these values are a sample of. DOUBLE; null for a group of fewer than two values.
+
+    Parameters
+    ----------
+    column
+        Its name.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(variance=us.var_samp("speed"))
+    """
     return _spread(f"var_samp({column})", column, sample=True, root=False)
 
 
 def stddev_pop(column: str) -> Aggregate:
-    """The square root of :func:`var_pop`."""
+    """Take the standard deviation of these values, the square root of :func:`var_pop`.
+
+    Parameters
+    ----------
+    column
+        Its name.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(deviation=us.stddev_pop("speed"))
+    """
     return _spread(f"stddev_pop({column})", column, sample=False, root=True)
 
 
 def stddev_samp(column: str) -> Aggregate:
-    """The square root of :func:`var_samp`."""
+    """Take the standard deviation of what these values are a sample of, the square root of :func:`var_samp`.
+
+    Parameters
+    ----------
+    column
+        Its name.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(deviation=us.stddev_samp("speed"))
+    """
     return _spread(f"stddev_samp({column})", column, sample=True, root=True)
 
 
 def min_(column: str) -> Aggregate:
-    """The least value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes."""
+    """Take the least value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes.
+
+    Parameters
+    ----------
+    column
+        Its name.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(least=us.min("speed"))
+    """
     return _extreme(f"min({column})", column, greatest=False)
 
 
 def max_(column: str) -> Aggregate:
-    """The greatest value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes."""
+    """Take the greatest value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes.
+
+    Parameters
+    ----------
+    column
+        Its name.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(top=us.max("speed"))
+    """
     return _extreme(f"max({column})", column, greatest=True)
 
 
 def any_value(column: str) -> Aggregate:
-    """Some value of the column, null only if there is none. It is the greatest, so that it does not depend on the order of rows."""
+    """Take some value of the column, null only if there is none. It is the greatest, so that it does not depend on the order of rows.
+
+    Parameters
+    ----------
+    column
+        Its name.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(some=us.any_value("speed"))
+    """
     return _extreme(f"any_value({column})", column, greatest=True)
 
 
 def first(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -> Aggregate:
-    """The value of the first row.
+    """Take the value of the first row.
 
     Parameters
     ----------
@@ -142,17 +281,39 @@ def first(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -
         is not defined.
     ignore_nulls : bool
         Take the first value that is not null; else the result is null if the first row's value is.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(began=us.first("speed", by="timestamp"))
     """
     return _outermost("first", column, by, last=False, ignore_nulls=ignore_nulls)
 
 
 def last(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -> Aggregate:
-    """The value of the last row: as :func:`first`, from the other end."""
+    """Take the value of the last row: as :func:`first`, from the other end.
+
+    Parameters
+    ----------
+    column, by, ignore_nulls
+        As for :func:`first`.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(now=us.last("speed", by="timestamp"))
+    """
     return _outermost("last", column, by, last=True, ignore_nulls=ignore_nulls)
 
 
 def collect(column: str, by: str | Sequence[str], *, limit: int) -> Aggregate:
-    """The first values that are not null, as an array in their order; empty for a group without values.
+    """Collect the first values that are not null, as an array in their order; empty for a group without values.
 
     Parameters
     ----------
@@ -162,6 +323,14 @@ def collect(column: str, by: str | Sequence[str], *, limit: int) -> Aggregate:
         The order, as for :func:`first`.
     limit : int
         How many are kept. ``count(column)`` beside it tells whether there were more.
+
+    Returns
+    -------
+    Aggregate
+
+    Examples
+    --------
+    >>> results = stream.window("1 minute").agg(speeds=us.collect("speed", by="timestamp", limit=100))
     """
     order = names_of(by)
     text = f"collect({column}; by {', '.join(order)}; limit {limit})"

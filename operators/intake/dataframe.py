@@ -11,7 +11,6 @@ import pyarrow as pa
 from ...conf.arguments import (
     column_argument,
     count_argument,
-    duration_argument,
     frame_argument,
     path_argument,
     text_argument,
@@ -21,7 +20,7 @@ from ...conf.errors import OptionError, SchemaError
 from ...core.rows.collations import check_collations
 from ...core.rows.event_times import check_time_type, check_time_zone
 from ...core.rows.system_column import SYSTEM
-from ...core.watermark.policies import Policy, PolicyName
+from ...core.watermark.policies import Policy
 from ...plan.completeness import left_out_by_source
 from ...plan.nodes import Intake
 from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
@@ -29,7 +28,7 @@ from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["OnMalformed", "plan_intake", "policy_of"]
+__all__ = ["OnMalformed", "plan_intake"]
 
 OnMalformed = Literal["quarantine", "fail"]
 
@@ -104,49 +103,6 @@ def plan_intake(
     )  # fmt: skip
 
 
-def policy_of(
-    progress: PolicyName | None,
-    time: str | None,
-    delay: str,
-    target_late: float,
-    displacement: int,
-    max_jump: str,
-    confirmations: int,
-) -> Policy:
-    """The policy that these options ask for, as the source's of the same names.
-
-    Raises
-    ------
-    OptionError
-        One of them makes no sense, or the policy needs a time.
-    """
-    name = progress or ("bounded" if time else "latent")
-    known = [each for each in get_args(PolicyName) if each != "promised"]  # a DataFrame says nothing besides its rows
-    if name not in known:
-        raise OptionError(f"progress={name!r}", expected="one of " + ", ".join(known))
-    if name != "latent" and time is None:
-        raise OptionError(
-            f"progress={name!r} without a time",
-            expected="the column of the event time",
-            hint="name it: time=…; with heartbeat, the column to add, in which rows are stamped on entry",
-        )
-    for option, number, least in (("displacement", displacement, 0), ("confirmations", confirmations, 1)):
-        if count_argument(option, number, least=least) > 100_000:
-            raise OptionError(f"{option}={number}", expected=f"a whole number from {least} to 100000")
-    if not isinstance(target_late, (int, float)) or not 0 < target_late < 1:  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
-        raise OptionError(
-            f"target_late={target_late!r}", expected="the share of rows that may be late, between 0 and 1"
-        )
-    return Policy(
-        name,
-        duration_argument("delay", delay),
-        displacement,
-        duration_argument("max_jump", max_jump),
-        confirmations,
-        target_late,
-    )
-
-
 def _column(df: DataFrame, given: str | Column) -> Column:
     from pyspark.sql import functions as F
 
@@ -180,7 +136,7 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
         raise SchemaError(
             f"the DataFrame has the column {SYSTEM} already",
             expected="rows to which nobody has yet given feeds and progress",
-            hint="this one is an update stream as it is: UpdateStream(df, key=…, time=…)",
+            hint="this one is an update stream as it is: UpdateStream(df, key=…, event_time=…)",
         )
     absent = [each for each in (*key, *([time] if time and not stamped else [])) if each not in df.columns]
     if absent:
@@ -191,7 +147,7 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
         )
     if stamped and time in df.columns:
         raise SchemaError(
-            f"progress='heartbeat' would stamp rows in the column {time!r}, which they have already",
+            f"Watermark.arrival() would stamp rows in the column {time!r}, which they have already",
             expected="the name of a new column",
         )
     check_collations(df.schema)
@@ -211,5 +167,5 @@ def _check_types(plan: IntakePlan) -> None:
             )
     if plan.policy.name == "embedded" and not plan.key:
         raise OptionError(
-            "progress='embedded' without a key", hint="name the key; rows without one are the punctuation"
+            "Watermark.embedded() without a key", hint="name the key; rows without one are the punctuation"
         )

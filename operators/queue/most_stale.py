@@ -28,7 +28,7 @@ Int64s = npt.NDArray[np.int64]
 def most_stale(
     checkpoint_location: str | os.PathLike[str], k: int = 10, *, queue: int = 0, now_us: int | None = None
 ) -> pa.Table:
-    """The keys that have waited longest in a query's queue, as its last batch left them, the stalest first.
+    """Return the keys that have waited longest in a query's queue, as its last batch left them, the stalest first.
 
     Parameters
     ----------
@@ -50,6 +50,14 @@ def most_stale(
     ------
     OptionError
         The queue reports fewer keys than asked for, or there is none at this checkpoint.
+
+    Examples
+    --------
+    >>> fresh = stream.queue(most_stale=10, shards=2).write("fresh", checkpoint="fresh_cp")
+    >>> query = fresh.trigger(availableNow=True).start()
+    >>> query.awaitTermination()
+    >>> us.most_stale("fresh_cp", 10).column_names
+    ['vehicle_id', 'first_arrival', 'age_s', 'covered']
     """
     folder = queue_folder(os.fspath(checkpoint_location), queue)
     reports = read_reports(folder)

@@ -130,7 +130,7 @@ def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, tim
     if time is None or kind is None:
         raise OptionError(
             f"{operator} on a stream without a time",
-            expected="UpdateStream(df, key=…, time=…)",
+            expected="UpdateStream(df, key=…, event_time=…)",
             hint="name the time column",
         )
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind)

@@ -60,7 +60,7 @@ class Report:
     findings : tuple of Finding
         None if the table is as it should be.
     wanted_buckets : int or None
-        Into how many buckets the table is better cut, by :func:`upstream.rebucket_table`, since it has outgrown those it has; None if it has not.
+        Into how many buckets the table is better cut, by :meth:`~upstream.LatestTable.rebucket`, since it has outgrown those it has; None if it has not.
     """
 
     location: str

@@ -135,11 +135,6 @@ def erase_key(
         There is no such table, a file cannot be read, an entry cannot be written, or others commit all the time.
     EnvironmentMissingError
         It lies in an object store, and the package is not installed by which an entry is put there.
-
-    Examples
-    --------
-    >>> done = upstream.erase_key("latest", 4711)
-    >>> [(each.what, each.until_us) for each in done.remains]
     """
 
     def values(layout: Layout, location: str) -> list[pa.Array]:

@@ -43,11 +43,6 @@ def key_bucket(path: str, *key: Any, storage: Mapping[str, str] | None = None) -
         There is no such table, or it is not one of ours.
     OptionError
         The values are not as many as the key's columns, or not of their types.
-
-    Examples
-    --------
-    >>> bucket = upstream.key_bucket("latest", 4711)
-    >>> pl.scan_delta("latest").filter(pl.col("_upstream_bucket") == bucket, pl.col("k") == 4711).collect()
     """
     given = storage or {}
     with TableFolder(absolute_location(path), given).guarded():

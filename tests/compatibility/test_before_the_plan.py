@@ -61,7 +61,7 @@ def read(spark: SparkSession, root: Path, feed: str, job: str, **options: str) -
         .option("checkpointLocation", str(root / "checkpoints" / job))
         .load()
     )
-    return upstream.UpdateStream(df, key="k", time="ms")
+    return upstream.UpdateStream(df, key="k", event_time="ms")
 
 
 def finish(stream: upstream.UpdateStream, root: Path, job: str, **more: str) -> pl.DataFrame:
@@ -92,7 +92,7 @@ def test_windows_over_windows(spark: SparkSession, root: Path) -> None:
     every = upstream.UpdateStream(
         second.agg(n=agg.sum_("n"), windows=agg.count()).dataframe(root / "checkpoints" / "windows"),
         key=("k", "window_id"),
-        time="window_end",
+        event_time="window_end",
     )
     found = finish(every, root, "windows")
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from upstream import change_keep, latest, rebucket_table, write_batch, write_latest
+from upstream import latest, write_batch, write_latest
 from upstream.conf.arguments import count_argument, names_argument, path_argument, text_argument, whole_argument
 from upstream.conf.errors import OptionError
+from upstream.sink.admin.history_change import change_keep
+from upstream.sink.admin.rebucket import rebucket_table
 
 
 class Frame:
@@ -45,7 +47,7 @@ def test_texts_paths_and_names() -> None:
 @pytest.mark.parametrize("write", [write_latest, write_batch])
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("buckets", "two"), ("partitions", 0), ("expectedKeys", "many"), ("key", 5), ("time", 5), ("path", None)],
+    [("buckets", "two"), ("partitions", 0), ("expectedKeys", "many"), ("key", 5), ("event_time", 5), ("path", None)],
 )
 def test_writers_refuse_at_once(write: Any, name: str, value: Any) -> None:
     given = {"path": "table", "key": "k", name: value}

@@ -79,7 +79,7 @@ def speeds(process: subprocess.Popen[bytes], folder: Path) -> dict[str, float]:
 
 
 def test_the_lines_of_python(feed: Path) -> None:
-    (feed / "job.py").write_text(block("upstream.session()"))
+    (feed / "job.py").write_text(block("us.session()"))
     with running([sys.executable, "job.py"], feed) as process:
         assert speeds(process, feed) == MOVING
 

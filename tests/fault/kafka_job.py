@@ -23,8 +23,8 @@ def main(address: str, topic: str, table: str, checkpoint: str, mode: str) -> No
         "checkpointLocation": checkpoint,
         "maxOffsetsPerTrigger": 700 if mode == "follow" else 1_000_000,
     }
-    updates = upstream.latest(spark, key="k", time="ms", **options)
-    writer = upstream.write_latest(updates, table, key="k", time="ms", buckets=4, checkpointLocation=checkpoint)
+    updates = upstream.latest(spark, key="k", event_time="ms", **options)
+    writer = upstream.write_latest(updates, table, key="k", event_time="ms", buckets=4, checkpointLocation=checkpoint)
     if mode == "finish":
         writer.trigger(availableNow=True).start().awaitTermination()
         print("finished", flush=True)

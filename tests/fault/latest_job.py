@@ -17,7 +17,7 @@ def main(feed: str, table: str, checkpoint: str, mode: str, policy: str = "") ->
         spark,
         feed,
         key="k",
-        time="ms",
+        event_time="ms",
         timeFormat="epoch_ms",
         schema="k BIGINT, ms BIGINT, v STRING",
         checkpointLocation=checkpoint,
@@ -25,13 +25,19 @@ def main(feed: str, table: str, checkpoint: str, mode: str, policy: str = "") ->
         splitBytes="4 KB",
     )
     if policy:
-        queued = upstream.UpdateStream(updates, key="k", time="ms").queue(
+        queued = upstream.UpdateStream(updates, key="k", event_time="ms").queue(
             policy=policy, budget=60, shards=4, checkpoint_location=checkpoint
         )
         # A key leaves the table with a newest row that ends so, and comes back with a newer one that does not.
         updates = queued.where("NOT v LIKE '%7'", on_leave="delete")
     writer = upstream.write_latest(
-        updates, table, key="k", time="ms", buckets=4, metricsLocation=table + "_metrics", checkpointLocation=checkpoint
+        updates,
+        table,
+        key="k",
+        event_time="ms",
+        buckets=4,
+        metricsLocation=table + "_metrics",
+        checkpointLocation=checkpoint,
     )
     if mode == "finish":
         writer.trigger(availableNow=True).start().awaitTermination()

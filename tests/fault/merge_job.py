@@ -22,7 +22,7 @@ def main(feed: str, table: str, checkpoint: str, late: str) -> None:
         )
         streams.append(
             upstream.UpdateStream.from_dataframe(
-                df, key="k", time="ms", time_format="epoch_ms", delay="100 ms", shards=2, name=name,
+                df, key="k", event_time="ms", time_format="epoch_ms", watermark=upstream.Watermark.bounded("100 ms"), shards=2, name=name,
                 checkpoint_location=checkpoint, late_location=late,
             )
         )  # fmt: skip
@@ -31,7 +31,7 @@ def main(feed: str, table: str, checkpoint: str, late: str) -> None:
         right, prefer="right", flush="slow", flush_rows=60, shards=2, checkpoint_location=checkpoint, late_location=late
     )
     writer = upstream.write_latest(
-        merged, table, key=("k", "ms", "v"), time="ms", buckets=2, checkpointLocation=checkpoint
+        merged, table, key=("k", "ms", "v"), event_time="ms", buckets=2, checkpointLocation=checkpoint
     )
     writer.trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)

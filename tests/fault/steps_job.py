@@ -36,7 +36,7 @@ def main(feed: str, table: str, checkpoint: str, armed: str, master: str, parted
         options = {"path": table, "key": "k", "time": "ms", "buckets": "4", "checkpointLocation": checkpoint}
         writer = rows.repartition(2).writeStream.options(**options)
     else:
-        writer = upstream.write_latest(rows, table, key="k", time="ms", buckets=4, checkpointLocation=checkpoint)
+        writer = upstream.write_latest(rows, table, key="k", event_time="ms", buckets=4, checkpointLocation=checkpoint)
     writer.format(FORMAT).trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)
 

@@ -21,7 +21,7 @@ def main(feed: str, table: str, checkpoint: str, late: str) -> None:
         .load()
     )
     results = (
-        upstream.UpdateStream(rows, key="k", time="ms")
+        upstream.UpdateStream(rows, key="k", event_time="ms")
         .window(
             "2 seconds",
             "300 ms",
@@ -34,7 +34,7 @@ def main(feed: str, table: str, checkpoint: str, late: str) -> None:
         )
         .agg(n=agg.count(), mean=agg.avg("v"), top=agg.max_("v"))
     )
-    every = upstream.UpdateStream(results.df, key=("k", "window_id"), time="window_end")
+    every = upstream.UpdateStream(results.df, key=("k", "window_id"), event_time="window_end")
     writer = upstream.write_latest(every, table, buckets=2, checkpointLocation=checkpoint)
     writer.trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)

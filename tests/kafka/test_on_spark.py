@@ -31,7 +31,7 @@ def writer(spark: SparkSession, broker: Any, topic: str, folder: Path, **options
     updates = upstream.latest(
         spark,
         key="k",
-        time="ms",
+        event_time="ms",
         **{
             "connector": "kafka",
             "kafka.bootstrap.servers": broker.address,
@@ -44,7 +44,12 @@ def writer(spark: SparkSession, broker: Any, topic: str, folder: Path, **options
         },
     )
     return upstream.write_latest(
-        updates, str(folder / "table"), key="k", time="ms", buckets=2, checkpointLocation=str(folder / "checkpoint")
+        updates,
+        str(folder / "table"),
+        key="k",
+        event_time="ms",
+        buckets=2,
+        checkpointLocation=str(folder / "checkpoint"),
     )
 
 

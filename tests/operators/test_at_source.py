@@ -46,7 +46,7 @@ def feed(spark, folder, key="key", **options):
 
 
 def stream_of(df):
-    return upstream.UpdateStream(df, key="key", time="ms")
+    return upstream.UpdateStream(df, key="key", event_time="ms")
 
 
 def blocked(df):
@@ -299,7 +299,7 @@ def test_columns_with_dots_in_their_names(spark, tmp_path):
 
     df = feed(spark, tmp_path / "feed", key="id.orig_h")
     moved, not_moved = (
-        upstream.UpdateStream(each, key="id.orig_h", time="ms").map(more, "`n.more` BIGINT").df
+        upstream.UpdateStream(each, key="id.orig_h", event_time="ms").map(more, "`n.more` BIGINT").df
         for each in (df, blocked(df))
     )
     assert is_moved(moved)

@@ -32,7 +32,7 @@ def add(feed: Path, name: str, found: list[tuple[int, int, int]]) -> None:
 def read(spark: SparkSession, feed: Path) -> upstream.UpdateStream:
     df = spark.readStream.format("upstream").options(path=str(feed), key="k", time="ms", timeFormat="epoch_ms")
     df = df.options(schema="k BIGINT, ms BIGINT, v BIGINT", progressDelay="1 ms", atEnd="keep")
-    return upstream.UpdateStream(df.load(), key="k", time="ms")
+    return upstream.UpdateStream(df.load(), key="k", event_time="ms")
 
 
 def finish(stream: upstream.UpdateStream, place: Path, **more: Any) -> pl.DataFrame:

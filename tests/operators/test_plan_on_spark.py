@@ -32,7 +32,7 @@ def test_staleness_is_as_planned(outside, spark, tmp_path):
         .load()
     )
     stream = (
-        upstream.UpdateStream(feed, key="key", time="time")
+        upstream.UpdateStream(feed, key="key", event_time="time")
         .queue(checkpoint_location=checkpoint, policy="in-place", budget=BUDGET, shards=4)
         .map(slow, "score DOUBLE", batch_rows=100)
     )
@@ -41,14 +41,14 @@ def test_staleness_is_as_planned(outside, spark, tmp_path):
     while began_s is None or time.time() - began_s < WARM_S + LOOK_S + 1:
         time.sleep(0.2)
         assert query.exception() is None
-        if began_s is None and upstream.read_summaries(str(table)):
+        if began_s is None and upstream.LatestTable(table).history():
             began_s = time.time()
     query.stop()
 
     # What a batch takes is measured, what comes of it is foretold.
     origin = outside.began_us(checkpoint)
     warm_s = began_s + WARM_S - origin / 1e6
-    commits = [summary for _, summary in upstream.read_summaries(str(table)) if summary.delivered]
+    commits = [summary for _, summary in upstream.LatestTable(table).history() if summary.delivered]
     looked_at = [each for each in commits if warm_s <= (each.committed_at_us - origin) / 1e6 < warm_s + LOOK_S]
     assert all(each.delivered <= BUDGET for each in looked_at)
     times = [each.committed_at_us / 1e6 for each in looked_at]

@@ -41,14 +41,14 @@ def test_heavier_keys_are_served_first(spark, tmp_path):
     heavy = "".join(f"k{key:05},1000000,1\n" for key in range(HEAVY))
     (tmp_path / "feed").mkdir()
     (tmp_path / "feed" / "part-0.csv").write_text("key,ms,value\n" + light + heavy)
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms").queue(
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
         checkpoint_location=checkpoint, policy="in-place", budget=HEAVY, shards=1, weight="IF(value = 1, 1000, 1)"
     )
     run(stream, tmp_path / "table", checkpoint)
     assert len(table_of(tmp_path / "table")) == 100
     # In the first batch all have just come, and no age is there to be weighed; in the second the light ones, though first in the
     # file, wait for the heavy ones.
-    log = upstream.read_summaries(str(tmp_path / "table"))
+    log = upstream.LatestTable(tmp_path / "table").history()
     first, second, *_ = (version for version, summary in log if summary.delivered)
     before, after = (set(keys_of(tmp_path / "table", version)) for version in (first, second))
     assert after - before == {f"k{key:05}" for key in range(HEAVY)}
@@ -59,7 +59,7 @@ def test_a_key_rests_as_long_as_its_expression_says(spark, tmp_path):
     checkpoint = tmp_path / "checkpoint"
 
     def once():
-        stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms").queue(
+        stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
             checkpoint_location=checkpoint,
             policy="in-place",
             budget=None,
@@ -86,7 +86,7 @@ def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
         return pa.table({"twice": pa.compute.multiply(batch.column("value"), 2)})
 
     stream = (
-        upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+        upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
         .queue(checkpoint_location=checkpoint, policy="in-place", budget="auto", batch_duration="1 second", shards=4)
         .map(slow, "twice BIGINT", batch_rows=50)
     )
@@ -127,13 +127,13 @@ def test_two_queues_in_one_stream_each_have_a_folder(spark, tmp_path):
     """With more rows than either serves in a batch, all keys get to the table, through both."""
     write(tmp_path / "feed", 0, 60, 1)
     checkpoint = tmp_path / "checkpoint"
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
     for budget in (30, 20):
         stream = stream.queue(checkpoint_location=checkpoint, policy="in-place", budget=budget, shards=1)
     assert [folder.rsplit("/", 1)[1] for folder in stream.reports] == ["upstream-queue", "upstream-queue-1"]
     run(stream, tmp_path / "table", checkpoint)
     assert len(table_of(tmp_path / "table")) == 60
-    delivered = [summary.delivered for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    delivered = [summary.delivered for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert max(delivered) <= 20
     for number in (0, 1):
         reports = read_reports(queue_folder(str(checkpoint), number))
@@ -146,6 +146,6 @@ def test_a_schema_without_the_system_column_names_the_cure(spark, tmp_path):
         spark.readStream.format("upstream").schema("key STRING, ms BIGINT, value BIGINT").load(str(tmp_path / "feed"))
     )
     with pytest.raises(SchemaError, match=r"no column _upstream.*with_system_ddl"):
-        upstream.UpdateStream(bare, key="key", time="ms")
+        upstream.UpdateStream(bare, key="key", event_time="ms")
     whole = spark.readStream.format("upstream").option("schema", "key STRING, ms BIGINT, value BIGINT")
-    assert upstream.UpdateStream(whole.load(str(tmp_path / "feed")), key="key", time="ms").key == ("key",)
+    assert upstream.UpdateStream(whole.load(str(tmp_path / "feed")), key="key", event_time="ms").key == ("key",)

@@ -61,11 +61,11 @@ class Feeds:
             .load()
         )
         counted = (
-            upstream.UpdateStream(rows, key="key", time="ms")
+            upstream.UpdateStream(rows, key="key", event_time="ms")
             .window("1 second", checkpoint_location=str(self.checkpoint), emit="all", time_format="epoch_ms", shards=2)
             .agg(n=count())
         )
-        results = upstream.UpdateStream(counted.df, key=("key", "window_id"), time="window_end")
+        results = upstream.UpdateStream(counted.df, key=("key", "window_id"), event_time="window_end")
         writer = upstream.write_latest(
             results, str(self.home / "table"), checkpointLocation=str(self.checkpoint), buckets=1
         )
@@ -191,7 +191,7 @@ def test_windows_by_time_over_a_source_that_promises_nothing_are_refused(
     if "time" not in chosen:
         chosen = {name: value for name, value in chosen.items() if name not in ("timeFormat", "progress")}
     rows = spark.readStream.format("upstream").schema(upstream.with_system_ddl(DDL)).options(**chosen).load()
-    stream = upstream.UpdateStream(rows, key="key", time="ms")
+    stream = upstream.UpdateStream(rows, key="key", event_time="ms")
     with pytest.raises(OptionError, match=r"promises nothing.*stamped with their arrival by progress=heartbeat"):
         stream.window("1 second", checkpoint_location=str(tmp_path / "c"), time_format="epoch_ms")
     stream.window("10 rows", checkpoint_location=str(tmp_path / "c"))

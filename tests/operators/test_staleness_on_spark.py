@@ -57,14 +57,14 @@ def test_every_figure_is_what_the_table_and_the_feed_say(spark, tmp_path):
     rows = spark.readStream.schema(ddl).option("maxFilesPerTrigger", 1).parquet(str(feed.folder))
 
     def writer():
-        queue = upstream.UpdateStream(rows, key="k", time="t").queue(
+        queue = upstream.UpdateStream(rows, key="k", event_time="t").queue(
             checkpoint_location=checkpoint, policy="in-place", budget=BUDGET, shards=2, most_stale=5
         )
         return upstream.write_latest(
             queue.df,
             table,
             key="k",
-            time="t",
+            event_time="t",
             buckets=2,
             target="p99 < 1 ms",
             metricsLocation=metrics,
@@ -92,7 +92,7 @@ def test_every_figure_is_what_the_table_and_the_feed_say(spark, tmp_path):
     query = writer().trigger(availableNow=True).start()
     query.awaitTermination(240)
     assert query.exception() is None
-    commits = upstream.read_summaries(str(table))
+    commits = upstream.LatestTable(table).history()
     told = [upstream.batch_metrics(progress, table) for progress in query.recentProgress]
     by_batch = {summary.batch_id: summary for _, summary in commits}
     assert [each.commit for each in told if each and each.rows] == [
@@ -138,7 +138,7 @@ def test_every_figure_is_what_the_table_and_the_feed_say(spark, tmp_path):
     assert (
         sum(row["updates"] for row in got) == FILES * ROWS == sum(row["delivered"] + row["superseded"] for row in got)
     )
-    run = upstream.run_staleness(str(table))
+    run = upstream.LatestTable(table).staleness()
     assert (run.commits, run.delivered, run.pending, run.target_met) == (
         len(got),
         sum(r["delivered"] for r in got),

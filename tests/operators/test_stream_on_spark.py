@@ -72,12 +72,12 @@ def run(stream, path, checkpoint, **kwargs):
 def test_all_that_waits_is_delivered_and_the_table_is_right(spark, tmp_path, policy):
     newest = write_feed(tmp_path / "feed", 4000)
     checkpoint = tmp_path / "checkpoint"
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms").queue(
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
         checkpoint_location=checkpoint, policy=policy, budget=40, shards=4
     )
     query = run(stream, tmp_path / "table", checkpoint)
     assert table_of(tmp_path / "table") == {key: value for key, (_, value) in newest.items()}
-    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert len([each for each in summaries if each.delivered]) >= 5  # 200 keys, 40 a batch
     assert all(each.rows <= 40 for each in summaries)
     assert sum(each.updates for each in summaries) <= 4000
@@ -94,7 +94,7 @@ def test_steps_let_punctuation_pass_and_leave_key_and_time_alone(spark, tmp_path
         return pa.table({"double": pa.compute.multiply(batch.column("value"), 2)})
 
     stream = (
-        upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+        upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
         .where("value % 2 = 0")
         .queue(checkpoint_location=checkpoint, policy="in-place", budget=None, shards=4)
         .map(doubled, "double BIGINT NOT NULL", batch_rows=16)  # though punctuation has nothing in it
@@ -107,13 +107,13 @@ def test_steps_let_punctuation_pass_and_leave_key_and_time_alone(spark, tmp_path
     assert all(row["double"] % 4 == 0 for row in table)
     agree = {row["key"]: row["double"] // 2 for row in table}
     assert all(agree[key] == value for key, (_, value) in newest.items() if value % 2 == 0)
-    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert summaries[-1].low_watermark is not None
 
 
 def test_refusals_before_anything_runs(spark, tmp_path):
     write_feed(tmp_path / "feed", 4)
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
     for budget in (0, -3, 1.5, "much"):
         with pytest.raises(OptionError, match="budget"):
             stream.queue(checkpoint_location=tmp_path, budget=budget)
@@ -143,7 +143,7 @@ def test_a_key_whose_newest_row_fails_leaves_the_table(spark, tmp_path, policy):
 
     # One file a batch, so that keys leave, come back and leave again.
     updates = feed(spark, tmp_path / "feed", maxFilesPerTrigger=1)
-    stream = upstream.UpdateStream(updates, key="key", time="ms").where("value % 3 <> 0", on_leave="delete")
+    stream = upstream.UpdateStream(updates, key="key", event_time="ms").where("value % 3 <> 0", on_leave="delete")
     # A tombstone goes into no computation that the condition guards: this one would divide by zero.
     stream = stream.select("value", (F.lit(6) / (F.col("value") % 3)).alias("ratio"))
     if policy is not None:
@@ -156,7 +156,7 @@ def test_a_key_whose_newest_row_fails_leaves_the_table(spark, tmp_path, policy):
     values = [int(value) for file in seen.iterdir() for value in file.read_text().split()]
     assert values
     assert all(value % 3 for value in values), "the function was given a tombstone"
-    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert sum(each.deleted for each in summaries) > 0
     assert sum(each.updates for each in summaries) == 1200
     assert summaries[-1].keys == len(expected)
@@ -174,7 +174,7 @@ def test_a_tombstone_is_marked_alone_and_keeps_key_and_time(spark, tmp_path):
     )
     df = spark.sql(union)
     assert [field.name for field in df.schema] == [field.name for field in spark.createDataFrame([], ddl).schema]
-    stream = upstream.UpdateStream(df, key="key", time="ms")
+    stream = upstream.UpdateStream(df, key="key", event_time="ms")
 
     def outcome(filtered):
         assert filtered.df.columns == df.columns
@@ -194,7 +194,7 @@ def test_a_tombstone_is_marked_alone_and_keeps_key_and_time(spark, tmp_path):
 def test_sparks_own_vacuum_leaves_what_is_remembered(spark, tmp_path):
     write_feed(tmp_path / "feed", 200)
     path = tmp_path / "table"
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", time="ms")
+    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
     run(stream.where("value % 3 <> 0", on_leave="delete"), path, tmp_path / "checkpoint")
     before = sorted(file for file in (path / "_upstream_tombstones").rglob("*") if file.is_file())
     stray = path / "_upstream_bucket=0" / "stray.parquet"
@@ -218,12 +218,12 @@ def test_keys_of_a_megabyte_wait_and_arrive(spark, tmp_path):
         lines = [f"{key},{number * 10 + place},{number}\n" for place, key in enumerate(keys)]
         (folder / f"part-{number}.csv").write_text("key,ms,value\n" + "".join(lines))
     checkpoint = tmp_path / "checkpoint"
-    stream = upstream.UpdateStream(feed(spark, folder), key="key", time="ms").queue(
+    stream = upstream.UpdateStream(feed(spark, folder), key="key", event_time="ms").queue(
         checkpoint_location=checkpoint, policy="in-place", budget=1, shards=2
     )
     run(stream, tmp_path / "table", checkpoint)
     assert table_of(tmp_path / "table") == dict.fromkeys(keys, 1)
-    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert len([each for each in summaries if each.delivered]) >= 2  # not all at once
 
 

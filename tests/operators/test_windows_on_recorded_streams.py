@@ -54,7 +54,7 @@ def stream_of(spark: SparkSession, folder: Path, key: str, time: str, **options:
     """A file a batch, two tasks each."""
     given = {"maxFilesPerTrigger": 1, "minPartitions": 2, "splitBytes": "512 KB", "lastLine": "complete", **options}
     rows = spark.readStream.format("upstream").options(key=f"`{key}`", time=time, **given).load(str(folder))
-    return upstream.UpdateStream(rows, key=key, time=time)
+    return upstream.UpdateStream(rows, key=key, event_time=time)
 
 
 def table_of(results: upstream.UpdateStream, path: Path, every: bool) -> pl.DataFrame:
@@ -62,7 +62,7 @@ def table_of(results: upstream.UpdateStream, path: Path, every: bool) -> pl.Data
     checkpoint = str(path) + "_checkpoint"
     (key,) = results.key
     if every:
-        results = upstream.UpdateStream(results.df, key=(key, "window_id"), time="window_time")
+        results = upstream.UpdateStream(results.df, key=(key, "window_id"), event_time="window_time")
     writer = upstream.write_latest(results, path, buckets=4, checkpointLocation=checkpoint)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
@@ -70,7 +70,7 @@ def table_of(results: upstream.UpdateStream, path: Path, every: bool) -> pl.Data
     reports = read_window_reports(windows_folder(checkpoint))
     assert reports
     assert sum(report.late for report in reports) == 0
-    summaries = [summary for _, summary in upstream.read_summaries(str(path))]
+    summaries = [summary for _, summary in upstream.LatestTable(path).history()]
     assert len(summaries) >= 4
     table = deltalake.DeltaTable(str(path)).to_pyarrow_dataset()
     # A `map` keeps the stream's time alone, which is the last instant in the window.

@@ -56,7 +56,7 @@ def feed(spark: SparkSession, folder: Path, **options: Any) -> upstream.UpdateSt
         .options(path=str(folder), key="key", time="ms", timeFormat="epoch_ms", progressDelay=f"{DELAY_MS} ms", **given)
         .load()
     )
-    return upstream.UpdateStream(rows, key="key", time="ms")
+    return upstream.UpdateStream(rows, key="key", event_time="ms")
 
 
 def write(stream: upstream.UpdateStream | DataFrame, path: Path, checkpoint: Path, **options: Any) -> None:
@@ -70,7 +70,7 @@ def write(stream: upstream.UpdateStream | DataFrame, path: Path, checkpoint: Pat
 
 def write_every_window(results: upstream.UpdateStream, path: Path, checkpoint: Path) -> None:
     """A table that keeps the windows of a key apart."""
-    keyed = upstream.UpdateStream(results.df, key=("key", "window_id"), time="window_end")
+    keyed = upstream.UpdateStream(results.df, key=("key", "window_id"), event_time="window_end")
     write(keyed, path, checkpoint, buckets=4)
 
 
@@ -134,7 +134,7 @@ def test_every_window_is_in_the_table_whatever_the_method(spark: SparkSession, t
     reports = read_window_reports(windows_folder(str(checkpoint)))
     assert len(reports) == 4
     assert sum(report.late for report in reports) == 0
-    assert len(upstream.read_summaries(str(tmp_path / "table"))) >= 4
+    assert len(upstream.LatestTable(tmp_path / "table").history()) >= 4
 
 
 def test_the_latest_window_of_each_key_filtered_before_and_after(spark: SparkSession, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_the_latest_window_of_each_key_filtered_before_and_after(spark: SparkSes
     )
     assert 0 < len(wanted) < 20
     assert got == wanted
-    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert sum(each.deleted for each in summaries) > 0
     assert summaries[-1].low_watermark is not None
 
@@ -216,7 +216,7 @@ def test_results_wait_in_a_queue_and_newer_windows_supersede_older_ones(spark: S
     )
     assert len(wanted) == 20
     assert got == wanted
-    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert max(each.rows for each in summaries) <= 12
     assert sum(each.updates for each in summaries) == len(expected(every)), (
         "a result is delivered, or stood for by a newer one"
@@ -295,7 +295,7 @@ def test_names_with_dots_pass_every_step(spark: SparkSession, tmp_path: Path) ->
         return pa.record_batch([pc.multiply(batch.column("a`b.c"), 2)], ["twice.it"])
 
     results = (
-        upstream.UpdateStream(df, key="id.orig_h", time="ms")
+        upstream.UpdateStream(df, key="id.orig_h", event_time="ms")
         .where("`id.orig_h` <> 'h2'")
         .map(doubled, "`twice.it` BIGINT")
         .window("100 ms", time_format="epoch_ms", shards=2, checkpoint_location=checkpoint)
@@ -371,11 +371,11 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession
         refused(SchemaError, f"emit='{emit}'.*depend on the batches.*emit=\"all\"", on=windows, time_format=None)
     options = {"key": "key", "time": "ms", "timeFormat": "epoch_ms"}
     coalesced = upstream.latest(spark, str(tmp_path / "feed"), **options).where("value > 0 OR _upstream.punctuation")
-    read = upstream.UpdateStream(coalesced.withColumn("more", coalesced["value"] + 1), key="key", time="ms")
+    read = upstream.UpdateStream(coalesced.withColumn("more", coalesced["value"] + 1), key="key", event_time="ms")
     refused(SchemaError, r"source coalesces.*readStream", on=read)
     refused(SchemaError, r"source coalesces", "10 rows", on=read.select("more"))
     bare = upstream.UpdateStream.from_dataframe(
-        coalesced.drop("_upstream"), key="key", time="ms", time_format="epoch_ms", name="bare", **queued
+        coalesced.drop("_upstream"), key="key", event_time="ms", time_format="epoch_ms", name="bare", **queued
     )
     refused(SchemaError, r"source coalesces", on=bare)
     assert not spark.streams.active

@@ -43,7 +43,7 @@ def main(place: str, address: str, refusing: str, options: str) -> None:
             updates,
             table,
             key="k",
-            time="t",
+            event_time="t",
             buckets=2,
             metricsLocation=f"{table}_metrics",
             checkpointLocation=str(folder / name),

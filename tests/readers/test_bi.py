@@ -48,13 +48,13 @@ class Live:
         self._count += 1
 
     def start(self, **trigger: Any) -> Any:
-        updates = upstream.latest(self._spark, str(self.feed), key="k", time="t", progress="ordered")
+        updates = upstream.latest(self._spark, str(self.feed), key="k", event_time="t", progress="ordered")
         writer = upstream.write_latest(
             updates,
             self.path,
             buckets=2,
             key="k",
-            time="t",
+            event_time="t",
             metricsLocation=self.metrics,
             checkpointLocation=f"{self.path}_checkpoint",
         )

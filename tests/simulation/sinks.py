@@ -224,7 +224,7 @@ class TwoWrites(Table):
         options = {name: self._given[name] for name in ("engine", "indexLocation")}
         for some in (rows.filter(pc.invert(gone)), rows.filter(gone)):
             frame: Any = Frame([some.combine_chunks()], self)
-            write_batch(frame, str(self.path), key="k", time="t", buckets=int(self._given["buckets"]), **options)
+            write_batch(frame, str(self.path), key="k", event_time="t", buckets=int(self._given["buckets"]), **options)
 
 
 def _parted(framing: Framing | None, tasks: list[Batches], chance: random.Random) -> list[Batches]:

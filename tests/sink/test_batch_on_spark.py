@@ -10,8 +10,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from upstream import read_summaries, write_batch
+from upstream import write_batch
 from upstream.conf.errors import OptionError, SchemaError
+from upstream.sink.figures.summary import read_summaries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,11 +118,11 @@ def test_several_writes_of_one_batch_wherever_it_dies(spark: SparkSession, tmp_p
     def apply(batch: DataFrame, batch_id: int) -> None:
         del batch_id
         live, gone = batch.where("n > 0"), batch.where("n <= 0")
-        write_batch(live, path, key="k", time="t", buckets=2)
-        write_batch(live, history, keep="all", time="t")
+        write_batch(live, path, key="k", event_time="t", buckets=2)
+        write_batch(live, history, keep="all", event_time="t")
         step("between")
-        write_batch(gone, path, key="k", time="t", deleteWhen="n <= 0")
-        write_batch(gone, history, keep="all", time="t")
+        write_batch(gone, path, key="k", event_time="t", deleteWhen="n <= 0")
+        write_batch(gone, history, keep="all", event_time="t")
         step("at the end")
 
     def run() -> None:

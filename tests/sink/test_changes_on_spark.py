@@ -47,7 +47,7 @@ def test_a_chain_goes_on_over_maintenance_and_a_follower_too_far_behind_is_told(
     def follow() -> None:
         rows = upstream.latest(spark, str(sink.path), key="k", connector="latest", timeFormat="epoch_us")
         query = upstream.write_latest(
-            rows, second, key="k", time="t", buckets=4, checkpointLocation=tmp_path / "follower"
+            rows, second, key="k", event_time="t", buckets=4, checkpointLocation=tmp_path / "follower"
         )
         query.trigger(availableNow=True).start().awaitTermination()
 

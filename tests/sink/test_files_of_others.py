@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from upstream import check_table
+from upstream.sink.admin.check import check_table
 from upstream.sink.merge import engine as engine_module
 from upstream.sink.table.key_ranges import apart
 

@@ -90,6 +90,25 @@ def test_a_key_is_erased(table: upstream.LatestTable) -> None:
     assert not table.erase(77).found
 
 
+def test_the_bucket_of_a_key(table: upstream.LatestTable) -> None:
+    found = table.rows(["k", "_upstream_bucket"]).collect()
+    assert {k: table.key_bucket(k) for k in range(6)} == dict(found.iter_rows())
+    with pytest.raises(OptionError):
+        table.key_bucket("no number")
+
+
+def test_orphans_are_removed_past_a_retention(table: upstream.LatestTable, written: Sink) -> None:
+    orphan = Path(DeltaTable(str(written.path)).file_uris()[0]).with_name("part-of-nobody.parquet")
+    orphan.write_bytes(b"of a task that died")
+    os.utime(orphan, (1, 1))
+    with pytest.raises(OptionError, match="retention='a week'"):
+        table.repair(orphans=True, retention="a week")
+    table.repair(orphans=True, retention="100000 days")
+    assert orphan.exists()
+    table.repair(orphans=True, retention="1 day")
+    assert not orphan.exists()
+
+
 def test_more_history(make_sink: Any) -> None:
     sink = make_sink(keep="latest 3")
     sink.batch(0, [sink.rows([(1, time, "x") for time in range(5)])])

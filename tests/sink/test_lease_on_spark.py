@@ -28,7 +28,7 @@ def stream(spark: SparkSession, folder: Path) -> DataFrame:
 
 def started(df: DataFrame, tmp_path: Path, name: str, **more: Any) -> StreamingQuery:
     options = {"checkpointLocation": str(tmp_path / name), **more}
-    return write_latest(df, tmp_path / "table", key="k", time="t", buckets=2, **options).queryName(name).start()
+    return write_latest(df, tmp_path / "table", key="k", event_time="t", buckets=2, **options).queryName(name).start()
 
 
 def wait_for(condition: Callable[[], object], query: StreamingQuery) -> None:

@@ -29,9 +29,9 @@ def test_from_a_feed_to_a_table_and_back(spark: SparkSession, tmp_path: Path) ->
     """Coalesced by a field, written by it, optimized and read by Spark, and written to again."""
     key, path = "`the place`.id", str(tmp_path / "table")
     feed = feed_of(tmp_path / "feed", (1, 1, "a"), (2, 1, "b"), (1, 3, "c"), (1, 2, "late"))
-    updates = upstream.latest(spark, str(feed), key=key, time="at", timeFormat="epoch_s", progress="ordered")
+    updates = upstream.latest(spark, str(feed), key=key, event_time="at", timeFormat="epoch_s", progress="ordered")
     options = {"buckets": 2, "checkpointLocation": str(tmp_path / "checkpoint")}
-    upstream.write_latest(updates, path, key=key, time="at", **options).trigger(
+    upstream.write_latest(updates, path, key=key, event_time="at", **options).trigger(
         availableNow=True
     ).start().awaitTermination()
 
@@ -65,7 +65,7 @@ def test_a_mapped_table_of_somebody_else(spark: SparkSession, tmp_path: Path) ->
 
     def write(*rows: tuple[tuple[int, int], int, str]) -> None:
         frame = spark.createDataFrame(list(rows), ddl)
-        upstream.write_batch(frame, path, key="`the place`.ID", time="at", engine="merge")
+        upstream.write_batch(frame, path, key="`the place`.ID", event_time="at", engine="merge")
 
     write(((1, 0), 5, "a"), ((2, 0), 5, "c"))
     write(((1, 1), 6, "b"), ((1, 2), 4, "late"), ((2, 2), 4, "late"))
@@ -74,4 +74,4 @@ def test_a_mapped_table_of_somebody_else(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(SchemaError, match=r"key column 'the place.no' is not among the columns the place, at, a,b"):
         upstream.write_batch(spark.createDataFrame([((1, 0), 5, "a")], ddl), path, key="the place.no", engine="merge")
     with pytest.raises(TableError, match=r"was not made by this sink.*engine=merge"):
-        upstream.write_batch(spark.createDataFrame([((1, 0), 5, "a")], ddl), path, key="the place.id", time="at")
+        upstream.write_batch(spark.createDataFrame([((1, 0), 5, "a")], ddl), path, key="the place.id", event_time="at")

@@ -234,7 +234,7 @@ def test_errors_reach_the_user(spark: SparkSession, feed: Feed, place: dict[str,
         write_latest(spark.range(3), place["path"], key="id")
     run(feed.stream(spark), place)
     with pytest.raises(TableError, match="has buckets 4"):
-        write_latest(feed.stream(spark), place["path"], key="k", time="t", buckets=5)
+        write_latest(feed.stream(spark), place["path"], key="k", event_time="t", buckets=5)
     feed.add([(None, 1, 1)])
     for form in (as_it_is, InArrow):
         with pytest.raises(StreamingQueryException, match="1 of 1 rows have a null in the key column 'k'"):
@@ -250,7 +250,9 @@ def test_the_default_checkpoint(spark: SparkSession, feed: Feed, place: dict[str
     feed.add([("a", 1, 1)])
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
     try:
-        query = write_latest(feed.stream(spark), place["path"], key="k", time="t").trigger(availableNow=True).start()
+        query = (
+            write_latest(feed.stream(spark), place["path"], key="k", event_time="t").trigger(availableNow=True).start()
+        )
         query.awaitTermination()
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from written import not_utf_8
 
-from upstream import check_table
+from upstream.sink.admin.check import check_table
 from upstream.sink.merge import engine as engine_module
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as F
 
+from upstream import Watermark
 from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.stream import UpdateStream
 from upstream.sink.figures.summary import read_summaries
@@ -41,7 +42,13 @@ def feed(spark: SparkSession, tmp_path: Path) -> Any:
 
 
 def run(df: Any, folder: Path, name: str, **more: Any) -> None:
-    options = {"key": "k", "time": "t", "buckets": 2, "checkpointLocation": str(folder / f"{name}_checkpoint"), **more}
+    options = {
+        "key": "k",
+        "event_time": "t",
+        "buckets": 2,
+        "checkpointLocation": str(folder / f"{name}_checkpoint"),
+        **more,
+    }
     query = write_latest(df, str(folder / name), **options).trigger(availableNow=True).start()
     query.awaitTermination()
 
@@ -77,14 +84,13 @@ def test_late_and_conflicting_rows_of_a_fluent_stream(spark: SparkSession, feed:
     stream = UpdateStream.from_dataframe(
         df,
         key="k",
-        time="t",
-        progress="ordered",
+        event_time="t",
+        watermark=Watermark.ordered().guarded(confirmations=1),  # so few rows would not confirm the first of them
         time_format="epoch_s",
-        confirmations=1,  # so few rows would not confirm the first of them
         checkpoint_location=tmp_path / "table_checkpoint",
     )
     outputs = {"lateOutput": str(tmp_path / "late"), "conflictOutput": str(tmp_path / "conflicts")}
-    run(stream, tmp_path, "table", key=None, time=None, deleteWhen="op = 'D'", **outputs)
+    run(stream, tmp_path, "table", key=None, event_time=None, deleteWhen="op = 'D'", **outputs)
     assert rows(spark, tmp_path / "table", "k", "t", "n") == [("a", 12, 4), ("c", 29, 5)]
     told = [each for _, each in read_summaries(str(tmp_path / "table")) if each.rows]
     assert [(each.conflicts, each.late) for each in told] == [(1, 0), (2, 2)]
@@ -98,6 +104,6 @@ def test_a_small_history_and_all_rows(spark: SparkSession, feed: Any, tmp_path: 
     feed(("a", 2, "U", 2), ("a", 9, "U", 9), name="1")
     run(df, tmp_path, "history", keep="latest 2")
     assert rows(spark, tmp_path / "history", "k", "t") == [("a", 3), ("a", 9), ("b", 1)]
-    run(df, tmp_path, "all", keep="all", key=None, time=None)
+    run(df, tmp_path, "all", keep="all", key=None, event_time=None)
     assert [row[1] for row in rows(spark, tmp_path / "all", "k", "t")] == [1, 2, 2, 3, 9, 1]
     assert SYSTEM not in DeltaTable(str(tmp_path / "all")).schema().to_arrow().names

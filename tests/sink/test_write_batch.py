@@ -142,4 +142,4 @@ def test_write_batch_says_so_before_anything_runs(tmp_path: Path) -> None:
         sparkSession = None  # noqa: N815
 
     with pytest.raises(OptionError, match="lateOutput is set on a write without a name"):
-        write_batch(NotReached(), tmp_path / "table", key="k", time="t", lateoutput="late")  # pyright: ignore[reportArgumentType]
+        write_batch(NotReached(), tmp_path / "table", key="k", event_time="t", lateoutput="late")  # pyright: ignore[reportArgumentType]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import upstream
 from upstream.conf.errors import OptionError, SchemaError
 from upstream.operators.aggregates import algebra, custom
 from upstream.operators.aggregates.algebra import Aggregates
@@ -101,6 +102,6 @@ def test_a_column_that_does_not_exist_is_refused():
 
 @pytest.mark.parametrize("module", [algebra, custom])
 def test_examples_in_docstrings_run(module):
-    found = doctest.testmod(module)
+    found = doctest.testmod(module, extraglobs={"us": upstream})
     assert found.attempted
     assert not found.failed

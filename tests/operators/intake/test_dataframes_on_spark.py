@@ -56,9 +56,9 @@ def stream_of(spark, folder, place, **options):
     df = df.withColumn("t", F.expr("try_cast(s AS BIGINT)"))
     given = {
         "key": "k",
-        "time": "t",
+        "event_time": "t",
         "time_format": "epoch_s",
-        "delay": f"{DELAY_S} s",
+        "watermark": upstream.Watermark.bounded(f"{DELAY_S} s"),
         "feed": "feed",
         "order": "n",
         "shards": 4,
@@ -149,7 +149,7 @@ def test_windows_are_right_and_the_same_however_often_the_query_dies(spark, tmp_
     def lives(batch):
         return batch.select(["v"]).rename_columns(["value"])
 
-    key = {"key": ("k", "window_id"), "time": "window_end"}
+    key = {"key": ("k", "window_id"), "event_time": "window_end"}
     run(every(whole, lives), whole, **key)
     for row in ("130", "250", "251"):  # in the third and in the fifth batch
         broken.write_text(row)
@@ -177,6 +177,29 @@ def test_windows_are_right_and_the_same_however_often_the_query_dies(spark, tmp_
     assert joined.select(((pl.col("n") >= pl.col("least").fill_null(0)) & (pl.col("n") <= pl.col("most"))).all()).item()
 
 
+def test_a_checkpoint_begun_with_the_old_names_continues_with_the_new_ones(spark, tmp_path):
+    """The rows that are late in the later run show that progress was carried over, not begun again."""
+    feed = tmp_path / "feed"
+    old = {"time": "t", "progress": "bounded", "delay": f"{DELAY_S} s", "max_jump": "1 day", "confirmations": 3}
+    new = {"watermark": upstream.Watermark.bounded(f"{DELAY_S} s").guarded(max_jump="1 day", confirmations=3)}
+    write_files(feed, 0, 4)
+    with pytest.warns(DeprecationWarning, match=r"from_dataframe\((time|progress)=") as warned:
+        begun = stream_of(
+            spark, feed, tmp_path, late_location=tmp_path / "late", event_time=None, watermark=None, **old
+        )
+    assert {each.filename for each in warned if "from_dataframe" in str(each.message)} == {__file__}
+    run(begun, tmp_path)
+    write_files(feed, 4, 8)
+    continued = stream_of(spark, feed, tmp_path, late_location=tmp_path / "late", **new)
+    assert continued.plan.specification == begun.plan.specification
+    run(continued, tmp_path)
+    _, usable = read_all(feed)
+    assert latest_of(tmp_path) == newest(usable)
+    late, _ = late_of(usable)
+    written = pl.concat([pl.read_parquet(file) for file in (tmp_path / "late").glob("late-rows-*.parquet")])
+    assert sorted(written["n"].to_list()) == late
+
+
 def test_failing_by_option_names_the_row(spark, tmp_path):
     write_files(tmp_path / "feed", 0, 3)
     with pytest.raises(Exception, match=r"cannot be used.*on_malformed"):
@@ -189,8 +212,8 @@ def test_sparks_rate_stamped_by_the_clock(spark, tmp_path):
     stream = upstream.UpdateStream.from_dataframe(
         df,
         key="k",
-        time="came",
-        progress="heartbeat",
+        event_time="came",
+        watermark=upstream.Watermark.arrival(),
         order="v",
         checkpoint_location=tmp_path / "checkpoint",
         name="rate",
@@ -204,7 +227,7 @@ def test_sparks_rate_stamped_by_the_clock(spark, tmp_path):
     query.stop()
     assert not query.exception()
     table = deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
-    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     top = max(row["v"] for row in table)
     assert {row["k"]: row["v"] for row in table} == {v % 7: v for v in range(top - 6, top + 1)}
     assert len({row["came"] for row in table}) == 1, "all of one batch"
@@ -224,7 +247,7 @@ def test_a_delta_tables_changes_and_deletions(spark, tmp_path):
     spark.sql(f"DELETE FROM delta.`{path}` WHERE k = 3")
     df = spark.readStream.format("delta").option("readChangeFeed", "true").option("startingVersion", 0).load(path)
     stream = upstream.UpdateStream.from_dataframe(
-        df, key="k", time="t", delay="5 s", order="_commit_version", deleted="_change_type = 'delete'",
+        df, key="k", event_time="t", watermark=upstream.Watermark.bounded("5 s"), order="_commit_version", deleted="_change_type = 'delete'",
         checkpoint_location=tmp_path / "checkpoint", name="changes",
     )  # fmt: skip
     run(stream, tmp_path)
@@ -251,7 +274,7 @@ def test_refusals_before_anything_runs(spark, tmp_path):
     good = spark.readStream.schema(DDL).csv(str(tmp_path / "feed"))
 
     def refused(error, match, df=good, **options):
-        given = {"key": "k", "time": "n", "time_format": "epoch_s", "checkpoint_location": tmp_path, **options}
+        given = {"key": "k", "event_time": "n", "time_format": "epoch_s", "checkpoint_location": tmp_path, **options}
         with pytest.raises(error, match=match):
             upstream.UpdateStream.from_dataframe(df, **given)
 
@@ -259,14 +282,13 @@ def test_refusals_before_anything_runs(spark, tmp_path):
     refused(SchemaError, r"no column absent", key="absent")
     refused(SchemaError, r"holds numbers.*time_format=epoch_ms", time_format=None)
     refused(SchemaError, r"has the column _upstream already", good.withColumn("_upstream", F.lit(1)))
-    refused(SchemaError, r"stamp rows in the column 'n'", progress="heartbeat")
-    refused(OptionError, r"progress='sorted'", progress="sorted")
-    refused(OptionError, r"progress='bounded' without a time", time=None, progress="bounded")
-    refused(OptionError, r"delay='much'", delay="much")
-    refused(OptionError, r"confirmations=0", confirmations=0)
+    refused(SchemaError, r"stamp rows in the column 'n'", watermark=upstream.Watermark.arrival())
+    bounded = upstream.Watermark.bounded("1 s")
+    refused(OptionError, r"policy 'bounded' without an event time", event_time=None, watermark=bounded)
+    refused(OptionError, r"watermark='5 minutes'.*Watermark.bounded", watermark="5 minutes")
+    refused(OptionError, r"'promised' for a DataFrame", watermark=upstream.Watermark("promised"))
     refused(OptionError, r"on_malformed='drop'", on_malformed="drop")
     refused(OptionError, r"time_zone='Europe/Atlantis'", time_zone="Europe/Atlantis")
-    refused(OptionError, r"target_late=1.5", progress="adaptive", target_late=1.5)
     refused(OptionError, r"shards=0", shards=0)
     refused(OptionError, r"name='a/b'", name="a/b")
     refused(OptionError, r"both the time and part of the key", key=("k", "n"))

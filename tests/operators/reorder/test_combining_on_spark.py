@@ -43,7 +43,7 @@ def feed(spark, folder, name, **options):
         .options(progress="bounded", progressDelay=f"{DELAY_MS} ms", maxFilesPerTrigger=1, **options)
         .load()
     )
-    return upstream.UpdateStream(rows, key="key", time="ms")
+    return upstream.UpdateStream(rows, key="key", event_time="ms")
 
 
 def run(stream, place, **options):
@@ -98,7 +98,7 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
         )
         streams.append(
             upstream.UpdateStream.from_dataframe(
-                df, key="key", time="ms", time_format="epoch_ms", delay=f"{DELAY_MS} ms", name=name,
+                df, key="key", event_time="ms", time_format="epoch_ms", watermark=upstream.Watermark.bounded(f"{DELAY_MS} ms"), name=name,
                 max_jump="1 day",
             )
         )  # fmt: skip
@@ -144,7 +144,7 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
     assert sorted(found["value"].to_list()) == sorted(value for _, _, ms, value in rows if ms <= bound)
     assert sum(report.due for report in reports) == 0
     assert sum(report.held for report in reports) == sum(ms > bound for _, _, ms, _ in rows)
-    summaries = [summary for _, summary in upstream.read_summaries(str(tmp_path / "table"))]
+    summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert max(summary.rows for summary in summaries) <= 20
     assert len([summary for summary in summaries if summary.rows]) > 4
     # Nothing waits for its turn, so nothing happens any more.
@@ -198,13 +198,13 @@ def test_refusals_before_anything_runs(spark, tmp_path):
     with pytest.raises(SchemaError, match=r"differ in more"):
         stream.union(other.map(lambda batch: batch, "more INT"), **place)
     with pytest.raises(SchemaError, match=r"key value"):
-        stream.merge(upstream.UpdateStream(other.df, key="value", time="ms"), **place)
+        stream.merge(upstream.UpdateStream(other.df, key="value", event_time="ms"), **place)
     timeless = upstream.UpdateStream(stream.df, key="key")
     for step in (timeless.ordered, timeless.distinct, lambda **given: timeless.merge(timeless, **given)):
         with pytest.raises(OptionError, match="without a time"):
             step(**place)
     with pytest.raises(SchemaError, match=r"'value'.*type string"):
-        upstream.UpdateStream(stream.df, key="key", time="value").ordered(**place)
+        upstream.UpdateStream(stream.df, key="key", event_time="value").ordered(**place)
     with pytest.raises(OptionError, match=r"flush='slow' with flush_rows=None"):
         stream.ordered(flush="slow", **place)
     with pytest.raises(OptionError, match=r"flush_rows=3 for 16 shards"):

@@ -20,10 +20,11 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 from written import Sink, not_utf_8
 
-from upstream import check_table, erase_key
 from upstream.cli.main import app
 from upstream.conf.errors import OptionError, TableError
 from upstream.sink.admin import erase as erasing
+from upstream.sink.admin.check import check_table
+from upstream.sink.admin.erase import erase_key
 from upstream.sink.maintenance.runner import Upkeep
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
 from upstream.storage.folder import TableFolder

@@ -13,10 +13,11 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from upstream import change_keep, check_table
 from upstream.conf.errors import OptionError, TableError
 from upstream.datasource.connectors.latest_table.log import TableLog
 from upstream.sink.admin import layout_change
+from upstream.sink.admin.check import check_table
+from upstream.sink.admin.history_change import change_keep
 from upstream.sink.table.recorded_options import recorded_options
 from upstream.storage.folder import TableFolder
 

@@ -1,4 +1,4 @@
-"""`upstream.key_bucket`: where the rows of a key lie."""
+"""`LatestTable.key_bucket`: where the rows of a key lie."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_is_where_the_rows_are(tmp_path: Path, kind: str) -> None:
     keys = [(value, other) for value in values for other in (1, 2, 3)]
     sink.batch(0, [sink.rows([(*key, 1) for key in keys])])
     found = {(row["a"], row["b"]): row["_upstream_bucket"] for row in pl.read_delta(str(sink.path)).to_dicts()}
-    assert found == {key: upstream.key_bucket(str(sink.path), *key) for key in keys}
+    assert found == {key: upstream.LatestTable(sink.path).key_bucket(*key) for key in keys}
     assert len(set(found.values())) > 1
 
 
@@ -42,9 +42,9 @@ def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
     sink.batch(0, [sink.rows([(1, 1, "x")])])
     path = str(sink.path)
     with pytest.raises(OptionError, match=r"2 values for the key .* one each for k int64"):
-        upstream.key_bucket(path, 1, 2)
+        upstream.LatestTable(path).key_bucket(1, 2)
     for wrong in ("one", 1.5, 2**63, None):
         with pytest.raises(OptionError, match=r"is no key .* types k int64"):
-            upstream.key_bucket(path, wrong)
+            upstream.LatestTable(path).key_bucket(wrong)
     with pytest.raises(TableError, match="there is no table"):
-        upstream.key_bucket(str(tmp_path / "none"), 1)
+        upstream.LatestTable(tmp_path / "none").key_bucket(1)

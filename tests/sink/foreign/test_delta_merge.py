@@ -93,7 +93,7 @@ def test_the_same_table_either_way(
         sink.batch(number, [sink.rows(rows, seq=100 * number, deleted=[row[2] is None for row in rows])])
         write_rows(sink, feed, number, rows)
         df = spark.read.schema(DDL).parquet(str(feed / f"{number}.parquet"))
-        write_batch(df, ordinary, key="k", time=time or None, engine="merge", txnAppId="test", txnVersion=number)
+        write_batch(df, ordinary, key="k", event_time=time or None, engine="merge", txnAppId="test", txnVersion=number)
     assert sink.latest() == case.holds
     assert latest(ordinary) == case.holds
     assert [spark.conf.get(name, None) for name in CONFS] == [None, None, None]
@@ -105,7 +105,7 @@ def test_a_query_exactly_once(spark: SparkSession, make_sink: Any, ordinary: str
 
     def run() -> None:
         df = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(str(feed))
-        writer = write_latest(df, ordinary, key="k", time="t", engine="merge", checkpointLocation=str(checkpoint))
+        writer = write_latest(df, ordinary, key="k", event_time="t", engine="merge", checkpointLocation=str(checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination()
 
     write_rows(sink, feed, 0, ((1, 10, "a"), (2, 10, "b")))
@@ -130,7 +130,7 @@ def test_a_query_exactly_once(spark: SparkSession, make_sink: Any, ordinary: str
 
 
 def merge(df: DataFrame, path: str, **name: Any) -> None:
-    write_batch(df, path, key="k", time="t", engine="merge", **name)
+    write_batch(df, path, key="k", event_time="t", engine="merge", **name)
 
 
 def held_back(folder: Path) -> Callable[..., Any]:
@@ -240,7 +240,7 @@ def test_a_checkpoint_put_back_from_a_copy_is_refused(
     def run(number: int) -> None:
         write_rows(sink, feed, number, ((number, 1, "a"),))
         df = spark.readStream.schema(DDL).parquet(str(feed))
-        writer = write_latest(df, ordinary, key="k", time="t", engine="merge", checkpointLocation=str(checkpoint))
+        writer = write_latest(df, ordinary, key="k", event_time="t", engine="merge", checkpointLocation=str(checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination()
 
     run(0)
@@ -256,7 +256,9 @@ def test_a_checkpoint_put_back_from_a_copy_is_refused(
 def test_deletions_by_a_condition(spark: SparkSession, ordinary: str) -> None:
     write_deltalake(ordinary, pa.table({"t": [1, 1], "v": ["a", "b"], "k": [1, 2], "more": ["", ""]}), mode="append")
     df = spark.createDataFrame([(1, 2, "gone"), (2, 0, "gone")], "k BIGINT, t BIGINT, v STRING")
-    write_batch(df, ordinary, key="k", time="t", engine="merge", deleteWhen="v = 'gone'", txnAppId="test", txnVersion=0)
+    write_batch(
+        df, ordinary, key="k", event_time="t", engine="merge", deleteWhen="v = 'gone'", txnAppId="test", txnVersion=0
+    )
     assert latest(ordinary) == {2: (1, "b")}
 
 
@@ -273,4 +275,6 @@ def test_what_is_refused(spark: SparkSession, make_sink: Any, ordinary: str, tmp
     with pytest.raises(OptionError, match="does not know buckets, metricsLocation"):
         write_batch(df, ordinary, key="k", engine="merge", buckets=4, metricsLocation="m")
     with pytest.raises(PySparkException, match="a row has no time"):
-        write_batch(df.selectExpr("k", "CAST(NULL AS BIGINT) t", "v"), ordinary, key="k", time="t", engine="merge")
+        write_batch(
+            df.selectExpr("k", "CAST(NULL AS BIGINT) t", "v"), ordinary, key="k", event_time="t", engine="merge"
+        )

@@ -15,8 +15,8 @@ from deltalake import DeltaTable, TableFeatures
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from upstream import check_table
 from upstream.datasource.connectors.latest_table.log import TableLog
+from upstream.sink.admin.check import check_table
 from upstream.sink.merge import engine
 from upstream.sink.table.key_ranges import apart
 from upstream.storage.folder import TableFolder

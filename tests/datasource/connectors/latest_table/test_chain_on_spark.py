@@ -40,7 +40,7 @@ def write(folder: Path, name: str, rows: list[tuple[str, int, int]]) -> None:
 
 def counted(rows: DataFrame, of: str, width: str, checkpoint: str) -> Any:
     """Windows of all rows, per key."""
-    stream = upstream.UpdateStream(rows, key="k", time=of)
+    stream = upstream.UpdateStream(rows, key="k", event_time=of)
     return stream.window(width, emit="all", checkpoint_location=checkpoint)
 
 
@@ -81,7 +81,7 @@ def test_a_query_that_follows_is_told_of_files_that_are_gone(spark: SparkSession
     feed, table, follower = (tmp_path / name for name in ("feed", "table", "follower"))
 
     def first() -> None:
-        once(upstream.latest(spark, str(feed), key="k", time="t"), table, key="k", time="t")
+        once(upstream.latest(spark, str(feed), key="k", event_time="t"), table, key="k", time="t")
 
     def second() -> None:
         once(upstream.latest(spark, str(table), key="k", connector="latest"), follower, key="k", time="t")

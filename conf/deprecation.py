@@ -1,0 +1,62 @@
+"""Names and arguments of an earlier release that still work: each use warns, and the warning says what to write."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import MutableMapping
+from typing import Any
+
+from .errors import OptionError
+
+__all__ = ["renamed_argument", "warn_deprecated"]
+
+
+def warn_deprecated(old: str, instead: str, *, level: int = 1) -> None:
+    """Warn of an old name.
+
+    Parameters
+    ----------
+    old
+        As the caller wrote it.
+    instead
+        What to write.
+    level
+        How many calls lie between the caller and the function that calls this one.
+    """
+    warnings.warn(
+        f"{old} is deprecated and a later release removes it: use {instead}", DeprecationWarning, stacklevel=level + 2
+    )
+
+
+def renamed_argument(
+    function: str, given: MutableMapping[str, Any], old: str, new: str, value: Any, *, level: int = 1
+) -> Any:
+    """Return the value of a renamed argument, which it takes out of the others if it came by its old name.
+
+    Parameters
+    ----------
+    function
+        Its name, for messages.
+    given
+        What came by names that the function does not declare.
+    old, new
+        The argument's names.
+    value
+        What came by the new name; None for nothing.
+    level
+        As for :func:`warn_deprecated`.
+
+    Raises
+    ------
+    OptionError
+        Both names are given.
+    """
+    if old not in given:
+        return value
+    before = given.pop(old)
+    if value is not None:
+        raise OptionError(
+            f"both {new} and {old} are given", expected=new, hint=f"leave {old} out, its name in earlier releases"
+        )
+    warn_deprecated(f"{function}({old}=…)", f"{new}=", level=level + 1)
+    return before

@@ -1,0 +1,39 @@
+"""The errors that UpStream raises on purpose: ``upstream.errors``.
+
+What a call refuses, it raises as one of these classes, before a query starts. Catch :class:`UpstreamError` for all of them, or the class that you can
+do something about. Each class is also the built-in exception that fits best, so ``except ValueError`` takes a wrong option.
+
+An error in a running query comes as Spark's ``StreamingQueryException``, from ``query.awaitTermination()`` and ``query.exception()``: Spark passes on
+the text of an error, and its message holds the class's name and ours. So does an option that the source refuses, since Spark asks the source in a
+process of its own.
+
+Examples
+--------
+>>> try:
+...     us.Watermark.bounded("soon")
+... except us.errors.OptionError as error:
+...     print(error.problem, "->", error.expected)
+delay='soon' -> a duration such as '10 minutes'
+"""
+
+from ..conf.errors import AggregateOverflowError as AggregateOverflowError
+from ..conf.errors import CheckpointError as CheckpointError
+from ..conf.errors import EnvironmentMissingError as EnvironmentMissingError
+from ..conf.errors import FeedChangedError as FeedChangedError
+from ..conf.errors import MalformedRowError as MalformedRowError
+from ..conf.errors import OptionError as OptionError
+from ..conf.errors import SchemaError as SchemaError
+from ..conf.errors import TableError as TableError
+from ..conf.errors import UpstreamError as UpstreamError
+
+__all__ = [
+    "AggregateOverflowError",
+    "CheckpointError",
+    "EnvironmentMissingError",
+    "FeedChangedError",
+    "MalformedRowError",
+    "OptionError",
+    "SchemaError",
+    "TableError",
+    "UpstreamError",
+]

@@ -1,0 +1,75 @@
+"""What ``import upstream`` offers: each name is there, lazily, and star imports bring no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import upstream
+from upstream import aggregates
+
+
+def test_each_name_is_there_and_listed() -> None:
+    assert len(set(upstream.__all__)) == len(upstream.__all__)
+    for name in upstream.__all__:
+        assert getattr(upstream, name) is not None
+        assert name in dir(upstream)
+    with pytest.raises(AttributeError, match="no attribute 'latests'"):
+        _ = upstream.latests  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_functions_are_those_of_aggregates() -> None:
+    assert set(aggregates.__all__) <= set(upstream.__all__)
+    for name in aggregates.__all__:
+        assert getattr(upstream, name) is getattr(aggregates, name)
+
+
+@pytest.mark.parametrize("name", ["sum", "min", "max"])
+def test_names_of_built_in_functions_are_aggregates(name: str) -> None:
+    made = getattr(upstream, name)("speed")
+    assert repr(made) == f"{name}(speed)"
+    assert getattr(upstream, name) is getattr(upstream, f"{name}_")
+
+
+def test_errors_have_a_public_name() -> None:
+    from upstream.conf import errors as own
+    from upstream.errors import TableError
+
+    assert upstream.errors.TableError is TableError is own.TableError
+    assert set(upstream.errors.__all__) == set(own.__all__)
+    for name in own.__all__:
+        assert issubclass(getattr(upstream.errors, name), upstream.UpstreamError)
+
+
+@pytest.mark.parametrize(
+    ("old", "method"),
+    [
+        ("change_keep", "keep_history"),
+        ("check_table", "check"),
+        ("erase_key", "erase"),
+        ("key_bucket", "key_bucket"),
+        ("read_summaries", "history"),
+        ("rebucket_table", "rebucket"),
+        ("repair_table", "repair"),
+        ("run_staleness", "staleness"),
+    ],
+)
+def test_a_deprecated_name_works_and_its_warning_names_the_method(old: str, method: str) -> None:
+    with pytest.warns(
+        DeprecationWarning, match=rf"upstream\.{old} is deprecated.*LatestTable\(path\)\.{method}\("
+    ) as seen:
+        found = getattr(upstream, old)
+    assert callable(found)
+    assert callable(getattr(upstream.LatestTable, method))
+    assert old not in upstream.__all__
+    assert old not in dir(upstream)
+    assert [each.filename for each in seen] == [__file__], "it points at who wrote the name"
+
+
+def test_the_package_alone_imports_nothing_heavy() -> None:
+    """Spark's workers import it many times over."""
+    program = "import sys, upstream; print([name for name in ('pyarrow', 'polars', 'pyspark', 'deltalake') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

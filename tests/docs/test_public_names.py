@@ -1,0 +1,212 @@
+"""docs/reference.md is what the docstrings say; each says what it returns and has an example that is right."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import doctest
+import inspect
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from written import Sink
+
+import upstream as us
+from upstream.operators.windowed import WindowedStream
+
+ROOT = Path(__file__).parents[2]
+ON_SPARK = {"spark", "stream", "other"}
+NAMES = {"us": us, "pl": pl, "pa": pa, "pc": pc, "np": np}
+OLD = (
+    "change_keep", "check_table", "erase_key", "key_bucket", "read_summaries", "rebucket_table", "repair_table", "run_staleness",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("the_reference_tool", ROOT / "tools" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def public(reference: ModuleType) -> list[Any]:
+    return [entry for part in reference.entries().values() for entry in part]
+
+
+@pytest.fixture(scope="module")
+def examples(public: list[Any]) -> dict[str, str]:
+    return {entry.name: entry.parts["Examples"] for entry in public if "Examples" in entry.parts}
+
+
+def test_the_page_is_what_the_docstrings_say(reference: ModuleType) -> None:
+    assert (ROOT / "docs" / "reference.md").read_text(encoding="utf-8") == reference.page(), (
+        "docs/reference.md is out of date: run `make reference`"
+    )
+
+
+def test_each_public_name_is_on_the_page(reference: ModuleType, public: list[Any], monkeypatch: Any) -> None:
+    named = {entry.name for entry in public} | {alias for entry in public for alias in entry.aliases}
+    assert set(us.__all__) - named == {"aggregates", "errors", "UpstreamError"}
+    assert {f"errors.{name}" for name in us.errors.__all__} <= named
+    for owner in (us.UpdateStream, us.LatestTable, us.Watermark, WindowedStream):
+        own = {name for name, value in inspect.getmembers(owner, callable) if not name.startswith("_")}
+        listed = {name.partition(".")[2] for name in named if name.startswith(owner.__name__ + ".")}
+        aliases = {alias for entry in public for alias in entry.aliases if entry.name.startswith(owner.__name__ + ".")}
+        assert own - listed - aliases == ({"bound"} if owner is us.UpdateStream else set())
+    monkeypatch.setattr(us, "__all__", [*us.__all__, "__version__"])
+    with pytest.raises(SystemExit, match="put __version__ into one of GROUPS"):
+        reference.entries()
+
+
+def test_each_says_what_it_returns_and_has_an_example(public: list[Any]) -> None:
+    called = [entry for entry in public if entry.is_made_by_users]
+    assert len(called) > 60
+    assert [entry.name for entry in public if not entry.parts[""] and callable(entry.value)] == []
+    assert [entry.name for entry in called if "Examples" not in entry.parts] == []
+    silent = [
+        entry.name
+        for entry in called
+        if not entry.is_class
+        and "Returns" not in entry.parts
+        and inspect.signature(entry.value).return_annotation not in (None, "None")
+    ]
+    assert silent == []
+
+
+def test_each_argument_is_described(public: list[Any]) -> None:
+    for entry in public:
+        if entry.is_made_by_users:
+            taken = {name for name in inspect.signature(entry.value).parameters if name not in ("self", "deprecated")}
+            heads = re.findall(r"^(\S[^:\n]*)", entry.parts.get("Parameters", ""), re.MULTILINE)
+            described = {name.strip(" *") for head in heads for name in head.split(",")}
+            assert taken == described, entry.name
+
+
+def free_names(text: str) -> set[str]:
+    """Names that an example takes from outside."""
+    code = "".join(each.source for each in doctest.DocTestParser().get_examples(text))
+    found = [
+        node
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, (ast.Name, ast.arg, ast.alias, ast.ExceptHandler))
+    ]
+    bound = {node.id for node in found if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {node.arg for node in found if isinstance(node, ast.arg)}
+    bound |= {(node.asname or node.name) for node in found if isinstance(node, ast.alias)}
+    bound |= {node.name for node in found if isinstance(node, ast.ExceptHandler) and node.name}
+    bound |= {node.name for node in ast.walk(ast.parse(code)) if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    used = {node.id for node in found if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    stored_first = {name for name in bound & ON_SPARK if re.search(rf"^>>> {name} = ", text, re.MULTILINE)}
+    return (used - bound - set(dir(builtins))) | ((used & ON_SPARK) - stored_first)
+
+
+def callee(node: ast.expr) -> Any:
+    """What a dotted name in an example stands for; None for what only running it can show."""
+    if isinstance(node, ast.Name):
+        return {**NAMES, "stream": us.UpdateStream, "other": us.UpdateStream, "table": us.LatestTable}.get(node.id)
+    if isinstance(node, ast.Attribute):
+        owner = callee(node.value)
+        found = None if owner is None else getattr(owner, node.attr)  # an unknown name fails here
+        return None if isinstance(found, property) else found
+    if isinstance(node, ast.Call):  # steps of a stream give a stream
+        step = callee(node.func)
+        made = {us.read: us.UpdateStream, us.UpdateStream.window: WindowedStream, WindowedStream.agg: us.UpdateStream}
+        plain = getattr(us.UpdateStream, getattr(step, "__name__", ""), None) is step and "Self" in str(
+            getattr(step, "__annotations__", {}).get("return")
+        )
+        return made.get(step, us.UpdateStream if plain else None) if isinstance(step, Callable) else None
+    return None
+
+
+def test_names_and_arguments_in_examples_exist(examples: dict[str, str]) -> None:
+    checked = 0
+    for name, text in examples.items():
+        assert free_names(text) <= {*NAMES, *ON_SPARK, "table"}, name
+        code = "".join(each.source for each in doctest.DocTestParser().get_examples(text))
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Attribute):
+                callee(node)
+            if isinstance(node, ast.Call) and inspect.isfunction(called := callee(node.func)):
+                parameters = inspect.signature(called).parameters
+                loose = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+                unknown = {keyword.arg for keyword in node.keywords if keyword.arg} - set(parameters)
+                assert loose or not unknown, f"{name}: {called.__qualname__} has no {unknown}"
+                checked += 1
+    assert checked > 50
+
+
+def test_examples_without_spark_run(examples: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = pa.schema([("vehicle_id", pa.int64()), ("timestamp", pa.int64()), ("speed", pa.float64())])
+    sink = Sink(tmp_path, columns, {"key": "vehicle_id", "time": "timestamp", "buckets": "4"})
+    sink.batch(0, [sink.rows([(1, 1, 5.0), (2, 1, 15.0), (3, 1, 0.0)])])
+    sink.batch(1, [sink.rows([(1, 2, 10.0), (2, 2, 20.0), (3, 0, 9.0)], seq=3)])
+    run = 0
+    for number, (name, text) in enumerate(examples.items()):
+        if free_names(text) & ON_SPARK or name == "session":
+            continue
+        shutil.copytree(sink.path, tmp_path / str(number) / "latest")
+        monkeypatch.chdir(tmp_path / str(number))
+        given = {**NAMES, "table": us.LatestTable("latest")}
+        example = doctest.DocTestParser().get_doctest(text, given, name, None, 0)
+        said: list[str] = []
+        done = doctest.DocTestRunner().run(example, out=said.append)
+        assert not done.failed, "".join(said)
+        run += 1
+    assert run > 25
+
+
+@pytest.mark.spark
+def test_examples_on_spark_run(examples: dict[str, str], tmp_path: Path) -> None:
+    on_spark = {name: text for name, text in examples.items() if free_names(text) & ON_SPARK or name == "session"}
+    assert len(on_spark) > 30
+    (tmp_path / "examples.json").write_text(json.dumps(on_spark), encoding="utf-8")
+    program = [sys.executable, str(Path(__file__).with_name("run_examples.py")), str(tmp_path / "examples.json")]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def own_python() -> list[Path]:
+    """The package, examples, benchmarks and tools: tests may use old names to test them."""
+    left_out = {"tests", "build", "dist"}
+    folders = [each for each in ROOT.iterdir() if each.is_dir() and each.name[0] != "." and each.name not in left_out]
+    return [ROOT / "__init__.py", *(path for folder in folders for path in folder.rglob("*.py"))]
+
+
+def test_no_deprecated_name_is_used_here() -> None:
+    renamed = {"UpdateStream", "write_latest", "write_batch", "latest"}
+    old = re.compile(rf"\b(?:us|upstream)\.(?:{'|'.join(OLD)})\b")
+    for file in own_python():
+        text = file.read_text(encoding="utf-8")
+        assert not old.search(text) or file == ROOT / "__init__.py", file
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call):
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                given = {keyword.arg for keyword in node.keywords}
+                assert name not in renamed or "time" not in given, f"{file}:{node.lineno}"
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        text = page.read_text(encoding="utf-8")
+        assert not old.search(text), f"{page}: {old.search(text)}"
+        for call in re.findall(
+            rf"\b(?:{'|'.join(renamed)})\(.*?\)",
+            "".join(re.findall(r"```python.*?```|`[^`\n]+`", text, re.DOTALL)),
+            re.DOTALL,
+        ):
+            assert not re.search(r"\btime=", call), f"{page}: {call}"

@@ -1,0 +1,212 @@
+"""docs/reference.md from the docstrings of the public names: ``make reference``."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import upstream
+from upstream.operators.windowed import WindowedStream
+
+GROUPS = {
+    "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],
+    "Streams": ["UpdateStream", "WindowedStream"],
+    "Tables": ["LatestTable"],
+    "Watermarks": ["Watermark"],
+    "Aggregate functions": list(upstream.aggregates.__all__),
+    "What a query says of itself": ["batch_metrics", "most_stale", "CommitSummary", "Erasure"],
+    "Sessions and schemas of your own": ["check_session", "with_system_ddl", "SYSTEM"],
+}
+"""Which names stand together. Modules have a part of their own, and a name that stands nowhere is an error."""
+
+NOT_FOR_USERS = {"UpdateStream.bound", "UpdateStream.time", "CommitSummary.to_json", "CommitSummary.from_json"}
+"""Methods that other parts of the package call, and names that are deprecated."""
+
+IN_MODULES = {"aggregates", "UpstreamError"}
+"""Names at the top that have their part elsewhere on the page."""
+
+_SECTION = re.compile(r"\n\n(\w+)\n-+\n")
+_ITEM = re.compile(r"^(?=\S)", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A public name.
+
+    Attributes
+    ----------
+    name : str
+        As readers write it, after ``us.``.
+    value : object
+    aliases : tuple of str
+        Other names of the same.
+    """
+
+    name: str
+    value: Any
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The docstring's sections; the text before them is called ``""``."""
+        found = _SECTION.split("\n\n" + inspect.cleandoc(self.value.__doc__ or ""))
+        return {"": found[0].strip(), **dict(zip(found[1::2], found[2::2], strict=True))}
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it is a class."""
+        return isinstance(self.value, type)
+
+    @property
+    def is_made_by_users(self) -> bool:
+        """Whether readers call it: functions, methods, and classes that are no errors and no results."""
+        if self.is_class:
+            return not issubclass(self.value, Exception) and "Attributes" not in self.parts
+        return callable(self.value)
+
+    @property
+    def signature(self) -> str:
+        """Its name and parameters, a line for each where there are many."""
+        taken = [each for each in inspect.signature(self.value).parameters.values() if each.name not in ("self", "cls")]
+        texts, kind = list[str](), None
+        for each in taken:
+            if each.kind is each.KEYWORD_ONLY and kind not in (each.KEYWORD_ONLY, each.VAR_POSITIONAL):
+                texts.append("*")
+            kind = each.kind
+            stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+            if each.name != "deprecated":
+                texts.append(
+                    stars
+                    + each.name
+                    + ("" if each.default is each.empty else "=" + repr(each.default).replace("'", '"'))
+                )
+        short = f"{self.shown}({', '.join(texts)})"
+        return short if len(short) <= 100 else f"{self.shown}(\n    " + ",\n    ".join(texts) + ",\n)"
+
+    @property
+    def shown(self) -> str:
+        """As it is called: methods on what they are methods of."""
+        head, _, method = self.name.rpartition(".")
+        static = isinstance(inspect.getattr_static(getattr(upstream, head, None), method, None), classmethod)
+        return f"us.{self.name}" if not head or static or head == "errors" else f"{_CALLED.get(head, head)}.{method}"
+
+
+_CALLED = {"UpdateStream": "stream", "WindowedStream": "windows", "LatestTable": "table", "Watermark": "watermark"}
+
+
+def entries() -> dict[str, list[Entry]]:
+    """Return the parts of the page, with their names in order."""
+    parts = {part: [each for name in names for each in _of(name)] for part, names in GROUPS.items()}
+    for name in upstream.__all__:
+        value = getattr(upstream, name)
+        if isinstance(value, types.ModuleType) and name not in IN_MODULES:
+            own = [each for each in value.__all__ if each != "UpstreamError"]
+            first = ["UpstreamError"] if "UpstreamError" in value.__all__ else []
+            parts[f"`us.{name}`"] = [Entry(f"{name}.{each}", getattr(value, each)) for each in [*first, *own]]
+    named = {each for names in GROUPS.values() for each in names} | IN_MODULES
+    astray = [name for name in upstream.__all__ if name not in named and f"`us.{name}`" not in parts]
+    if astray:
+        raise SystemExit(f"tools/reference.py: put {', '.join(astray)} into one of GROUPS")
+    return parts
+
+
+def _of(name: str) -> Iterator[Entry]:
+    value = WindowedStream if name == "WindowedStream" else getattr(upstream, name)
+    others = {other for other in upstream.__all__ if getattr(upstream, other) is value} - {name}
+    if name.endswith("_") and others:  # sum_ stands under sum
+        return
+    yield Entry(name, value, tuple(sorted(others)))
+    if not isinstance(value, type):
+        return
+    of = {key: inspect.getattr_static(value, key) for key in dir(value) if not key.startswith("_")}
+    methods = {key: getattr(value, key) for key in of if isinstance(of[key], (types.FunctionType, classmethod))}
+    for key, method in methods.items():
+        if f"{name}.{key}" not in NOT_FOR_USERS and method.__name__ == key:
+            same = tuple(other for other in methods if methods[other] == method and other != key)
+            yield Entry(f"{name}.{key}", method, same)
+
+
+def page() -> str:
+    """Return docs/reference.md."""
+    parts = entries()
+    lines = [
+        "# Reference",
+        "",
+        "Every public name, made from the docstrings by `tools/reference.py`. Options of the source and the sink are in [options](options.md).",
+        "In the examples `us` is `upstream`, `pl` is `polars`, `spark` is a session, `stream` and `other` are streams of a feed, `table` is a",
+        "`LatestTable`, and `feed/` holds CSV files with the columns `vehicle_id`, `timestamp` and `speed`.",
+        "",
+        *(f"- [{part.replace('`', '')}](#{_anchor(part)})" for part in parts),
+    ]
+    for part, those in parts.items():
+        lines += ["", f"## {part}"]
+        module = part.strip("`").removeprefix("us.")
+        if part.startswith("`"):
+            lines += ["", *_section("", _text(Entry(module, getattr(upstream, module)).parts[""]))]
+        for each in those:
+            lines += ["", *_entry(each)]
+    return "\n".join(lines) + "\n"
+
+
+def _entry(entry: Entry) -> list[str]:
+    lines = [f"### `{entry.shown}`" if "." in entry.name else f"### `us.{entry.name}`", ""]
+    if not callable(entry.value):
+        return [*lines, f"`{entry.value!r}`"]
+    if entry.is_made_by_users:
+        lines += ["```python", entry.signature, "```", ""]
+    if entry.aliases:
+        lines += [f"Also called {', '.join(f'`{each}`' for each in entry.aliases)}.", ""]
+    parts = entry.parts
+    lines += _section("", _text(parts.pop("")))
+    for name, text in parts.items():
+        write: Callable[[str], str] = {"Examples": _examples, "Notes": _text}.get(name, _items)
+        lines += ["", *_section(name, write(text))]
+    shown = [(key, each.__doc__) for key, each in inspect.getmembers(entry.value) if isinstance(each, property)]
+    shown = [(key, doc) for key, doc in shown if f"{entry.name}.{key}" not in NOT_FOR_USERS]
+    if entry.is_class and shown:
+        about = [f"- `{key}`: {_text(inspect.cleandoc(doc or '').split(chr(10) * 2)[0])}" for key, doc in shown]
+        lines += ["", *_section("Properties", "\n".join(about))]
+    return lines
+
+
+def _section(name: str, text: str) -> list[str]:
+    return ([f"**{name}**", ""] if name else []) + text.strip().split("\n")
+
+
+def _items(text: str) -> str:
+    """Parameters, results, errors: what has a name or a type in one line, and its text in those below."""
+    lines = list[str]()
+    for item in filter(None, _ITEM.split(text)):
+        head, _, rest = item.strip().partition("\n")
+        name, _, kind = head.partition(" : ")
+        about = ": " + _text(inspect.cleandoc(rest)).replace("\n", "\n  ") if rest.strip() else ""
+        lines.append(
+            "- " + ", ".join(f"`{each}`" for each in name.split(", ")) + (f" ({kind})" if kind else "") + about
+        )
+    return "\n".join(lines)
+
+
+def _examples(text: str) -> str:
+    """Prose as it is, what is typed and its answers in fences."""
+    blocks = [block if ">>>" not in block else f"```python\n{block}\n```" for block in text.strip().split("\n\n")]
+    return "\n\n".join(block if ">>>" in block else _text(block) for block in blocks)
+
+
+def _text(text: str) -> str:
+    """Markdown of a docstring's prose."""
+    text = re.sub(r":\w+:`~?([^`]*)`", lambda role: f"`{role[1].rpartition('.')[2]}`", text)
+    text = re.sub(r"::\n\n((?: {4}.*\n?|\n)+)", r"\n\n\1", text)
+    return text.replace("``", "`")
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
