@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
 from ..conf.arguments import path_argument
 from ..conf.errors import SchemaError
@@ -16,7 +16,9 @@ from ..plan.completeness import LeftOut, left_out_by_source, source_text
 from ..plan.explain import explain_plan
 from ..plan.nodes import Map, Node, Rows, Transform
 from ..plan.places import needs_checkpoint, number_along, places
+from ..plan.row_steps import RowStep
 from .compile import BoundStream, bind
+from .row_steps import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,14 +136,29 @@ class KeyedRows:
             return self.session.createDataFrame([], self.schema)
         return self.df
 
-    def _transformed(self, says: str, apply: Callable[[DataFrame], DataFrame], left_out: LeftOut | None = None) -> Self:
+    def _after(self, step: RowStep) -> StructType:
+        """The columns after a step: Spark's own answer."""
+        return on_spark(step, self._sample(), self._fixed()).schema
+
+    def _check_expression(self, text: str) -> None:
+        """Refuse what is no SQL."""
+        from pyspark.sql import functions as F
+
+        F.expr(text)
+
+    def _parsed(self, ddl: str) -> StructType:
+        """A schema in Spark's DDL."""
+        from pyspark.sql.types import StructType
+
+        return cast("StructType", StructType.fromDDL(ddl))
+
+    def _transformed(self, step: RowStep, left_out: LeftOut | None = None) -> Self:
         """The same keys in the same tasks, other rows or columns."""
         plan = self.plan
-        schema = apply(self._sample()).schema
         return self._of(
             Transform(
-                plan.key, plan.time, schema, left_out or plan.left_out, plan.in_order, plan.shards,
-                inputs=(plan,), says=says, apply=apply,
+                plan.key, plan.time, self._after(step), left_out or plan.left_out, plan.in_order, plan.shards,
+                inputs=(plan,), step=step,
             )
         )  # fmt: skip
 

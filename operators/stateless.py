@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
-from ..conf.column_names import quoted
 from ..conf.errors import OptionError, SchemaError
 from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut
+from ..plan.row_steps import Choice, Filter
 from .keyed import KeyedRows
 from .runtime.arrow_steps import mapped
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
     from pyspark.sql.types import StructType
     from typing_extensions import Self
 
 __all__ = ["Stateless"]
-
-_PASSES = "__upstream_passes"
 
 
 class Stateless(KeyedRows):
@@ -47,37 +45,16 @@ class Stateless(KeyedRows):
         A tombstone has its key, its time and the system column; all else in it is null. It is an update as any other: a newer row
         revives the key, an older one does not.
         """
-        from pyspark.sql import functions as F
-
         if on_leave not in ("keep", "delete"):
             raise OptionError(
                 f"on_leave={on_leave!r}",
                 expected="'keep' or 'delete'",
                 hint="keep drops the row and lets the earlier result stay, delete takes the key out of the table",
             )
-        chosen = F.expr(condition) if isinstance(condition, str) else condition
-        marks = [F.coalesce(F.col(f"{SYSTEM}.{mark}"), F.lit(False)) for mark in ("punctuation", "deleted")]
-        passes = marks[0] | marks[1] | F.coalesce(chosen, F.lit(False))
-        fixed, stays = self._fixed(), F.col(_PASSES)
-        says = f"where {condition if isinstance(condition, str) else _sql(chosen)}"
         if on_leave == "keep":
-            return self._transformed(says, lambda df: df.where(passes))
-        marked = F.col(SYSTEM).withField("deleted", F.lit(True))
-
-        def leaving(name: str) -> Column:
-            """With its values a tombstone would go on into computations that the condition was to guard."""
-            column = F.col(quoted(name))
-            if name in fixed and name != SYSTEM:
-                return column
-            return F.when(stays, column).otherwise(marked if name == SYSTEM else F.lit(None)).alias(name)
-
-        def leave(df: DataFrame) -> DataFrame:
-            """The outcome is a column of its own first: computed once, whatever it costs and however random it is."""
-            return df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns])
-
+            return self._transformed(Filter(condition))
         return self._transformed(
-            f"{says}, else delete the key",
-            leave,
+            Filter(condition, on_leave),
             LeftOut(
                 'where(…, on_leave="delete") makes tombstones of rows, which have no values',
                 'filter with on_leave="keep" before a window',
@@ -89,29 +66,25 @@ class Stateless(KeyedRows):
     def select(self, *columns: str | Column) -> Self:
         """Keep or compute columns. The key, the time and the system column stay as they are, named or not.
 
+        Parameters
+        ----------
+        columns
+            Names of columns, SQL such as ``speed * 3.6 AS kmh``, or columns.
+
         Raises
         ------
         SchemaError
             A column would take the place of the key or the time.
         """
-        from pyspark.sql import functions as F
-
-        fixed = self._fixed()
-        own = [
-            F.col(each) if isinstance(each, str) else each
-            for each in columns
-            if not (isinstance(each, str) and each in fixed)
-        ]
-        clash = [name for name in self._sample().select(*own).columns if name in fixed]
+        made = self._transformed(Choice(columns))
+        clash = [name for name in self._fixed() if made.schema.names.count(name) > 1]
         if clash:
             raise SchemaError(
                 f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
                 expected="new columns under other names: the key and the time of a row do not change",
                 hint="rename the column, or begin a new stream with UpdateStream(df, key=…, time=…)",
             )
-        kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
-        shown = ", ".join(each if isinstance(each, str) else _sql(each) for each in columns)
-        return self._transformed(f"select {shown}", lambda df: df.select(*kept, *own, F.col(SYSTEM)))
+        return made
 
     project = select
 
@@ -143,7 +116,7 @@ class Stateless(KeyedRows):
         from pyspark.sql.types import StructField, StructType
 
         fixed = self._fixed()
-        new = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+        new = self._parsed(schema) if isinstance(schema, str) else schema
         clash = [field.name for field in new if field.name in fixed]
         if clash:
             raise SchemaError(
@@ -159,8 +132,3 @@ class Stateless(KeyedRows):
         called = getattr(function, "__qualname__", type(function).__name__)
         step = mapped(function, arrow, [field.name for field in new], batch_rows)
         return self._mapped(f"map {called}", step, whole)
-
-
-def _sql(column: Column) -> str:
-    """A column as Spark prints it."""
-    return str(column).removeprefix("Column<'").removesuffix("'>")

@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from upstream.conf.errors import OptionError
 from upstream.plan.nodes import Intake, Node, Operator, Queue, Reorder, Rows, Transform, Window, walk
 from upstream.plan.places import check_late_locations, needs_checkpoint, number_along, operators, places
+from upstream.plan.row_steps import Filter
 
 SCHEMA = StructType([StructField("k", LongType()), StructField("ms", LongType())])
 FIXED = (("k",), "ms", SCHEMA)
@@ -38,7 +39,7 @@ def window(before: Node, **more: Any) -> Window:
 
 
 def queue(before: Node, **more: Any) -> Queue:
-    return Queue(*FIXED, inputs=(before,), specification=Spec(), columns={}, options={}, **more)
+    return Queue(*FIXED, inputs=(before,), specification=Spec(), options={}, **more)
 
 
 def union(*before: Node, **more: Any) -> Reorder:
@@ -54,7 +55,7 @@ def intake(name: str, **more: Any) -> Intake:
 
 
 def where(before: Node) -> Transform:
-    return Transform(*FIXED, inputs=(before,), says="where", apply=lambda df: df)
+    return Transform(*FIXED, inputs=(before,), step=Filter("v > 0"))
 
 
 def folders(plan: Node, checkpoint: str | None = "/cp") -> list[str]:
