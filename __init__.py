@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import testing as testing
     from .api.read import read as read
     from .api.stream import UpdateStream as UpdateStream
     from .conf.errors import UpstreamError as UpstreamError
@@ -66,7 +67,7 @@ _HOMES = {
     "write_latest": ".sink.write_latest",
 }
 
-_MODULES = {"aggregates": ".operators.aggregates"}
+_MODULES = {"aggregates": ".operators.aggregates", "testing": ".testing"}
 
 __all__ = [
     "SYSTEM",
@@ -91,6 +92,7 @@ __all__ = [
     "repair_table",
     "run_staleness",
     "session",
+    "testing",
     "with_system_ddl",
     "write_batch",
     "write_latest",

@@ -12,7 +12,19 @@ import pyspark_upstream
 import upstream
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("api", "cli", "conf", "core", "datasource", "delta_format", "operators", "plan", "sink", "storage")
+PACKAGES = (
+    "api",
+    "cli",
+    "conf",
+    "core",
+    "datasource",
+    "delta_format",
+    "operators",
+    "plan",
+    "sink",
+    "storage",
+    "testing",
+)
 
 
 def test_tested_package_is_the_installed_one() -> None:
@@ -67,6 +79,7 @@ _ALLOWED: dict[str, set[str]] = {
     "operators": {"conf", "storage", "core", "plan"},
     "sink": {"conf", "storage", "delta_format", "core"},
     "api": {"conf", "core", "datasource", "operators", "sink"},
+    "testing": {"conf", "core", "datasource", "operators", "plan"},
     "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "sink"},
 }
 
