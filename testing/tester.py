@@ -318,7 +318,7 @@ def _check_inputs(names: Sequence[str], steps: Callable[..., object]) -> None:
 
 def _names(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
     names = names_argument(name, given)
-    if not names:
+    if names is None:
         raise OptionError(f"no {name} is given", expected="the name of a column, or several")
     return (names,) if isinstance(names, str) else tuple(names)
 
