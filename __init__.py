@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import errors as errors
+    from . import testing as testing
     from .api.read import read as read
     from .api.stream import UpdateStream as UpdateStream
     from .conf.errors import UpstreamError as UpstreamError
@@ -78,6 +79,7 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "latest",
     "read",
     "session",
+    "testing",
     "write_batch",
     "write_latest",
     # Aggregate functions; `aggregates` has them too.
@@ -146,7 +148,7 @@ _DEPRECATED = {
     "run_staleness": (".sink.figures.run", "LatestTable(path).staleness()"),
 }
 
-_MODULES = {"aggregates": ".operators.aggregates", "errors": ".errors"}
+_MODULES = {"aggregates": ".operators.aggregates", "errors": ".errors", "testing": ".testing"}
 
 
 def __getattr__(name: str) -> object:

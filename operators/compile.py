@@ -19,6 +19,7 @@ from ..plan.places import check_late_locations, operators, places
 from .intake.build import build_intake
 from .queue.build import build_queue
 from .reorder.build import build_reorder
+from .row_steps import on_spark
 from .runtime.compiled import Compiled
 from .windows.shards.build import build_windows
 
@@ -167,7 +168,7 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
         case Rows():
             return Compiled(node.frame, node.schema)
         case Transform():
-            return Compiled(node.apply(before[0].df), node.schema)
+            return Compiled(on_spark(node.step, before[0].df, node.fixed), node.schema)
         case Map():
             return before[0].then(node.step, node.schema)
         case Intake():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ..conf.arguments import frame_argument, names_argument, path_argument, text_argument
 from ..conf.deprecation import renamed_argument, warn_deprecated
@@ -21,7 +21,9 @@ from ..plan.fusion import fusable
 from ..plan.nodes import Map, Node, Rows, Transform
 from ..plan.places import needs_checkpoint, number_along, places
 from ..plan.rewrites import rewritten
+from ..plan.row_steps import RowStep
 from .compile import BoundStream, bind, in_stages
+from .row_steps import on_spark
 from .runtime.filters import arrow_step
 
 if TYPE_CHECKING:
@@ -199,22 +201,29 @@ class KeyedRows:
             return self.session.createDataFrame([], self.schema)
         return self.df
 
-    def _transformed(
-        self,
-        says: str,
-        apply: Callable[[DataFrame], DataFrame],
-        left_out: LeftOut | None = None,
-        *,
-        condition: str | None = None,
-        opaque: bool = True,
-    ) -> Self:
+    def _after(self, step: RowStep) -> StructType:
+        """The columns after a step: Spark's own answer."""
+        return on_spark(step, self._sample(), self._fixed()).schema
+
+    def _check_expression(self, text: str) -> None:
+        """Refuse what is no SQL."""
+        from pyspark.sql import functions as F
+
+        F.expr(text)
+
+    def _parsed(self, ddl: str) -> StructType:
+        """A schema in Spark's DDL."""
+        from pyspark.sql.types import StructType
+
+        return cast("StructType", StructType.fromDDL(ddl))
+
+    def _transformed(self, step: RowStep, left_out: LeftOut | None = None) -> Self:
         """The same keys in the same tasks, other rows or columns."""
         plan = self.plan
-        schema = apply(self._sample()).schema
         return self._of(
             Transform(
-                plan.key, plan.time, schema, left_out or plan.left_out, plan.in_order, plan.shards,
-                inputs=(plan,), says=says, apply=apply, condition=condition, opaque=opaque,
+                plan.key, plan.time, self._after(step), left_out or plan.left_out, plan.in_order, plan.shards,
+                inputs=(plan,), step=step,
             )
         )  # fmt: skip
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Literal
 
 from ..conf.arguments import column_argument, count_argument, duration_argument, path_argument, text_argument
 from ..conf.errors import OptionError
-from ..conf.units import parse_duration_us
 from ..core.rows.event_times import check_time_zone
 from ..plan.completeness import LeftOut, check_complete
 from ..plan.nodes import Queue
 from .keyed import KeyedRows, checkpoint_argument
 from .queue.budget import check_budget
+from .queue.build import is_duration
 from .queue.control import ShardPlan
 from .queue.queue import Policy, check_policy
-from .runtime.arrivals import INTERVAL, WEIGHT
 from .windowed import WindowedStream, check_punctuated
 from .windows.emission import Emit, check_emit
 from .windows.parse import windows_asked
@@ -94,8 +93,6 @@ class Stateful(KeyedRows):
         --------
         >>> fresh = stream.queue(policy="in-place", budget=10_000)
         """
-        from pyspark.sql import functions as F
-
         check_policy(policy)
         check_budget(budget)
         count_argument("shards", shards)
@@ -117,12 +114,10 @@ class Stateful(KeyedRows):
             seed=seed,
             most_stale=most_stale,
         )
-        columns: dict[str, Column] = {}
-        if weight is not None:
-            value = F.expr(weight) if isinstance(weight, str) else weight
-            columns[WEIGHT] = F.coalesce(value.cast("double"), F.lit(1.0))
-        if access_interval is not None:
-            columns[INTERVAL] = _interval_us(access_interval)
+        if isinstance(weight, str):
+            self._check_expression(weight)
+        if isinstance(access_interval, str) and not is_duration(access_interval):
+            self._check_expression(access_interval)
         options = {
             "auto": str(auto).lower(),
             **({} if plan.budget is None else {"budget": str(plan.budget)}),
@@ -138,8 +133,8 @@ class Stateful(KeyedRows):
         return self._of(
             Queue(
                 self.key, self.event_time, self.schema, left_out, False, shards,
-                inputs=(self.plan,), specification=plan, columns=columns, options=options,
-                checkpoint=checkpoint_argument(checkpoint_location),
+                inputs=(self.plan,), specification=plan, options=options, weight=weight,
+                access_interval=access_interval, checkpoint=checkpoint_argument(checkpoint_location),
             )
         )  # fmt: skip
 
@@ -248,16 +243,3 @@ class Stateful(KeyedRows):
 
 def _seconds(name: str, value: str) -> float:
     return duration_argument(name, value, such_as="'10 seconds' or '0.5 ms'") / 1e6
-
-
-def _interval_us(value: str | Column) -> Column:
-    """Microseconds, none where the expression is null or negative."""
-    from pyspark.sql import functions as F
-
-    if isinstance(value, str):
-        try:
-            return F.lit(parse_duration_us(value)).cast("bigint")
-        except ValueError:
-            value = F.expr(value)
-    micros = F.round(value.cast("double") * 1e6).cast("bigint")
-    return F.greatest(F.coalesce(micros, F.lit(0)), F.lit(0))

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
 from ..conf.arguments import column_argument, count_argument
-from ..conf.column_names import quoted
 from ..conf.errors import OptionError, SchemaError
 from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut
+from ..plan.row_steps import Choice, Filter
 from .keyed import KeyedRows
 from .runtime.arrow_steps import mapped
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
     from pyspark.sql.types import StructType
     from typing_extensions import Self
 
 __all__ = ["Stateless"]
-
-_PASSES = "__upstream_passes"
 
 
 class Stateless(KeyedRows):
@@ -57,8 +55,6 @@ class Stateless(KeyedRows):
         >>> moving = stream.where("speed > 0")
         >>> moving = stream.where("speed > 0", on_leave="delete")
         """
-        from pyspark.sql import functions as F
-
         if on_leave not in ("keep", "delete"):
             raise OptionError(
                 f"on_leave={on_leave!r}",
@@ -67,35 +63,14 @@ class Stateless(KeyedRows):
             )
         if column_argument("where", condition) is None:
             raise OptionError("where(None)", expected="a condition in SQL, or a column")
-        chosen = F.expr(condition) if isinstance(condition, str) else condition
-        marks = [F.coalesce(F.col(f"{SYSTEM}.{mark}"), F.lit(False)) for mark in ("punctuation", "deleted")]
-        passes = marks[0] | marks[1] | F.coalesce(chosen, F.lit(False))
-        fixed, stays = self._fixed(), F.col(_PASSES)
-        says = f"where {condition if isinstance(condition, str) else _sql(chosen)}"
         if on_leave == "keep":
-            text = condition if isinstance(condition, str) else None
-            return self._transformed(says, lambda df: df.where(passes), condition=text, opaque=text is None)
-        marked = F.col(SYSTEM).withField("deleted", F.lit(True))
-
-        def leaving(name: str) -> Column:
-            """With its values a tombstone would go on into computations that the condition was to guard."""
-            column = F.col(quoted(name))
-            if name in fixed and name != SYSTEM:
-                return column
-            return F.when(stays, column).otherwise(marked if name == SYSTEM else F.lit(None)).alias(name)
-
-        def leave(df: DataFrame) -> DataFrame:
-            """The outcome is a column of its own first: computed once, whatever it costs and however random it is."""
-            return df.withColumn(_PASSES, passes).select(*[leaving(name) for name in df.columns])
-
+            return self._transformed(Filter(condition))
         return self._transformed(
-            f"{says}, else delete the key",
-            leave,
+            Filter(condition, on_leave),
             LeftOut(
                 'where(…, on_leave="delete") makes tombstones of rows, which have no values',
                 'filter with on_leave="keep" before a window',
             ),
-            opaque=not isinstance(condition, str),
         )
 
     filter = where
@@ -106,7 +81,7 @@ class Stateless(KeyedRows):
         Parameters
         ----------
         *columns
-            Names, or columns of Spark.
+            Names of columns, SQL such as ``speed * 3.6 AS kmh``, or columns of Spark.
 
         Returns
         -------
@@ -125,29 +100,17 @@ class Stateless(KeyedRows):
         >>> stream.select((F.col("speed") * 3.6).alias("kmh")).schema.names
         ['vehicle_id', 'timestamp', 'kmh', '_upstream']
         """
-        from pyspark.sql import functions as F
-
-        fixed = self._fixed()
         if any(column_argument("select", each) is None for each in columns):
-            raise OptionError("select(None)", expected="names of columns, or columns")
-        own = [
-            F.col(each) if isinstance(each, str) else each
-            for each in columns
-            if not (isinstance(each, str) and each in fixed)
-        ]
-        kept = [F.col(quoted(name)) for name in fixed if name != SYSTEM]
-        shown = ", ".join(each if isinstance(each, str) else _sql(each) for each in columns)
-        opaque = not all(isinstance(each, str) for each in columns)
-        selected = self._transformed(f"select {shown}", lambda df: df.select(*kept, *own, F.col(SYSTEM)), opaque=opaque)
-        computed = selected.schema.names[len(kept) : -1]
-        clash = [name for name in computed if name in fixed]
+            raise OptionError("select(None)", expected="names of columns, SQL, or columns")
+        made = self._transformed(Choice(columns))
+        clash = [name for name in self._fixed() if made.schema.names.count(name) > 1]
         if clash:
             raise SchemaError(
                 f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
                 expected="new columns under other names: the key and the time of a row do not change",
                 hint="rename the column, or begin a new stream with UpdateStream(df, key=…, event_time=…)",
             )
-        return selected
+        return made
 
     project = select
 
@@ -196,7 +159,7 @@ class Stateless(KeyedRows):
             raise OptionError(f"schema={schema!r}", expected="the new columns, such as 'score DOUBLE', or a StructType")
         count_argument("batch_rows", batch_rows)
         fixed = self._fixed()
-        new = cast("StructType", StructType.fromDDL(schema)) if isinstance(schema, str) else schema
+        new = self._parsed(schema) if isinstance(schema, str) else schema
         clash = [field.name for field in new if field.name in fixed]
         if clash:
             raise SchemaError(
@@ -212,8 +175,3 @@ class Stateless(KeyedRows):
         called = getattr(function, "__qualname__", type(function).__name__)
         step = mapped(function, arrow, [field.name for field in new], batch_rows)
         return self._mapped(f"map {called}", step, whole)
-
-
-def _sql(column: Column) -> str:
-    """A column as Spark prints it."""
-    return str(column).removeprefix("Column<'").removesuffix("'>")

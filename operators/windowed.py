@@ -9,7 +9,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..core.pushdown.at_source import source_options
 from ..core.rows.event_times import check_time_type
 from ..core.rows.system_column import SYSTEM
-from ..plan.nodes import Node, Rows, Transform, Window
+from ..plan.nodes import Given, Node, Rows, Transform, Window
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
 from .windows.limits import check_size
@@ -141,19 +141,26 @@ def check_punctuated(plan: Node) -> None:
     """
     while isinstance(plan, Transform):  # what Spark computes keeps the punctuation
         (plan,) = plan.inputs
+    if isinstance(plan, Given):
+        if not plan.promises:
+            raise _promises_nothing("Watermark.none(), or no event time")
+        return
     given = source_options(plan.frame) if isinstance(plan, Rows) else None
     if given is None:
         return
     timed = "time" in given or given.get("connector", "").lower() == "latest"  # a latest table knows its own time
     latent = given.get("progress", "").lower() == "latent" or not timed
     if latent or given.get("punctuation", "").lower() in ("false", "off", "no", "0"):
-        raise OptionError(
-            "windows by time over a source that promises nothing: "
-            + ("progress=latent, or no option `time`" if latent else "punctuation=off"),
-            expected="a low-watermark, for windows to close by",
-            hint="give the source `time` and a `progress`; rows without a time of their own are stamped with their arrival by progress=heartbeat, "
-            "which adds the column that `time` names; windows of rows (window('100 rows')) need none",
-        )
+        raise _promises_nothing("progress=latent, or no option `time`" if latent else "punctuation=off")
+
+
+def _promises_nothing(why: str) -> OptionError:
+    return OptionError(
+        f"windows by time over a source that promises nothing: {why}",
+        expected="a low-watermark, for windows to close by",
+        hint="give the source `time` and a `progress`; rows without a time of their own are stamped with their arrival by progress=heartbeat, "
+        "which adds the column that `time` names; windows of rows (window('100 rows')) need none",
+    )
 
 
 def _check(plan: WindowPlan) -> None:

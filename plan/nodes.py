@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
+from ..conf.errors import OptionError
 from ..core.feedback.checkpoint_layout import Kind
 from ..core.pushdown.source_steps import ArrowStep
+from ..core.rows.system_column import SYSTEM
+from .row_steps import RowStep
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from .completeness import LeftOut
 
 __all__ = [
+    "Given",
     "Intake",
     "Map",
     "Node",
@@ -120,29 +124,61 @@ class Rows(Node):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Transform(Node):
-    """A step that Spark computes: a filter, columns.
+class Given(Node):
+    """Rows that a program gives, batch by batch: no DataFrame has them.
 
     Attributes
     ----------
-    says : str
-    apply : callable
-        From the rows before to those after it.
-    condition : str or None
-        Of a filter that lets punctuation and tombstones pass: its SQL.
-    opaque : bool
-        Whether columns of a user's are in it, which may belong to a DataFrame of the steps before.
+    name : str
+        The input's own.
+    promises : bool
+        Whether something is promised of the times of its rows.
     """
 
-    says: str
-    apply: Callable[[DataFrame], DataFrame]
-    condition: str | None = None
-    opaque: bool = True
+    name: str
+    promises: bool
 
     @property
     def text(self) -> str:
         """See :class:`Node`."""
-        return self.says
+        return f"given {self.name!r}"
+
+    @property
+    def session(self) -> SparkSession:
+        """None: see :class:`Node`.
+
+        Raises
+        ------
+        OptionError
+            Always.
+        """
+        raise OptionError(
+            "the stream has no Spark session: a program gives its rows",
+            expected="steps that need none",
+            hint="leave what needs a session or a DataFrame out of the function that makes the stream's steps",
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Transform(Node):
+    """A step on each row by itself: a filter, columns. Spark computes it.
+
+    Attributes
+    ----------
+    step : RowStep
+    """
+
+    step: RowStep
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The columns that it leaves as they are: the key, the time, the system column."""
+        return tuple(dict.fromkeys([*self.key, *([self.time] if self.time else []), SYSTEM]))
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return self.step.text
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -257,14 +293,17 @@ class Queue(Operator):
 
     Attributes
     ----------
-    columns : mapping of str to pyspark.sql.Column
-        What is computed of each row before it is packed: its weight, its access interval.
+    weight : str or pyspark.sql.Column, or None
+        Of each row: how many times its key's staleness counts.
+    access_interval : str or pyspark.sql.Column, or None
+        Of each row: how long its key gives no other result; a duration, or seconds.
     options : mapping of str to str
         Of the ticks that drain it.
     """
 
-    columns: Mapping[str, Column]
     options: Mapping[str, str]
+    weight: str | Column | None = None
+    access_interval: str | Column | None = None
 
     kind: ClassVar[Kind | None] = "queue"
 

@@ -29,7 +29,7 @@ def rewritten(plan: Node, translate: Translate) -> Node:
     translate
         For :func:`_in_arrow`.
     """
-    fixed = {each for node in walk(plan) if isinstance(node, Transform) and node.opaque for each in walk(node)}
+    fixed = {each for node in walk(plan) if isinstance(node, Transform) and node.step.opaque for each in walk(node)}
     made: dict[Node, Node] = {}
     for node in walk(plan):
         inputs = tuple(made[each] for each in node.inputs)
@@ -45,7 +45,7 @@ def _in_arrow(node: Node, translate: Translate) -> Node:
     It moves on to where the rows are read, with the steps behind it; or stays in the worker of the shard that gave them, which leaves
     operators on both sides in one stage. Between them, Spark would turn each row into its own form and back.
     """
-    if not isinstance(node, Transform) or node.opaque:
+    if not isinstance(node, Transform) or node.step.opaque:
         return node
     (before,) = node.inputs
     if not (isinstance(before, Map | Operator) or (isinstance(before, Rows) and before.ours)):
@@ -55,5 +55,5 @@ def _in_arrow(node: Node, translate: Translate) -> Node:
         return node
     return Map(
         node.key, node.time, node.schema, node.left_out, node.in_order, node.shards,
-        inputs=node.inputs, says=node.says, step=step, moved=True,
+        inputs=node.inputs, says=node.text, step=step, moved=True,
     )  # fmt: skip

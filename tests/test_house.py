@@ -24,6 +24,7 @@ PACKAGES = (
     "plan",
     "sink",
     "storage",
+    "testing",
 )
 
 
@@ -80,6 +81,7 @@ _ALLOWED: dict[str, set[str]] = {
     "operators": {"conf", "storage", "core", "plan"},
     "sink": {"conf", "storage", "delta_format", "core"},
     "api": {"conf", "core", "datasource", "operators", "sink"},
+    "testing": {"conf", "core", "datasource", "operators", "plan"},
     "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "sink"},
 }
 

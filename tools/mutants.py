@@ -31,6 +31,7 @@ PACKAGES = (
     "pyspark_upstream",
     "sink",
     "storage",
+    "testing",
 )
 AIM = 0.95
 # What a raise says is for a person to read, and so is what is logged.

@@ -28,7 +28,7 @@ from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["OnMalformed", "plan_intake"]
+__all__ = ["OnMalformed", "check_types", "plan_intake"]
 
 OnMalformed = Literal["quarantine", "fail"]
 
@@ -83,7 +83,7 @@ def plan_intake(
         shards=shards,
         schema=to_arrow_schema(df.schema, timezone="UTC"),
     )
-    _check_types(plan)
+    check_types(plan)
     kafka = set(df.columns) >= _KAFKA
     if feed is None and kafka:
         feed = F.concat_ws("/", F.col("topic"), F.col("partition"))
@@ -155,7 +155,13 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
         raise OptionError(f"{time!r} is both the time and part of the key", expected="different columns")
 
 
-def _check_types(plan: IntakePlan) -> None:
+def check_types(plan: IntakePlan) -> None:
+    """Refuse columns of which the key or the time cannot be of such a type.
+
+    Raises
+    ------
+    OptionError, SchemaError
+    """
     check_time_zone("time_zone", plan.time_zone)
     if plan.time is not None and not plan.stamped:
         check_time_type(plan.time, plan.schema.field(plan.time).type, plan.time_format, "time_format")

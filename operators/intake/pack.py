@@ -44,7 +44,9 @@ def intake_pack(slots: Sequence[int], *, all_told: bool) -> Callable[[Batches], 
     return run
 
 
-def frames_of(table: pa.Table, slots: Sequence[int], place: tuple[int, int], *, all_told: bool) -> pa.RecordBatch:
+def frames_of(
+    table: pa.Table, slots: Sequence[int], place: tuple[int, int], *, all_told: bool, clock_us: int = 0
+) -> pa.RecordBatch:
     """The frames of some of a task's rows.
 
     Parameters
@@ -55,8 +57,11 @@ def frames_of(table: pa.Table, slots: Sequence[int], place: tuple[int, int], *, 
         As for :func:`intake_pack`.
     place : tuple of int
         The task, and which of its parts this is: frames are put in this order.
+    clock_us : int
+        When the batch began; for a batch without rows, which do not say it.
     """
-    arrival_us = int(pc.max(table.column(ARRIVAL).cast(TIMESTAMP).cast(pa.int64())).as_py())
+    arrived = pc.max(table.column(ARRIVAL).cast(TIMESTAMP).cast(pa.int64())).as_py()
+    arrival_us = clock_us if arrived is None else int(arrived)
     rows = table.drop_columns([ARRIVAL])
     told = {_PLACE: json.dumps([arrival_us, *place])}
     parts = dict(by_bucket(rows, [FEED], len(slots)))

@@ -6,7 +6,7 @@ Pure logic over a :class:`~upstream.operators.runtime.store.Store`, which Spark'
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,9 @@ class IntakeShard:
         self.late: pa.Table | None = None
         self.malformed: pa.Table | None = None
 
-    def run(self, frames: Sequence[bytes], batch_id: int, shard: int = 0) -> tuple[pa.Table | None, list[FeedReport]]:
+    def run(
+        self, frames: Sequence[bytes], batch_id: int, shard: int = 0, promises: Mapping[str, int] | None = None
+    ) -> tuple[pa.Table | None, list[FeedReport]]:
         """Take what arrived.
 
         Parameters
@@ -85,6 +87,8 @@ class IntakeShard:
             Increases from batch to batch; a batch that is run again has the same.
         shard : int
             The shard's number, below the plan's `shards`.
+        promises : mapping of str to int, optional
+            The bound that a feed promises besides its rows, after those of this batch; in microseconds.
 
         Returns
         -------
@@ -118,6 +122,10 @@ class IntakeShard:
         moving = {feed: self._progress(feed) for feed in self._feeds if feed} if self._plan.stamped else {}
         for feed, progress in {**moving, **judged}.items():
             progress.close_batch(now_us)
+            self._feeds[feed]["progress"] = progress.snapshot()
+        for feed, bound in (promises or {}).items():
+            progress = self._progress(feed)
+            progress.promise(bound)
             self._feeds[feed]["progress"] = progress.snapshot()
         given.append(self._punctuation(before, now_us))
         self._save(now_us)

@@ -12,6 +12,7 @@ from ...core.pushdown.conditions import Condition, arrow_condition
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.collations import collations_of
 from ...core.rows.system_column import deleted_mask, punctuation_mask
+from ...plan.row_steps import Filter
 
 if TYPE_CHECKING:
     from ...plan.nodes import Transform
@@ -21,7 +22,8 @@ __all__ = ["arrow_step", "filtered"]
 
 def arrow_step(node: Transform) -> ArrowStep | None:
     """Return the step over Arrow batches that does what Spark would; None where that is not sure."""
-    if node.condition is None:
+    asked = node.step
+    if not isinstance(asked, Filter) or asked.on_leave != "keep" or not isinstance(asked.condition, str):
         return None
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -29,7 +31,7 @@ def arrow_step(node: Transform) -> ArrowStep | None:
     (before,) = node.inputs
     collated = collations_of(before.schema.jsonValue()["fields"])
     compared = StructType([field for field in before.schema if field.name not in collated])
-    condition = arrow_condition(node.condition, to_arrow_schema(compared, timezone="UTC"))
+    condition = arrow_condition(asked.condition, to_arrow_schema(compared, timezone="UTC"))
     return None if condition is None else filtered(condition)
 
 

@@ -98,13 +98,13 @@ def test_steps_let_punctuation_pass_and_leave_key_and_time_alone(spark, tmp_path
         .where("value % 2 = 0")
         .queue(checkpoint_location=checkpoint, policy="in-place", budget=None, shards=4)
         .map(doubled, "double BIGINT NOT NULL", batch_rows=16)  # though punctuation has nothing in it
-        .select("double")
+        .select("double", "double * 3 AS six")
     )
-    assert stream.df.columns == ["key", "ms", "double", "_upstream"]
+    assert stream.df.columns == ["key", "ms", "double", "six", "_upstream"]
     run(stream, tmp_path / "table", checkpoint)
     table = deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
     assert table
-    assert all(row["double"] % 4 == 0 for row in table)
+    assert all(row["double"] % 4 == 0 and row["six"] == row["double"] * 3 for row in table)
     agree = {row["key"]: row["double"] // 2 for row in table}
     assert all(agree[key] == value for key, (_, value) in newest.items() if value % 2 == 0)
     summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql.types import LongType, StructField, StructType
 
 from upstream.plan.nodes import Intake, Map, Node, Queue, Reorder, Rows, Transform, Window
+from upstream.plan.row_steps import Filter
 
 SCHEMA = StructType([StructField("k", LongType()), StructField("ms", LongType())])
 FIXED = (("k",), "ms", SCHEMA)
@@ -37,7 +38,7 @@ def window(before: Node, **more: Any) -> Window:
 
 
 def queue(before: Node, **more: Any) -> Queue:
-    return Queue(*FIXED, inputs=(before,), specification=Spec(), columns={}, options={}, shards=4, **more)
+    return Queue(*FIXED, inputs=(before,), specification=Spec(), options={}, shards=4, **more)
 
 
 def union(*before: Node, **more: Any) -> Reorder:
@@ -53,7 +54,7 @@ def intake(name: str, **more: Any) -> Intake:
 
 
 def where(before: Node) -> Transform:
-    return Transform(*FIXED, inputs=(before,), says="where", apply=lambda df: df)
+    return Transform(*FIXED, inputs=(before,), step=Filter("v > 0"))
 
 
 def mapped(before: Node) -> Map:

@@ -8,16 +8,17 @@ from upstream.plan.completeness import LeftOut
 from upstream.plan.explain import explain_plan
 from upstream.plan.nodes import Queue, Rows, Transform
 from upstream.plan.places import places
+from upstream.plan.row_steps import Choice, Filter
 
 from .building import FIXED, SCHEMA, Spec, mapped, rows, union, window
 
 
 def test_last_step_first_with_what_is_known_of_its_rows() -> None:
     source = Rows(*FIXED, frame=None, source="files feed/")
-    filtered = Transform(*FIXED, inputs=(source,), says="where speed > 0", apply=lambda df: df)
+    filtered = Transform(*FIXED, inputs=(source,), step=Filter("speed > 0"))
     plan = Queue(
         ("k",), None, SCHEMA, LeftOut("queue leaves rows out", "…"), False, 4,
-        inputs=(filtered,), specification=Spec("linecutting"), columns={}, options={},
+        inputs=(filtered,), specification=Spec("linecutting"), options={},
     )  # fmt: skip
     assert explain_plan(plan) == (
         "queue, name linecutting, policy fifo\n"
@@ -45,7 +46,7 @@ def test_branches_and_folders() -> None:
 def test_what_leaves_rows_out_is_said_once() -> None:
     left_out = LeftOut("the source coalesces", "…")
     source = Rows(*FIXED, left_out, frame=None)
-    plan = Transform(*FIXED, left_out, inputs=(source,), says="select v", apply=lambda df: df)
+    plan = Transform(*FIXED, left_out, inputs=(source,), step=Choice(("v",)))
     assert explain_plan(plan).count("the source coalesces") == 1
 
 

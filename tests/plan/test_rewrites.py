@@ -10,18 +10,14 @@ import pytest
 from upstream.plan.fusion import fusable
 from upstream.plan.nodes import Map, Node, Transform, walk
 from upstream.plan.rewrites import rewritten
+from upstream.plan.row_steps import Choice, Filter
 
 from .building import FIXED, intake, mapped, queue, rows, union, window
 
 
-def where(before: Node, condition: str | None = "v > 1", **more: Any) -> Transform:
-    options = {
-        "says": f"where {condition}",
-        "apply": lambda df: df,
-        "condition": condition,
-        "opaque": condition is None,
-    }
-    return Transform(*FIXED, inputs=(before,), **{**options, **more})
+def where(before: Node, condition: str | None = "v > 1") -> Transform:
+    step = Filter(object() if condition is None else condition)  # pyright: ignore[reportArgumentType] a column
+    return Transform(*FIXED, inputs=(before,), step=step)
 
 
 def ours() -> Node:
@@ -33,7 +29,7 @@ def step(batches: Any) -> Any:
 
 
 def translate(node: Transform) -> Any:
-    return None if node.condition in (None, "rand() > 0") else step
+    return None if isinstance(node.step, Choice) or node.step.condition == "rand() > 0" else step
 
 
 def kinds(plan: Node) -> list[str]:
@@ -61,7 +57,7 @@ def test_operators_on_both_sides_of_a_filter_share_a_stage() -> None:
         ("rows are in Spark's form", where(rows())),
         ("a step before is Spark's", where(where(ours(), "rand() > 0"))),
         ("it may mean something else", where(ours(), "rand() > 0")),
-        ("it is no filter", where(ours(), None, opaque=False)),
+        ("it is no filter", Transform(*FIXED, inputs=(ours(),), step=Choice(("v",)))),
         ("a column may belong to a DataFrame that its user has", where(where(ours()), None)),
         ("also if an operator is between", where(window(where(ours())), None)),
     ],

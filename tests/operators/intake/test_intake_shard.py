@@ -233,3 +233,28 @@ def test_no_two_rows_of_several_shards_have_one_number():
     assert max(each for number, kept in seen if number == 0 for each in kept) < min(
         each for number, kept in seen if number == 1 for each in kept
     )
+
+
+def test_a_promise_besides_the_rows_counts_after_them_and_stays():
+    asked, store = plan(), DictStore()
+    first = frames(rows(["a"], ["k"], [10]))
+    result, _ = IntakeShard(asked, store).run(first, 0, promises={"a": 30 * S, "b": 20 * S})
+    _, told = split(result)
+    assert [(each[SYSTEM]["source"], each["t"]) for each in told] == [("a", 30), ("b", 20)]
+    shard = IntakeShard(asked, store)
+    result, reports = shard.run(frames(rows(["a", "a"], ["k", "k"], [29, 31])), 1, promises={"a": 25 * S})
+    given, told = split(result)
+    assert len(given) == 2
+    assert told == []  # none is taken back
+    assert shard.late.column("t").to_pylist() == [29]
+    assert {each.feed: each.bound for each in reports} == {"a": 30 * S, "b": 20 * S}
+
+
+def test_a_batch_without_rows_has_the_clock_that_it_is_given():
+    stamped = plan(Policy("heartbeat"), time="came", time_format=None)
+    store, none = DictStore(), rows([], [], [])
+    IntakeShard(stamped, store).run(frames(rows(["a"], ["k"], [0], arrival_us=5 * S)), 0)
+    packed = frames_of(none, [0], (0, 0), all_told=True, clock_us=9 * S)
+    result, _ = IntakeShard(stamped, store).run(packed.column("frame").to_pylist(), 1)
+    _, told = split(result)
+    assert [each["came"].timestamp() for each in told] == [9]

@@ -1,0 +1,5 @@
+"""For tests of your own: the steps of a stream, run without Spark."""
+
+from __future__ import annotations
+
+from .tester import StreamTester as StreamTester

@@ -1,0 +1,281 @@
+"""A plan in this process: the second thing that a plan is built to, beside Spark. Shards, frames and states are those of the queries."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..conf.errors import CheckpointError, OptionError
+from ..conf.units import parse_duration_us
+from ..operators.queue.build import is_duration, queue_pack
+from ..operators.queue.control import Control, ShardPlan
+from ..operators.queue.shard import QueueShard
+from ..operators.queue.tick_planner import Planner
+from ..operators.reorder.build import named
+from ..operators.reorder.plan import ReorderPlan
+from ..operators.reorder.shard import ReorderShard
+from ..operators.runtime.arrivals import INTERVAL, WEIGHT
+from ..operators.runtime.pack import pack
+from ..operators.runtime.store import Store
+from ..operators.windows.shards.pack import final_somewhere, frames_of
+from ..operators.windows.shards.plan import WindowPlan
+from ..operators.windows.shards.row_shard import RowWindowShard
+from ..operators.windows.shards.shard import WindowShard
+from ..plan.nodes import Given, Map, Node, Operator, Queue, Reorder, Transform, Window, walk
+from ..plan.places import check_late_locations, places
+from .checkpoint import Checkpoint
+from .expressions import Computed, RowEvaluation, value_of
+
+__all__ = ["DryRun", "Left"]
+
+Frames = dict[int, list[bytes]]
+
+
+@dataclasses.dataclass
+class Left:
+    """What leaves a batch.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        With the system column, and punctuation.
+    late : list of pyarrow.Table
+        What operators left out, since it came too late.
+    """
+
+    rows: pa.Table
+    late: list[pa.Table]
+
+
+class DryRun:
+    """A plan, to be run batch by batch.
+
+    Parameters
+    ----------
+    plan
+        The last step.
+
+    Raises
+    ------
+    OptionError
+        Two operators would keep their state in one place, or a step is none that runs without Spark.
+    """
+
+    def __init__(self, plan: Node) -> None:
+        self._plan = plan
+        # Folders as a query's, of which only the names are needed.
+        self._places: Mapping[Operator, str] = places(plan, "checkpoint")
+        check_late_locations(plan)
+        self._rows = {node: _evaluation(node) for node in walk(plan) if isinstance(node, Transform)}
+        self._extra = {node: _extra_columns(node) for node in walk(plan) if isinstance(node, Queue)}
+
+    @cached_property
+    def inputs(self) -> list[str]:
+        """The names of the inputs that are used."""
+        return [node.name for node in walk(self._plan) if isinstance(node, Given)]
+
+    def run(self, given: Mapping[str, pa.Table], checkpoint: Checkpoint) -> Left:
+        """Run a batch.
+
+        Parameters
+        ----------
+        given
+            The rows of each input, with the system column.
+        checkpoint
+            Is that after the batch, then.
+        """
+        late: list[pa.Table] = []
+        return Left(self._after(self._plan, given, checkpoint, late), late)
+
+    def due_us(self, checkpoint: Checkpoint) -> int | None:
+        """Return when another batch has something to do although nothing comes; None if it has not."""
+        found: list[int] = []
+        for node, place in self._places.items():
+            said = checkpoint.said(place)
+            if isinstance(node, Queue) and any(report.waiting for report in said):
+                ready = [report.ready_at_us for report in said if report.ready_at_us is not None]
+                found.append(min(ready, default=0))
+            elif isinstance(node, Reorder) and any(report.due for report in said):
+                found.append(0)
+        return min(found, default=None)
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint of other operators.
+
+        Raises
+        ------
+        CheckpointError
+        """
+        known = {place: node for node, place in self._places.items()}
+        kept = {place for place, _ in checkpoint.states if not place.startswith("input ")}
+        if kept and kept != known.keys():
+            shown = [", ".join(node.text for node in walk(self._plan) if isinstance(node, Operator)) or "no operator"]
+            raise CheckpointError(
+                f"the checkpoint has the state of {len(kept)} operators, and the steps have {len(known)}: {shown[0]}",
+                expected="the same operators in the same order for the life of a checkpoint",
+                hint="begin with a new checkpoint: a new StreamTester",
+            )
+        for place, shard in list(checkpoint.states):
+            if place in known:
+                _shard_of(known[place], shard, checkpoint.store(place, shard))
+
+    def _after(
+        self, node: Node, given: Mapping[str, pa.Table], checkpoint: Checkpoint, late: list[pa.Table]
+    ) -> pa.Table:
+        before = [self._after(each, given, checkpoint, late) for each in node.inputs]
+        schema = _arrow(node)
+        match node:
+            case Given():
+                return given[node.name]
+            case Transform():
+                return self._rows[node].of(before[0])
+            case Map():
+                return pa.Table.from_batches(list(node.step(iter(before[0].to_batches()))), schema)
+            case Queue():
+                found = self._queued(node, before[0], checkpoint)
+            case Window():
+                found = self._windowed(node, before[0], checkpoint, late)
+            case Reorder():
+                found = self._reordered(node, before, checkpoint, late)
+            case _:
+                raise _no_step(node)
+        tables = [table.select(schema.names).cast(schema) for table in found if table is not None]
+        return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
+
+    def _queued(self, node: Queue, rows: pa.Table, checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
+        plan, place = node.specification, self._places[node]
+        assert isinstance(plan, ShardPlan)
+        for name, compute in self._extra[node].items():
+            rows = rows.append_column(name, compute(rows))
+        frames = _frames(queue_pack(node, plan, range(plan.shards))(iter(rows.to_batches())))
+        planner = _planner(node, plan, checkpoint.said(place))
+        start = checkpoint.ticks.get(place) or planner.initial()
+        tick = planner.plan(start, checkpoint.clock_us)
+        controls: dict[int, Control] = {}
+        if tick != start:
+            checkpoint.ticks[place] = tick
+            controls = dict(enumerate(planner.controls(tick)))
+        for shard in sorted(frames.keys() | controls.keys()):
+            queue = QueueShard(shard, plan, checkpoint.store(place, shard))
+            result, report = queue.run(frames.get(shard, []), controls.get(shard))
+            _report(checkpoint, place, shard, report)
+            yield result
+
+    def _windowed(
+        self, node: Window, rows: pa.Table, checkpoint: Checkpoint, late: list[pa.Table]
+    ) -> Iterable[pa.Table | None]:
+        plan, place = node.specification, self._places[node]
+        assert isinstance(plan, WindowPlan)
+        if rows.num_rows == 0:
+            return
+        final = final_somewhere(checkpoint.said(place))
+        frames = _frames([frames_of(rows, plan, range(plan.shards), final)])
+        for shard in sorted(frames):
+            windows = (RowWindowShard if plan.by_rows else WindowShard)(shard, plan, checkpoint.store(place, shard))
+            result, report = windows.run(frames[shard], checkpoint.batch)
+            if windows.late is not None:
+                late.append(windows.late)
+            _report(checkpoint, place, shard, report)
+            yield result
+
+    def _reordered(
+        self, node: Reorder, before: list[pa.Table], checkpoint: Checkpoint, late: list[pa.Table]
+    ) -> Iterable[pa.Table | None]:
+        plan, place = node.specification, self._places[node]
+        assert isinstance(plan, ReorderPlan)
+        packing = pack(plan.by, range(plan.shards), None, coalesce=False, operator=plan.name)
+        packed: list[pa.RecordBatch] = []
+        for at, rows in enumerate(before):
+            batches = iter(rows.select(node.schema.names).to_batches())
+            packed += packing(named(plan.inputs[at])(batches) if plan.inputs else batches)
+        frames = _frames(packed)
+        due = {report.shard for report in checkpoint.said(place) if report.due} if plan.flush_rows else set[int]()
+        for shard in sorted(frames.keys() | due):
+            operator = ReorderShard(shard, plan, checkpoint.store(place, shard))
+            result, report = operator.run(frames.get(shard, []), checkpoint.batch)
+            if operator.refused is not None:
+                late.append(operator.refused)
+            _report(checkpoint, place, shard, report)
+            yield result
+
+
+def _evaluation(node: Transform) -> RowEvaluation:
+    return RowEvaluation(node.step, _arrow(node.inputs[0]), node.fixed)
+
+
+def _arrow(node: Node) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(node.schema, timezone="UTC")
+
+
+def _frames(packed: Iterable[pa.RecordBatch]) -> Frames:
+    """The frames of each shard."""
+    found: Frames = defaultdict(list)
+    for batch in packed:
+        for shard, frame in zip(batch.column("slot").to_pylist(), batch.column("frame").to_pylist(), strict=True):
+            found[shard].append(frame)
+    return found
+
+
+def _report(checkpoint: Checkpoint, place: str, shard: int, report: Any) -> None:
+    checkpoint.reports.setdefault(place, {})[shard] = report
+
+
+def _planner(node: Queue, plan: ShardPlan, reports: list[Any]) -> Planner:
+    """The planner of the queue's ticks, which reads here what shards said, and not in a folder."""
+    slots = ",".join(map(str, range(plan.shards)))
+    planner = Planner.of({**node.options, "feedback": "", "slots": slots})
+    return dataclasses.replace(planner, reports=lambda: reports, served=list)
+
+
+def _shard_of(node: Operator, shard: int, store: Store) -> object:
+    """A shard, which checks its state as it begins."""
+    plan = node.specification
+    if isinstance(plan, ShardPlan):
+        return QueueShard(shard, plan, store)
+    if isinstance(plan, WindowPlan):
+        return (RowWindowShard if plan.by_rows else WindowShard)(shard, plan, store)
+    assert isinstance(plan, ReorderPlan)
+    return ReorderShard(shard, plan, store)
+
+
+def _extra_columns(node: Queue) -> dict[str, Callable[[pa.Table], pa.Array | pa.ChunkedArray]]:
+    """What is computed of each row before it is packed: its weight, its access interval."""
+    schema = _arrow(node.inputs[0])
+    found: dict[str, Callable[[pa.Table], pa.Array | pa.ChunkedArray]] = {}
+    interval = node.access_interval
+    if node.weight is not None:
+        weight = value_of(node.weight, schema)
+        found[WEIGHT] = lambda rows: pc.fill_null(_numbers(weight, rows), 1.0)
+    if isinstance(interval, str) and is_duration(interval):
+        us = pa.scalar(parse_duration_us(interval), pa.int64())
+        found[INTERVAL] = lambda rows: pa.repeat(us, rows.num_rows)
+    elif interval is not None:
+        seconds = value_of(interval, schema)
+        found[INTERVAL] = lambda rows: _micros(_numbers(seconds, rows))
+    return found
+
+
+def _numbers(computed: Computed, rows: pa.Table) -> pa.ChunkedArray:
+    return computed.of(rows).column(0).cast(pa.float64())
+
+
+def _micros(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Microseconds, none where there are no seconds or less than none."""
+    micros = pc.round(pc.multiply(pc.fill_null(seconds, 0.0), 1e6), round_mode="half_towards_infinity")
+    return pc.max_element_wise(micros, 0.0).cast(pa.int64())
+
+
+def _no_step(node: Node) -> OptionError:
+    return OptionError(
+        f"a step that runs on Spark only: {node.text}",
+        expected="steps on the streams that StreamTester gives",
+        hint="take this one out of the function that is tested",
+    )

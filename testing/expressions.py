@@ -1,0 +1,167 @@
+"""SQL of a stream's steps, computed on Arrow: by the expressions that the source has for steps moved to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..conf.errors import MalformedRowError, OptionError, SchemaError, UpstreamError
+from ..core.rows.system_column import SYSTEM, deleted_mask, punctuation_mask, with_system_fields
+from ..datasource.selection import Selection
+from ..plan.row_steps import Choice, Filter, RowStep
+
+__all__ = ["Computed", "RowEvaluation", "value_of"]
+
+_HINT = (
+    "test this step on Spark, and leave it out of the function that you give to StreamTester; "
+    "or compute the column by map(…), a function over Arrow batches, which runs here as it is"
+)
+
+
+class Computed:
+    """Columns that one piece of SQL gives.
+
+    Parameters
+    ----------
+    sql
+        A column's name, or SQL with a name for what it computes.
+    schema
+        Of the rows.
+
+    Raises
+    ------
+    OptionError
+        It is no text, or SQL that is not computed here.
+    SchemaError
+        It names a column that there is not.
+    """
+
+    def __init__(self, sql: object, schema: pa.Schema) -> None:
+        if not isinstance(sql, str):
+            raise OptionError(
+                f"the column {sql} is an object of PySpark's, and only Spark can compute it",
+                expected="an expression as text",
+                hint='give the expression as text: where("speed > 0"), select("speed * 3.6 AS kmh"), '
+                "whose results are the same on Spark",
+            )
+        self._name = sql if sql in schema.names else None
+        self._selection: Selection | None = None
+        if self._name is not None:
+            self.schema = pa.schema([schema.field(self._name)])
+            return
+        try:
+            self._selection = Selection.bound(sql, schema)
+        except UpstreamError as error:
+            raise type(error)(
+                f"{sql!r} cannot be computed without Spark: {error.problem}", expected=error.expected, hint=_HINT
+            ) from error
+        self.schema = self._selection.schema
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return the columns of some rows.
+
+        Raises
+        ------
+        MalformedRowError
+            A value cannot be converted.
+        """
+        if self._selection is None:
+            return rows.select([self._name])
+        made, reasons = self._selection.evaluate(rows)
+        wrong = [] if reasons is None else [reason for reason in reasons if reason is not None]
+        if wrong:
+            raise MalformedRowError(
+                f"{wrong[0]} ({len(wrong)} rows)",
+                expected="values that can be converted: on Spark the query ends here",
+                hint="use try_cast, which gives null",
+            )
+        return made.cast(self.schema)
+
+
+def value_of(expression: object, schema: pa.Schema) -> Computed:
+    """Return the one column that an expression without a name gives.
+
+    Raises
+    ------
+    OptionError, SchemaError
+        See :class:`Computed`.
+    """
+    if not isinstance(expression, str) or expression in schema.names:
+        return Computed(expression, schema)
+    return Computed(f"({expression}) AS value", schema)
+
+
+class RowEvaluation:
+    """A step on each row by itself.
+
+    Parameters
+    ----------
+    step
+        What is asked for.
+    schema
+        Of the rows before it.
+    fixed
+        Columns that stay as they are: the key, the time, the system column.
+
+    Raises
+    ------
+    OptionError, SchemaError
+        See :class:`Computed`; or the condition is none, or two columns have one name.
+    """
+
+    def __init__(self, step: RowStep, schema: pa.Schema, fixed: Sequence[str]) -> None:
+        self._step = step
+        self._fixed = fixed
+        if isinstance(step, Filter):
+            self._own = [_condition(step, schema)]
+            self.schema = schema
+        else:
+            self._own = [Computed(sql, schema) for sql in _computed(step, fixed)]
+            kept = [schema.field(name) for name in fixed if name != SYSTEM]
+            own = [field for each in self._own for field in each.schema]
+            self.schema = pa.schema([*kept, *own, schema.field(SYSTEM)])
+            _check_names([field.name for field in own])
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return the rows after the step."""
+        if isinstance(self._step, Choice):
+            columns = {name: rows.column(name) for name in self._fixed}
+            for each in self._own:
+                columns |= dict(zip(each.schema.names, each.of(rows).columns, strict=True))
+            return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
+        holds = pc.fill_null(self._own[0].of(rows).column(0), False)
+        passes = pc.or_(pc.or_(punctuation_mask(rows), deleted_mask(rows)), holds)
+        if self._step.on_leave == "keep":
+            return rows.filter(passes)
+        # As on Spark: a tombstone has its key, its time and the system column.
+        columns = {
+            name: rows.column(name)
+            if name in self._fixed
+            else pc.if_else(passes, rows.column(name), pa.scalar(None, rows.schema.field(name).type))
+            for name in rows.column_names
+        }
+        deleted = pc.or_(deleted_mask(rows), pc.invert(passes))
+        left = pa.table(columns, schema=rows.schema)
+        return with_system_fields(left, deleted=deleted.combine_chunks())
+
+
+def _computed(step: Choice, fixed: Sequence[str]) -> list[object]:
+    return [each for each in step.columns if not (isinstance(each, str) and each in fixed)]
+
+
+def _condition(step: Filter, schema: pa.Schema) -> Computed:
+    condition = value_of(step.condition, schema)
+    kind = condition.schema.field(0).type
+    if not pa.types.is_boolean(kind):
+        raise SchemaError(
+            f"{step.condition!r} is of type {kind}", expected="a condition", hint="compare it with something"
+        )
+    return condition
+
+
+def _check_names(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SchemaError(f"two columns are called {', '.join(twice)}", expected="a name for each", hint="rename one")

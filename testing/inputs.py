@@ -1,0 +1,215 @@
+"""Rows that a test gives, as rows of an update stream: by what does so for any streaming DataFrame."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from ..conf.errors import OptionError, SchemaError
+from ..conf.options import parse_options
+from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.rows.system_column import SYSTEM, TIMESTAMP
+from ..core.watermark.bounds import AFTER_ALL
+from ..core.watermark.choice import Watermark
+from ..datasource.ddl import arrow_schema
+from ..datasource.latest_stream import latest_options
+from ..datasource.options import SourceOptions
+from ..operators.intake.dataframe import check_types
+from ..operators.intake.pack import frames_of
+from ..operators.intake.plan import ARRIVAL, DELETED, FEED, IntakePlan
+from ..operators.intake.shard import REASON, IntakeShard
+from ..plan.nodes import Given
+from .checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Input", "Moment", "Rows", "Taken"]
+
+Rows = Sequence[Mapping[str, Any]] | pa.Table
+Moment = dt.datetime | dt.date | float | str
+
+
+class Taken(NamedTuple):
+    """What a batch has of an input.
+
+    Attributes
+    ----------
+    rows : pyarrow.Table
+        With the system column, and punctuation.
+    malformed : pyarrow.Table or None
+        Rows that cannot be used, with the reason.
+    """
+
+    rows: pa.Table
+    malformed: pa.Table | None = None
+
+
+class Input:
+    """One input of the steps.
+
+    Parameters
+    ----------
+    name
+        Its own.
+    schema
+        Of its rows.
+    key, time, time_format, watermark
+        As of :func:`upstream.read`.
+
+    Raises
+    ------
+    OptionError, SchemaError
+        As of :func:`upstream.read`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: str | StructType | pa.Schema,
+        key: tuple[str, ...],
+        time: str | None,
+        time_format: str | None,
+        watermark: Watermark | None,
+    ) -> None:
+        asked = {} if watermark is None else watermark.options()
+        asked |= {**latest_options(key, time), "coalesce": "false"}
+        (options,) = parse_options(asked, [SourceOptions])
+        self.plan = IntakePlan(
+            name=name,
+            key=key,
+            time=time,
+            time_format=time_format,
+            time_zone="UTC",
+            policy=options.policy(),
+            fail=False,
+            shards=1,
+            schema=_arrow(schema),
+        )
+        wanted = [*key, *([] if time is None or self.plan.stamped else [time])]
+        absent = [each for each in wanted if each not in self.plan.schema.names]
+        if absent:
+            raise SchemaError(
+                f"the schema has no column {', '.join(absent)}",
+                expected="the key and the event time among " + ", ".join(self.plan.schema.names),
+            )
+        check_types(self.plan)
+
+    @property
+    def node(self) -> Given:
+        """The rows as the first step of a plan."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        plan = self.plan
+        promises = plan.time is not None and plan.policy.name != "latent"
+        return Given(plan.key, plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=promises)
+
+    @property
+    def place(self) -> str:
+        """Where its state is."""
+        return f"input {self.plan.name}"
+
+    def nothing(self) -> pa.Table:
+        """Return no rows."""
+        return self.plan.leaving.empty_table()
+
+    def take(self, rows: Rows, feed: str, punctuation: Moment | None, checkpoint: Checkpoint) -> Taken:
+        """Take a batch's rows of one feed, and what the feed promises after them.
+
+        Raises
+        ------
+        OptionError
+            The punctuation is no time of this input.
+        SchemaError
+            The rows do not fit the schema.
+        """
+        promises = {} if punctuation is None else {feed: self._bound(punctuation)}
+        return self._run(self._table(rows, feed, checkpoint.clock_us), promises, checkpoint)
+
+    def end(self, checkpoint: Checkpoint) -> Taken:
+        """Let each feed say that it sends nothing more."""
+        feeds = [] if self.plan.policy.name == "latent" else [each.feed for each in checkpoint.said(self.place)]
+        return self._run(self._table([], "", checkpoint.clock_us), dict.fromkeys(feeds, AFTER_ALL), checkpoint)
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint of another input.
+
+        Raises
+        ------
+        CheckpointError
+        """
+        IntakeShard(self.plan, checkpoint.store(self.place, 0))
+
+    def _run(self, table: pa.Table, promises: dict[str, int], checkpoint: Checkpoint) -> Taken:
+        shard = IntakeShard(self.plan, checkpoint.store(self.place, 0))
+        packed = frames_of(table, [0], (0, 0), all_told=True, clock_us=checkpoint.clock_us)
+        frames = [frame for frame in packed.column("frame").to_pylist() if frame is not None]
+        rows, reports = shard.run(frames, checkpoint.batch, 0, promises)
+        checkpoint.reports[self.place] = dict(enumerate(reports))
+        malformed = shard.malformed
+        if malformed is not None:
+            malformed = malformed.rename_columns(
+                ["reason" if name == REASON else name for name in malformed.column_names]
+            )
+        return Taken(self.nothing() if rows is None else rows, malformed)
+
+    def _table(self, rows: Rows, feed: str, clock_us: int) -> pa.Table:
+        own = self.plan.schema
+        try:
+            table, deleted = _of_table(rows, own) if isinstance(rows, pa.Table) else _of_dicts(rows, own)
+        except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, SchemaError):
+                raise
+            raise SchemaError(f"the rows do not fit the schema: {error}", expected=str(own)) from error
+        arrival = pa.array([clock_us], pa.int64()).cast(TIMESTAMP)[0]
+        table = table.append_column(FEED, pa.repeat(pa.scalar(feed), table.num_rows))
+        table = table.append_column(ARRIVAL, pa.repeat(arrival, table.num_rows))
+        return table.append_column(DELETED, pa.array(deleted, pa.bool_()))
+
+    def _bound(self, punctuation: Moment) -> int:
+        plan = self.plan
+        if plan.time is None:
+            raise OptionError(
+                f"punctuation={punctuation!r} without an event time", expected="event_time=…, the column it speaks of"
+            )
+        try:
+            column = pa.chunked_array([pa.array([punctuation])])
+        except (pa.ArrowException, TypeError) as error:
+            raise OptionError(f"punctuation={punctuation!r}", expected="a time, such as a datetime") from error
+        timed = pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+        (bound,) = event_time_us(column, None if timed else plan.time_format, plan.time_zone).tolist()
+        if bound == NO_TIME:
+            raise OptionError(f"punctuation={punctuation!r}", expected="a time, such as a datetime")
+        return bound
+
+
+def _of_table(rows: Any, schema: pa.Schema) -> tuple[pa.Table, list[bool]]:
+    _check_names(rows.column_names, schema)
+    return rows.select(schema.names).cast(schema), [False] * rows.num_rows
+
+
+def _of_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple[pa.Table, list[bool]]:
+    _check_names(list(dict.fromkeys(name for row in rows for name in row if name != SYSTEM)), schema)
+    deleted = [bool((row.get(SYSTEM) or {}).get("deleted")) for row in rows]
+    own = [{name: row.get(name) for name in schema.names} for row in rows]
+    return pa.Table.from_pylist(own, schema=schema), deleted
+
+
+def _check_names(names: Sequence[str], schema: pa.Schema) -> None:
+    unknown = [name for name in names if name not in schema.names]
+    if unknown:
+        raise SchemaError(
+            f"the rows have {', '.join(unknown)}, which the schema has not",
+            expected="columns among " + ", ".join(schema.names),
+        )
+
+
+def _arrow(schema: str | StructType | pa.Schema) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if isinstance(schema, str):
+        return arrow_schema(schema)
+    return schema if isinstance(schema, pa.Schema) else to_arrow_schema(schema, timezone="UTC")

@@ -1,0 +1,71 @@
+"""An update stream of rows that a program gives."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NoReturn
+
+from ..conf.errors import OptionError
+from ..datasource.ddl import arrow_schema
+from ..operators.stream import UpdateStream
+from .expressions import RowEvaluation, value_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from ..plan.row_steps import RowStep
+
+__all__ = ["GivenStream"]
+
+
+class GivenStream(UpdateStream):
+    """An update stream whose steps need no session: what Spark would be asked is found here."""
+
+    def write(self, *args: object, **options: object) -> NoReturn:
+        """Nothing writes it.
+
+        Raises
+        ------
+        OptionError
+            Always.
+        """
+        del args, options
+        raise OptionError(
+            "write(…) inside the steps that are tested",
+            expected="what the job has between read and write",
+            hint="return the stream; tester.latest() gives what the table would hold",
+        )
+
+    def bound(self, checkpoint: str | os.PathLike[str] | None) -> NoReturn:
+        """No DataFrame has its rows.
+
+        Raises
+        ------
+        OptionError
+            Always.
+        """
+        del checkpoint
+        raise OptionError(
+            "a tested stream has no DataFrame",
+            expected="steps of the stream",
+            hint="leave what needs the DataFrame out of the function that you give to StreamTester",
+        )
+
+    def _arrow(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.schema, timezone="UTC")
+
+    def _after(self, step: RowStep) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(RowEvaluation(step, self._arrow(), self._fixed()).schema)
+
+    def _check_expression(self, text: str) -> None:
+        value_of(text, self._arrow())
+
+    def _parsed(self, ddl: str) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return from_arrow_schema(arrow_schema(ddl))

@@ -1,0 +1,338 @@
+"""Rows and punctuation in, results out."""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..conf.arguments import names_argument, text_argument
+from ..conf.errors import OptionError, SchemaError
+from ..core.rows.event_times import event_time_us
+from ..core.rows.newest import key_codes, newest_per_key
+from ..core.rows.sort_keys import in_order, ordered
+from ..core.rows.split import apart
+from ..core.rows.system_column import SYSTEM, deleted_mask, system_field
+from ..core.watermark.bounds import bounds_in, is_finite
+from ..core.watermark.choice import Watermark
+from ..operators.runtime.feeds import FeedBounds, key_mask
+from ..operators.stream import UpdateStream
+from .checkpoint import Checkpoint
+from .dry_run import DryRun, Left
+from .inputs import Input, Moment, Rows, Taken
+from .stream import GivenStream
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    Schema = str | StructType | pa.Schema
+
+__all__ = ["StreamTester"]
+
+_BATCH_US = 1_000_000
+
+
+class StreamTester:
+    """Run the steps of a stream without Spark: no session, no Java, no files.
+
+    The windows, queues and the like that run are those of a query, as are the watermark policies and the form of the state. Only the source,
+    the shuffle and the table are missing.
+
+    Parameters
+    ----------
+    steps
+        What a job does between ``read`` and ``write``: a function of one stream, or of several, that returns a stream.
+    schema
+        Of the rows, such as ``"vehicle_id STRING, timestamp TIMESTAMP, speed DOUBLE"``. If the inputs of `steps` differ, a mapping with a schema
+        for each parameter of `steps`, by its name.
+    key, event_time, watermark
+        As for :func:`upstream.read`.
+    time_format
+        How the event time is to be read if it is a number or text, such as ``epoch_ms``.
+
+    Raises
+    ------
+    OptionError
+        An argument is wrong, or a step needs Spark.
+    SchemaError
+        A column does not exist, or has a type that a step cannot take.
+
+    Notes
+    -----
+    Within a batch, rows of one key have the order that a query gives them. Of different keys the order means nothing.
+
+    Steps get SQL as text: ``where("speed > 0")``, ``select("speed * 3.6 AS kmh")``. Of SQL there is what the source's option ``select`` has;
+    any other expression, and a column object of PySpark's, is refused.
+
+    Examples
+    --------
+    >>> from datetime import datetime, timezone
+    >>> import upstream as us
+    >>> from upstream.testing import StreamTester
+    >>> def counts(stream):
+    ...     return stream.where("speed > 0").window("10 minutes").agg(n=us.aggregates.count())
+    >>> tester = StreamTester(
+    ...     counts, "vehicle STRING, at TIMESTAMP, speed DOUBLE", key="vehicle", event_time="at", watermark=us.Watermark.bounded("5 minutes")
+    ... )
+    >>> at = lambda minute: datetime(2024, 1, 1, 12, minute, tzinfo=timezone.utc)
+    >>> tester.batch([{"vehicle": "a", "at": at(1), "speed": 3.0}, {"vehicle": "a", "at": at(2), "speed": 0.0}])
+    []
+    >>> [(row["window_end"].minute, row["n"]) for row in tester.batch(punctuation=at(10))]
+    [(10, 1)]
+    """
+
+    def __init__(
+        self,
+        steps: Callable[..., UpdateStream],
+        schema: Schema | Mapping[str, Schema],
+        *,
+        key: str | Sequence[str],
+        event_time: str | None = None,
+        watermark: Watermark | None = None,
+        time_format: str | None = None,
+    ) -> None:
+        keys = _names("key", key)
+        time = text_argument("event_time", event_time)
+        schemas = schema if isinstance(schema, Mapping) else dict.fromkeys(_parameters(steps), schema)
+        _check_inputs(list(schemas), steps)
+        self._steps = steps
+        self._inputs = {name: Input(name, each, keys, time, time_format, watermark) for name, each in schemas.items()}
+        self._checkpoint = Checkpoint()
+        self._bounds = FeedBounds()
+        self._watermark: int | None = None
+        self._time = None if time is None else next(iter(self._inputs.values())).plan.leaving.field(time)
+        self._stream, self._run = self._built(steps)
+        self._left: list[pa.Table] = []
+        self._late: list[pa.Table] = []
+        self._malformed: list[pa.Table] = []
+
+    def batch(
+        self,
+        rows: Rows = (),
+        *,
+        into: str | None = None,
+        feed: str = "rows",
+        punctuation: Moment | None = None,
+        at: dt.datetime | None = None,
+    ) -> list[dict[str, Any]]:
+        """Run one micro-batch.
+
+        Parameters
+        ----------
+        rows
+            What arrives, as dictionaries or a pyarrow table. A time without a zone is in UTC, and a column that is not named is null. A row
+            with ``"_upstream": {"deleted": True}`` deletes its key.
+        into
+            Which input they are of, by the name of a parameter of `steps`; the first unless given.
+        feed
+            Which input partition they come from: each has a watermark of its own, and the least of them counts.
+        punctuation
+            What the feed promises after these rows: none below this time comes any more.
+        at
+            The clock as the batch begins: when the rows arrive. A second after the last batch unless given.
+
+        Returns
+        -------
+        list of dict
+            The rows that leave the last step; times are in UTC. A tombstone has ``"_upstream": {"deleted": True}``.
+
+        Raises
+        ------
+        OptionError
+            There is no such input, or the punctuation is no time.
+        SchemaError
+            The rows do not fit.
+        UpstreamError
+            A step fails, as the query would. The state is then that before the batch.
+        """
+        name = _parameters(self._steps)[0] if into is None else into
+        if name not in self._inputs:
+            raise OptionError(f"into={into!r}", expected="an input: " + ", ".join(self._inputs))
+        return self._batch(at, lambda after: {name: self._inputs[name].take(rows, feed, punctuation, after)})
+
+    def end(self) -> list[dict[str, Any]]:
+        """End all feeds: open windows close, held rows leave, and batches follow until nothing waits in a queue.
+
+        Returns
+        -------
+        list of dict
+            What :meth:`batch` returns, of all these batches.
+        """
+        found = self._batch(None, lambda after: {name: each.end(after) for name, each in self._inputs.items()})
+        while (due_us := self._run.due_us(self._checkpoint)) is not None:
+            at_us = max(due_us, self._checkpoint.clock_us + _BATCH_US)
+            found += self._batch(_moment(at_us), lambda _: {})
+        return found
+
+    def restart(self, steps: Callable[..., UpdateStream] | None = None) -> None:
+        """Stop the query and start it from its checkpoint, whose state is read from its bytes.
+
+        Parameters
+        ----------
+        steps
+            Other steps than before: what a changed program would do with the checkpoint.
+
+        Raises
+        ------
+        CheckpointError
+            The steps do not fit the checkpoint.
+        """
+        now = self._steps if steps is None else steps
+        _check_inputs(list(self._inputs), now)
+        stream, run = self._built(now)
+        checkpoint = self._checkpoint.as_another_process()
+        run.check(checkpoint.copy())
+        self._steps, self._stream, self._run, self._checkpoint = now, stream, run, checkpoint
+
+    @property
+    def watermark(self) -> Any:
+        """What all feeds have promised: no row below comes. A value of the event time's column; None before there is one. The end of a feed leaves it."""
+        if self._watermark is None or self._time is None:
+            return None
+        return in_order(self._watermark, self._time.type).as_py()
+
+    @property
+    def late(self) -> list[dict[str, Any]]:
+        """The rows that a window, a merge, an ordered release or a distinct left out, since they came too late."""
+        return [row for table in self._late for row in _dicts(table)]
+
+    @property
+    def malformed(self) -> list[dict[str, Any]]:
+        """The rows that no job could use, without a key or a readable time; each has a ``reason``."""
+        return [row for table in self._malformed for row in table.to_pylist()]
+
+    @property
+    def table(self) -> pa.Table:
+        """All rows that have left the last step, tombstones among them, with the system column; ``_upstream.covered`` says for how many updates a row stands."""
+        return pa.concat_tables([self._empty, *self._left])
+
+    def latest(self, *, key: str | Sequence[str] | None = None, event_time: str | None = None) -> list[dict[str, Any]]:
+        """Return the newest row of each key of all that have left: what the table would hold.
+
+        Parameters
+        ----------
+        key, event_time
+            Other columns than the stream's, as for :meth:`upstream.UpdateStream.write`.
+
+        Returns
+        -------
+        list of dict
+            In the order of the key.
+        """
+        rows = self.table
+        keys = self._stream.key if key is None else _names("key", key)
+        time = self._stream.time if event_time is None else event_time
+        absent = [name for name in (*keys, *([time] if time else [])) if name not in rows.column_names]
+        if absent:
+            raise SchemaError(
+                f"the rows have no column {', '.join(absent)}", expected="columns among " + ", ".join(rows.column_names)
+            )
+        # In the order of arrival, as the table compares rows: see sink/merge/contest.py.
+        if time is not None:
+            seq = pc.fill_null(system_field(rows, "seq"), 0).to_numpy()
+            rows = rows.take(pa.array(np.argsort(seq, kind="stable")))
+        codes, size = key_codes([rows.column(name) for name in keys])
+        newest = newest_per_key(codes, size, None if time is None else ordered(rows.column(time)))
+        rows = rows.take(pa.array(newest))
+        rows = rows.filter(pc.invert(deleted_mask(rows)))
+        if not any(pa.types.is_nested(rows.schema.field(name).type) for name in keys):
+            rows = rows.sort_by([(name, "ascending") for name in keys])
+        return _dicts(rows)
+
+    @property
+    def _empty(self) -> pa.Table:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self._stream.schema, timezone="UTC").empty_table()
+
+    def _built(self, steps: Callable[..., object]) -> tuple[UpdateStream, DryRun]:
+        made = steps(*[GivenStream._of(self._inputs[name].node) for name in _parameters(steps)])
+        if not isinstance(made, UpdateStream):
+            raise OptionError(
+                f"the steps return {type(made).__name__}",
+                expected="a stream",
+                hint="return what the last step gives; a window needs its agg(…)",
+            )
+        return made, DryRun(made.plan)
+
+    def _batch(
+        self, at: dt.datetime | None, taking: Callable[[Checkpoint], Mapping[str, Taken]]
+    ) -> list[dict[str, Any]]:
+        after = self._checkpoint.copy()
+        after.batch += 1
+        after.clock_us += _BATCH_US
+        if at is not None:  # a clock that jumps back stands still
+            after.clock_us = max(self._checkpoint.clock_us, _micros(at))
+        taken = taking(after)
+        given = {name: taken[name].rows if name in taken else each.nothing() for name, each in self._inputs.items()}
+        left = self._run.run(given, after)
+        self._checkpoint = after
+        self._heard(given)
+        self._malformed += [each.malformed for each in taken.values() if each.malformed is not None]
+        return self._taken(left)
+
+    def _taken(self, left: Left) -> list[dict[str, Any]]:
+        rows, _ = apart(left.rows)
+        self._late += left.late
+        self._left.append(rows)
+        return _dicts(rows)
+
+    def _heard(self, given: Mapping[str, pa.Table]) -> None:
+        """Take the inputs' punctuation, as the operators do."""
+        if self._time is None:
+            return
+        for name, rows in given.items():
+            _, punctuation = apart(rows)
+            punctuation = punctuation.filter(pa.array(~key_mask(punctuation, self._inputs[name].plan.key)))
+            if punctuation.num_rows:
+                feeds = [f"{name}/{feed}" for feed in system_field(punctuation, "source").to_pylist()]
+                self._bounds.hear(feeds, bounds_in(punctuation.column(self._time.name), ordered).tolist())
+        bound = self._bounds.low_watermark
+        if is_finite(bound):
+            self._watermark = bound
+
+
+def _parameters(steps: Callable[..., object]) -> list[str]:
+    """The names of the streams that the steps take."""
+    taken = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(steps).parameters.values()
+    names = [each.name for each in parameters if each.kind in taken and each.default is inspect.Parameter.empty]
+    if not names:
+        raise OptionError("the steps take no stream", expected="a function of a stream, or of several")
+    return names
+
+
+def _check_inputs(names: Sequence[str], steps: Callable[..., object]) -> None:
+    """Refuse inputs that are not those of the steps."""
+    if set(names) != set(_parameters(steps)):
+        raise OptionError(
+            f"inputs called {', '.join(names)} for steps of {', '.join(_parameters(steps))}",
+            expected="the names of the parameters of the steps",
+        )
+
+
+def _names(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    names = names_argument(name, given)
+    if names is None:
+        raise OptionError(f"no {name} is given", expected="the name of a column, or several")
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows without the system column; of tombstones it says what they are."""
+    gone = deleted_mask(rows).to_pylist()
+    found = rows.drop_columns([SYSTEM]).to_pylist()
+    return [{**row, SYSTEM: {"deleted": True}} if mark else row for row, mark in zip(found, gone, strict=True)]
+
+
+def _micros(at: dt.datetime) -> int:
+    return int(event_time_us(pa.chunked_array([pa.array([at])]), None, "UTC")[0])
+
+
+def _moment(us: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(0, dt.timezone.utc) + dt.timedelta(microseconds=us)

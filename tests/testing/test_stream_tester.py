@@ -1,0 +1,247 @@
+"""What comes out of the steps of a stream, against answers found by hand."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import upstream as us
+from upstream.conf.errors import SchemaError
+from upstream.testing import StreamTester
+
+SCHEMA = "k STRING, at TIMESTAMP, v DOUBLE"
+EXACT = us.Watermark.ordered().guarded(confirmations=1)
+
+
+def at(minute: float) -> datetime:
+    return datetime(2024, 1, 1, 12, tzinfo=timezone.utc) + timedelta(minutes=minute)
+
+
+def row(key: str, minute: float, value: float | None = 1.0) -> dict[str, Any]:
+    return {"k": key, "at": at(minute), "v": value}
+
+
+def made(steps: Any, watermark: us.Watermark | None = EXACT, **more: Any) -> StreamTester:
+    return StreamTester(steps, SCHEMA, key="k", event_time="at", watermark=watermark, **more)
+
+
+def windows(stream: Any) -> Any:
+    return stream.window("10 minutes", "5 minutes", emit="all").agg(
+        n=us.aggregates.count(), mean=us.aggregates.avg("v")
+    )
+
+
+def results(rows: list[dict[str, Any]]) -> list[tuple[str, int, int, float]]:
+    """Key, the window's end in minutes, and the aggregates."""
+    return sorted((r["k"], round((r["window_end"] - at(0)).total_seconds() / 60), r["n"], r["mean"]) for r in rows)
+
+
+def test_windows_close_by_the_watermark_and_at_the_end() -> None:
+    t = made(windows)
+    assert t.batch([row("a", 1, 2.0), row("b", 4, 6.0), row("a", 4.5, 4.0)]) == []
+    assert results(t.batch([row("a", 7, 9.0)])) == [("a", 5, 2, 3.0), ("b", 5, 1, 6.0)]
+    assert t.watermark == at(7)
+    assert results(t.batch(punctuation=at(10))) == [("a", 10, 3, 5.0), ("b", 10, 1, 6.0)]
+    assert t.watermark == at(10)
+    assert results(t.end()) == [("a", 15, 1, 9.0)]
+    assert [(r["k"], r["n"]) for r in t.latest()] == [("a", 1), ("b", 1)]
+    assert len(t.latest(key=("k", "window_id"))) == 5
+
+
+def test_a_late_row_is_left_out_and_shown() -> None:
+    t = made(windows)
+    t.batch([row("a", 1), row("a", 11)])
+    assert t.late == []
+    late = row("a", 2, 7.0)
+    t.batch([late, row("a", 6, 3.0)])  # in the window that ends at 15 the second still counts
+    assert t.late == [late, row("a", 6, 3.0)]
+    assert results(t.end()) == [("a", 15, 2, 2.0), ("a", 20, 1, 1.0)]
+
+
+def test_the_policy_is_the_jobs() -> None:
+    bounded = made(windows, us.Watermark.bounded("3 minutes").guarded(confirmations=1))
+    assert bounded.batch([row("a", 1), row("a", 7.9)]) == []
+    assert bounded.watermark == at(4.9)
+    guarded = made(windows, us.Watermark.ordered())  # believes the times of a feed from its fifth row on
+    guarded.batch([row("a", minute) for minute in range(4)])
+    assert guarded.watermark is None
+    guarded.batch([row("a", 4)])
+    assert guarded.watermark == at(4)
+
+
+def test_the_least_of_several_feeds_counts() -> None:
+    t = made(windows)
+    t.batch([row("a", 1)], feed="east")
+    t.batch([row("b", 1)], feed="west")
+    assert t.batch([row("a", 20)], feed="east") == []
+    assert t.watermark == at(1)
+    assert results(t.batch(feed="west", punctuation=at(6))) == [("a", 5, 1, 1.0), ("b", 5, 1, 1.0)]
+
+
+def test_rows_by_themselves() -> None:
+    def steps(stream: Any) -> Any:
+        return stream.where("v > 0 AND k <> 'c'").select("v * 2 AS twice", "v", "upper(k) AS name")
+
+    t = made(steps)
+    given = [row("a", 1, 3.0), row("b", 1, -3.0), row("c", 1, 3.0), row("d", 1, None)]
+    assert t.batch(given) == [{"k": "a", "at": at(1), "twice": 6.0, "v": 3.0, "name": "A"}]
+
+
+def test_a_key_that_leaves_is_deleted() -> None:
+    t = made(lambda stream: stream.where("v > 0", on_leave="delete"))
+    t.batch([row("a", 1), row("b", 1)])
+    assert t.batch([row("a", 2, 0.0)]) == [{"k": "a", "at": at(2), "v": None, "_upstream": {"deleted": True}}]
+    assert t.latest() == [row("b", 1)]
+    t.batch([row("a", 1.5)])  # older than the deletion
+    assert t.latest() == [row("b", 1)]
+    t.batch([row("a", 3)])
+    assert t.latest() == [row("a", 3), row("b", 1)]
+
+
+def test_a_deletion_comes_in() -> None:
+    t = made(lambda stream: stream.where("v > 0"))
+    t.batch([row("a", 1), {**row("a", 2, None), "_upstream": {"deleted": True}}])
+    assert t.latest() == []
+
+
+def test_latest_is_newest_by_time_and_then_by_arrival() -> None:
+    t = made(lambda stream: stream)
+    t.batch([row("a", 5, 1.0), row("a", 3, 2.0)])
+    t.batch([row("a", 5, 3.0), row("a", 4, 4.0)])
+    assert t.latest() == [row("a", 5, 3.0)]
+    without = StreamTester(lambda stream: stream, SCHEMA, key="k")
+    without.batch([row("a", 5, 1.0), row("a", 3, 2.0)])
+    assert without.latest() == [row("a", 3, 2.0)]
+
+
+def test_a_map_runs_as_it_is() -> None:
+    seen: list[list[str]] = []
+
+    def double(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(batch.schema.names)
+        return pa.RecordBatch.from_pydict({"twice": [2 * each.as_py() for each in batch.column("v")]})
+
+    t = made(lambda stream: stream.map(double, "twice DOUBLE"))
+    assert t.batch([row("a", 1, 4.0)], punctuation=at(2)) == [{"k": "a", "at": at(1), "twice": 8.0}]
+    assert seen == [["k", "at", "v"]]
+
+
+def test_a_queue_lets_its_budget_go() -> None:
+    t = made(lambda stream: stream.queue(policy="in-place", budget=2, shards=1))
+    assert t.batch([row(key, 1) for key in "abcde"]) == [row("a", 1), row("b", 1)]
+    assert t.batch([row("d", 2, 5.0)]) == [row("c", 1), row("d", 2, 5.0)]  # in the place of the row it supersedes
+    assert t.table.column("_upstream").combine_chunks().field("covered").to_pylist() == [1, 1, 1, 2]
+    assert t.end() == [row("e", 1)]
+
+
+def test_heavier_keys_of_a_queue_go_first() -> None:
+    t = made(lambda stream: stream.queue(policy="in-place", budget=1, shards=1, weight="IF(k = 'd', v * 50, v)"))
+    assert t.batch([row(key, 1) for key in "abcd"]) == [row("a", 1)]  # none has waited: there is nothing to be weighed
+    assert t.batch() == [row("d", 1)]
+
+
+def test_a_queue_keeps_the_access_interval_by_the_clock() -> None:
+    steps = lambda stream: stream.queue(policy="fifo", budget=None, shards=1, access_interval="v")  # noqa: E731
+    t = made(steps)
+    now = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    assert t.batch([row("a", 1, 60.0)], at=now) == [row("a", 1, 60.0)]
+    assert t.batch([row("a", 2, 60.0)], at=now + timedelta(seconds=59)) == []
+    assert t.batch(at=now + timedelta(seconds=61)) == [row("a", 2, 60.0)]
+
+
+def test_rows_are_stamped_by_the_clock() -> None:
+    steps = lambda stream: stream.window("1 minute").agg(n=us.aggregates.count())  # noqa: E731
+    t = StreamTester(steps, "k STRING", key="k", event_time="came", watermark=us.Watermark.arrival())
+    assert t.batch([{"k": "a"}], at=at(0)) == []
+    assert [(r["window_end"], r["n"]) for r in t.batch(at=at(1))] == [(at(1), 1)]
+
+
+def test_union_of_two_inputs() -> None:
+    t = made(lambda left, right: left.union(right))
+    assert t.batch([row("a", 1, 1.0)], into="left") == [row("a", 1, 1.0)]
+    assert t.batch([row("a", 1, 2.0), row("a", 2, 2.0)], into="right") == [row("a", 2, 2.0)]
+
+
+def test_merge_gives_the_order_of_time_whatever_came_first() -> None:
+    t = made(lambda left, right: left.merge(right.where("v > 0"), shards=1))
+    assert t.batch([row("a", 1), row("b", 4)], into="left") == []
+    assert t.batch([row("c", 2), row("d", 3, 0.0), row("e", 5)], into="right") == [
+        row("a", 1),
+        row("c", 2),
+        row("b", 4),
+    ]
+    assert t.end() == [row("e", 5)]
+
+
+def test_inputs_of_other_schemas() -> None:
+    def steps(plain: Any, nested: Any) -> Any:
+        return plain.union(nested.select("data.v AS v"))
+
+    schemas = {"plain": SCHEMA, "nested": "k STRING, at TIMESTAMP, data STRUCT<v: DOUBLE>"}
+    t = StreamTester(steps, schemas, key="k", event_time="at", watermark=EXACT)
+    assert t.batch([{"k": "a", "at": at(1), "data": {"v": 2.0}}], into="nested") == [row("a", 1, 2.0)]
+
+
+def test_ordered_and_distinct() -> None:
+    ordered = made(lambda stream: stream.ordered(shards=1, flush="slow", flush_rows=1))
+    assert ordered.batch([row("a", 2), row("b", 1), row("c", 3)]) == [row("b", 1)]
+    assert ordered.batch() == [row("a", 2)]
+    assert ordered.batch([row("d", 1)]) == [row("c", 3)]
+    assert ordered.late == [row("d", 1)]
+    distinct = made(lambda stream: stream.distinct())
+    assert distinct.batch([row("a", 1, 1.0), row("a", 1, 2.0), row("a", 2, 2.0)]) == [
+        row("a", 1, 1.0),
+        row("a", 2, 2.0),
+    ]
+    assert distinct.batch([row("a", 2, 3.0)]) == []
+
+
+def test_windows_over_windows() -> None:
+    def steps(stream: Any) -> Any:
+        minutes = stream.window("1 minute", emit="all").agg(n=us.aggregates.count())
+        return minutes.where("n > 1").window("5 minutes", emit="all").agg(busy=us.aggregates.count())
+
+    t = made(steps)
+    found = t.batch([row("a", m) for m in (0.1, 0.2, 1.1, 2.1, 2.2, 2.3, 5.1, 6.5)])
+    assert [(r["k"], r["window_end"], r["busy"]) for r in found] == [("a", at(5), 2)]
+
+
+def test_rows_that_nobody_can_use_are_shown() -> None:
+    t = made(windows)
+    t.batch([{"k": None, "at": at(1), "v": 1.0}, {"k": "a", "v": 1.0}])
+    assert [r["reason"].split()[0] for r in t.malformed] == ["'k'", "the"]
+
+
+def test_a_batch_that_fails_changes_nothing() -> None:
+    t = made(
+        lambda stream: stream.select("CAST(k AS INT) AS number").window("5 minutes").agg(n=us.aggregates.sum_("number"))
+    )
+    t.batch([row("1", 1)])
+    with pytest.raises(us.UpstreamError, match="cannot be computed"):
+        t.batch([row("2", 2), row("x", 7)])
+    assert [(r["k"], r["n"]) for r in t.end()] == [("1", 1)]
+
+
+def test_tables_and_other_times() -> None:
+    table = pa.table({"k": ["a"], "at": pa.array([at(1)], pa.timestamp("us", "UTC")), "v": [1.0]})
+    same = made(lambda stream: stream)
+    assert same.batch(table) == [row("a", 1)]
+    assert same.batch([{"k": "b", "at": datetime(2024, 1, 1, 12, 1), "v": 1.0}]) == [row("b", 1)]
+    with pytest.raises(SchemaError, match="fit the schema"):
+        same.batch([{"k": "a", "at": at(1), "v": "much"}])
+    numbers = StreamTester(
+        lambda s: s.window("5 seconds", time_format="epoch_ms").agg(n=us.aggregates.count()),
+        "k INT, ms BIGINT", key="k", event_time="ms", time_format="epoch_ms", watermark=EXACT,
+    )  # fmt: skip
+    assert numbers.batch([{"k": 1, "ms": 4_999}]) == []
+    assert numbers.watermark == 4_999
+    assert [r["n"] for r in numbers.batch(punctuation=5_000)] == [1]
+
+
+def test_windows_of_rows() -> None:
+    t = made(lambda stream: stream.window("2 rows").agg(total=us.aggregates.sum_("v")))
+    assert [r["total"] for r in t.batch([row("a", 1, 1.0), row("a", 2, 2.0), row("a", 3, 4.0)])] == [3.0]
+    assert [r["total"] for r in t.batch([row("a", 1, 8.0)])] == [12.0]
