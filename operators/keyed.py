@@ -112,7 +112,7 @@ class KeyedRows:
         OptionError
             An operator keeps state below the query's checkpoint: see :meth:`dataframe`.
         """
-        return bind(self.plan, None).df
+        return self._bound(self.plan, None).df
 
     def dataframe(self, checkpoint: str | os.PathLike[str]) -> DataFrame:
         """Return the stream as a DataFrame, with the system column, for a query of your own.
@@ -134,7 +134,11 @@ class KeyedRows:
 
     def bound(self, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
         """Return the stream on Spark, with the query's checkpoint; None if no operator needs it. Called by the sink."""
-        return bind(self._rewritten, None if checkpoint is None else path_argument("checkpoint", checkpoint))
+        place = None if checkpoint is None else path_argument("checkpoint", checkpoint)
+        return self._bound(self._rewritten, place)
+
+    def _bound(self, plan: Node, checkpoint: str | None) -> BoundStream:
+        return bind(plan, checkpoint)
 
     def explain(self, checkpoint: str | os.PathLike[str] | None = None) -> str:
         """Return the steps of the stream, what is known of the rows after each, and what state each keeps and until when.

@@ -3,3 +3,5 @@
 from __future__ import annotations
 
 from .tester import StreamTester as StreamTester
+
+__all__ = ["StreamTester"]

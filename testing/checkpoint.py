@@ -7,6 +7,7 @@ import pickle
 from typing import Any
 
 from ..operators.runtime.store import DictStore
+from ..plan.fingerprint import Fingerprint
 
 __all__ = ["Checkpoint"]
 
@@ -30,6 +31,8 @@ class Checkpoint:
         By place and shard what the shard said last.
     ticks : dict
         By place the offset of the last tick.
+    operators : tuple or None
+        The fingerprint of the plan that ran last; None before the first batch.
     """
 
     batch: int = 0
@@ -37,6 +40,7 @@ class Checkpoint:
     states: dict[tuple[str, int], dict[tuple[str, int], bytes]] = dataclasses.field(default_factory=dict)
     reports: dict[str, dict[int, Any]] = dataclasses.field(default_factory=dict)
     ticks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    operators: Fingerprint | None = None
 
     def store(self, place: str, shard: int) -> DictStore:
         """Return a shard's state: what is put into it is kept here."""
@@ -56,6 +60,7 @@ class Checkpoint:
             {name: dict(values) for name, values in self.states.items()},
             {place: dict(each) for place, each in self.reports.items()},
             dict(self.ticks),
+            self.operators,
         )
 
     def as_another_process(self) -> Checkpoint:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, NoReturn
 
 from ..conf.errors import OptionError
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from ..plan.nodes import Node
     from ..plan.row_steps import RowStep
 
 __all__ = ["GivenStream"]
@@ -37,7 +37,7 @@ class GivenStream(UpdateStream):
             hint="return the stream; tester.latest() gives what the table would hold",
         )
 
-    def bound(self, checkpoint: str | os.PathLike[str] | None) -> NoReturn:
+    def _bound(self, plan: Node, checkpoint: str | None) -> NoReturn:
         """No DataFrame has its rows.
 
         Raises
@@ -45,7 +45,7 @@ class GivenStream(UpdateStream):
         OptionError
             Always.
         """
-        del checkpoint
+        del plan, checkpoint
         raise OptionError(
             "a tested stream has no DataFrame",
             expected="steps of the stream",

@@ -226,7 +226,7 @@ class StreamTester:
         """
         rows = self.table
         keys = self._stream.key if key is None else _names("key", key)
-        time = self._stream.time if event_time is None else event_time
+        time = self._stream.event_time if event_time is None else event_time
         absent = [name for name in (*keys, *([time] if time else [])) if name not in rows.column_names]
         if absent:
             raise SchemaError(

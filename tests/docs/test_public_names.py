@@ -64,7 +64,7 @@ def test_the_page_is_what_the_docstrings_say(reference: ModuleType) -> None:
 
 def test_each_public_name_is_on_the_page(reference: ModuleType, public: list[Any], monkeypatch: Any) -> None:
     named = {entry.name for entry in public} | {alias for entry in public for alias in entry.aliases}
-    assert set(us.__all__) - named == {"aggregates", "errors", "UpstreamError"}
+    assert set(us.__all__) - named == {"aggregates", "errors", "testing", "UpstreamError"}
     assert {f"errors.{name}" for name in us.errors.__all__} <= named
     for owner in (us.UpdateStream, us.LatestTable, us.Watermark, WindowedStream):
         own = {name for name, value in inspect.getmembers(owner, callable) if not name.startswith("_")}
