@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from ..conf.arguments import frame_argument, names_argument, path_argument, text_argument
 from ..conf.deprecation import renamed_argument, warn_deprecated
@@ -16,6 +16,7 @@ from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.collations import check_collations
 from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut, left_out_by_source, source_text
+from ..plan.drawing import draw_plan
 from ..plan.explain import explain_plan
 from ..plan.fusion import fusable
 from ..plan.nodes import Map, Node, Rows, Transform
@@ -140,17 +141,28 @@ class KeyedRows:
     def _bound(self, plan: Node, checkpoint: str | None) -> BoundStream:
         return bind(plan, checkpoint)
 
-    def explain(self, checkpoint: str | os.PathLike[str] | None = None) -> str:
+    def explain(
+        self, form: Literal["text", "svg"] = "text", *, checkpoint: str | os.PathLike[str] | None = None
+    ) -> str:
         """Return the steps of the stream, what is known of the rows after each, and what state each keeps and until when.
 
         Parameters
         ----------
+        form
+            Lines of text, the last step first; or a picture, in which rows go down.
         checkpoint
-            The query's, to see where operators report.
+            The query's, to see where operators report, and which share a stage there.
 
         Returns
         -------
         str
+
+        Raises
+        ------
+        OptionError
+            There is no such form.
+        CheckpointError
+            The checkpoint belongs to other operators.
 
         Examples
         --------
@@ -158,17 +170,22 @@ class KeyedRows:
         where speed > 0
         │  key vehicle_id, event time timestamp
         │  every row, once
+        │  runs where the rows are read, not in Spark: its condition means the same there
         └─ read files feed/
               key vehicle_id, event time timestamp
               every row, once
         """
+        if form not in ("text", "svg"):
+            raise OptionError(
+                f"explain({form!r})", expected="'text' or 'svg'", hint="give a checkpoint as explain(checkpoint=…)"
+            )
         if checkpoint is not None:
             checkpoint = path_argument("checkpoint", checkpoint)
         plan = self._rewritten
         known = checkpoint is not None or not needs_checkpoint(plan)
         folders = places(plan, checkpoint) if known else {}
         fused = in_stages(plan, folders, checkpoint)[0] if folders else fusable(plan)
-        return explain_plan(plan, folders, fused)
+        return (explain_plan if form == "text" else draw_plan)(plan, folders, fused)
 
     @cached_property
     def _rewritten(self) -> Node:

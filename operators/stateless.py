@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 from ..conf.arguments import column_argument, count_argument
 from ..conf.errors import OptionError, SchemaError
+from ..core.pushdown.at_source import reads_coalesced
 from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut
+from ..plan.nodes import Rows, walk
 from ..plan.row_steps import Choice, Filter
 from .keyed import KeyedRows
 from .runtime.arrow_steps import mapped
@@ -64,6 +66,7 @@ class Stateless(KeyedRows):
         if column_argument("where", condition) is None:
             raise OptionError("where(None)", expected="a condition in SQL, or a column")
         if on_leave == "keep":
+            self._check_whole(condition)
             return self._transformed(Filter(condition))
         return self._transformed(
             Filter(condition, on_leave),
@@ -74,6 +77,15 @@ class Stateless(KeyedRows):
         )
 
     filter = where
+
+    def _check_whole(self, condition: str | Column) -> None:
+        """Refuse a filter of what is left after coalescing: a row that passes may be gone already, for a newer one in its batch that does not."""
+        if any(isinstance(each, Rows) and reads_coalesced(each.frame) for each in walk(self.plan)):
+            raise OptionError(
+                f"where({str(condition)!r}) behind a source that coalesces: what it lets on depends on the batches",
+                expected="the filter before coalescing",
+                hint='give the condition to the source, read(…, where="…"); or, where the newest row is to decide, say where(…, on_leave="delete")',
+            )
 
     def select(self, *columns: str | Column) -> Self:
         """Keep or compute columns. The key, the time and the system column stay as they are, named or not.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from .fusion import before_in_stage
 from .nodes import Map, Node, Operator
 
-__all__ = ["explain_plan"]
+__all__ = ["explain_plan", "facts_of"]
 
 
 def explain_plan(plan: Node, folders: Mapping[Operator, str] | None = None, fused: Collection[Operator] = ()) -> str:
@@ -30,7 +30,7 @@ def _lines(
 ) -> Iterator[str]:
     yield first + node.text
     below = "│  " if node.inputs else "   "
-    for fact in _facts(node, folders, fused):
+    for fact in facts_of(node, folders, fused):
         yield f"{others}{below}{fact}"
     for number, before in enumerate(node.inputs, start=1):
         last = number == len(node.inputs)
@@ -39,7 +39,8 @@ def _lines(
         )
 
 
-def _facts(node: Node, folders: Mapping[Operator, str], fused: Collection[Operator]) -> Iterator[str]:
+def facts_of(node: Node, folders: Mapping[Operator, str], fused: Collection[Operator]) -> Iterator[str]:
+    """Give what is known of the rows after a step, and what the step keeps and does."""
     key = ", ".join(node.key)
     time = f"event time {node.time}" if node.time else "the later arrival counts"
     order = ", in order of time" if node.in_order else ""

@@ -59,7 +59,7 @@ def windows_over_windows(stream: upstream.UpdateStream, **place: Any) -> upstrea
     return second.window("4 seconds", emit="all", shards=2, **place).agg(total=agg.sum_("total"))
 
 
-KEY = {"key": ("k", "window_id"), "time": "window_end"}
+KEY = {"key": ("k", "window_id"), "event_time": "window_end"}
 
 
 def test_a_job_that_named_the_checkpoint_at_each_step_goes_on_without(spark: SparkSession, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_column_of_a_streams_dataframe_is_found_in_later_steps(spark: SparkSes
 def test_what_a_stream_does_can_be_read(spark: SparkSession, tmp_path: Path) -> None:
     add(tmp_path / "feed", "0", rows(0, 5))
     stream = windows_over_windows(read(spark, tmp_path / "feed"))
-    shown = stream.explain(tmp_path / "checkpoint")
+    shown = stream.explain(checkpoint=tmp_path / "checkpoint")
     assert shown.splitlines()[0].startswith("window, window SlidingWindows(")
     assert f"└─ read files {tmp_path / 'feed'}" in shown
     assert "where v >= 0" in shown

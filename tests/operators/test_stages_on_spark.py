@@ -31,7 +31,7 @@ def stages(query: Any) -> int:
 
 
 def written(stream: upstream.UpdateStream, place: Path, **more: Any) -> pl.DataFrame:
-    return finish(stream, place, key=("k", "window_id"), time="window_end", **more)
+    return finish(stream, place, key=("k", "window_id"), event_time="window_end", **more)
 
 
 def answers(found: pl.DataFrame) -> set[tuple[int, int, int]]:
@@ -73,7 +73,7 @@ def test_operators_that_were_apart_stay_apart(spark: SparkSession, tmp_path: Pat
     add(feed, "1", second)
     changed = parted("total >= 0")
     assert "in one stage" in changed.explain()
-    assert "in one stage" not in changed.explain(tmp_path / "checkpoint")
+    assert "in one stage" not in changed.explain(checkpoint=tmp_path / "checkpoint")
     assert answers(written(changed, tmp_path)) == sums([*first, *second], 49_000, 4_000)
     assert recorded(tmp_path / "checkpoint") == [1, 1]
 

@@ -229,7 +229,7 @@ def test_keys_of_a_megabyte_wait_and_arrive(spark, tmp_path):
 
 def test_a_select_asks_spark_once(spark, tmp_path):
     write_feed(tmp_path / "feed", 4)
-    stream = Asked(feed(spark, tmp_path / "feed"), key="key", time="ms")
+    stream = Asked(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
     selected = stream.select("value", "ms", (F.col("value") + 1).alias("more"))
     assert selected.schema.names == ["key", "ms", "value", "more", "_upstream"]
     assert Asked.times == 1

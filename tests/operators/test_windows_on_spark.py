@@ -158,7 +158,7 @@ def test_the_latest_window_of_each_key_filtered_before_and_after(spark: SparkSes
         .map(mean, "mean DOUBLE, n BIGINT")
         .where("n % 2 = 1", on_leave="delete")
     )
-    assert (latest.key, latest.time) == (("key",), "window_time")
+    assert (latest.key, latest.event_time) == (("key",), "window_time")
     write(latest, tmp_path / "table", checkpoint)
     got = table_of(tmp_path / "table", "key", "key, (epoch_us(window_time) + 1) // 1000 AS ends, mean")
     every = windows_of(tmp_path / "feed", 60, 20, "value % 5 <> 0")
@@ -269,7 +269,6 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
     ]
     for other in (
         {"slide": "20 ms"},
-        {"aggregates": {"n": count()}},
         {"shards": 8},
         {"emit": "all"},
         {"allowed_lateness": "1 s"},
@@ -277,6 +276,8 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
     ):
         with pytest.raises(CheckpointError, match=r"begun with another.*put them back, or start with a new"):
             run(**other)
+    with pytest.raises(SchemaError, match=r"top is missing from the query.*mergeSchema"):
+        run(aggregates={"n": count()})
     assert not spark.streams.active
 
 
@@ -336,7 +337,7 @@ def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession
     refused(OptionError, r"method='wid' on landmark windows.*'paned'", "all", "10 s", method="wid")
     refused(OptionError, r"allowed_lateness on landmark windows", "all", "10 s", allowed_lateness="1 s")
     refused(OptionError, r"allowed_lateness='a while'. Expected: a duration", allowed_lateness="a while")
-    refused(OptionError, r"shards=0. Expected: at least 1", shards=0)
+    refused(OptionError, r"shards=0. Expected: a whole number, at least 1", shards=0)
     refused(OptionError, r"there is nothing to aggregate.*count\(\)", aggregates={})
     refused(OptionError, r"n='count'.*count\(\)", aggregates={"n": "count"})
     refused(

@@ -98,8 +98,8 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
         )
         streams.append(
             upstream.UpdateStream.from_dataframe(
-                df, key="key", event_time="ms", time_format="epoch_ms", watermark=upstream.Watermark.bounded(f"{DELAY_MS} ms"), name=name,
-                max_jump="1 day",
+                df, key="key", event_time="ms", time_format="epoch_ms", name=name,
+                watermark=upstream.Watermark.bounded(f"{DELAY_MS} ms").guarded(max_jump="1 day"),
             )
         )  # fmt: skip
     left, right = streams
@@ -107,7 +107,7 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
         left.merge(left).dataframe(tmp_path / "checkpoint")
     merged = left.merge(right.select("value"), prefer="right", shards=2)
     windows = merged.window("20 ms", emit="all", time_format="epoch_ms", shards=2)
-    run(windows.agg(n=agg.count()), tmp_path, key=("key", "window_id"), time="window_end")
+    run(windows.agg(n=agg.count()), tmp_path, key=("key", "window_id"), event_time="window_end")
 
     rows = [row for found in files.values() for row in found]
     bound = min(max(ms for _, _, ms, _ in found) for found in files.values()) - DELAY_MS
