@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, get_args
 
+from ...conf.arguments import count_argument, duration_argument
 from ...conf.errors import OptionError
-from ...conf.units import parse_duration_us
 from .policies import PolicyName
 
 __all__ = ["Watermark", "check_watermark"]
@@ -55,11 +55,12 @@ class Watermark:
             raise OptionError(f"policy={self.policy!r}", expected="one of " + ", ".join(get_args(PolicyName)))
         for name, duration in (("delay", self.delay), ("max_jump", self.max_jump)):
             if duration is not None:
-                _duration(name, duration)
-        if self.late is not None and not 0 < self.late < 1:
-            raise OptionError(f"late={self.late}", expected="the share of rows that may be late, between 0 and 1")
+                duration_argument(name, duration)
+        share: Any = self.late  # whatever was given
+        if share is not None and not (isinstance(share, float) and 0 < share < 1):
+            raise OptionError(f"late={share!r}", expected="the share of rows that may be late, between 0 and 1")
         for name, number, least in (("rows", self.rows, 0), ("confirmations", self.confirmations, 1)):
-            if number is not None and not least <= number <= 100_000:
+            if number is not None and count_argument(name, number, least=least) > 100_000:
                 raise OptionError(f"{name}={number}", expected=f"a whole number from {least} to 100000")
 
     @classmethod
@@ -100,7 +101,8 @@ class Watermark:
         >>> us.Watermark.bounded("5 minutes").delay
         '5 minutes'
         """
-        return cls("bounded", delay=_duration("delay", delay))
+        duration_argument("delay", delay)
+        return cls("bounded", delay=delay)
 
     @classmethod
     def adaptive(cls, *, late: float = 0.001, first_delay: str = "10 minutes") -> Watermark:
@@ -127,7 +129,8 @@ class Watermark:
         >>> us.Watermark.adaptive(late=0.01, first_delay="1 minute").late
         0.01
         """
-        return cls("adaptive", delay=_duration("first_delay", first_delay), late=late)
+        duration_argument("first_delay", first_delay)
+        return cls("adaptive", delay=first_delay, late=late)
 
     @classmethod
     def displaced(cls, rows: int) -> Watermark:
@@ -263,11 +266,3 @@ def check_watermark(value: Any) -> Watermark | None:
         expected="what one of Watermark's methods makes",
         hint="for a delay write Watermark.bounded('5 minutes')",
     )
-
-
-def _duration(name: str, value: str) -> str:
-    try:
-        parse_duration_us(value)
-    except (ValueError, AttributeError, TypeError):
-        raise OptionError(f"{name}={value!r}", expected="a duration such as '10 minutes'") from None
-    return value

@@ -38,7 +38,7 @@ def test_boxes_lie_apart_and_inside() -> None:
     shared = where(rows())
     picture = drawn(union(union(window(shared), window(shared)), window(where(where(rows())))))
     found = boxes(picture)
-    assert len(found) == 11, "a step in two branches is drawn in each"
+    assert len(found) == 12, "a step in two branches is drawn in each"
     wide, high = (float(picture.get(name, "")) for name in ("width", "height"))
     for number, (x, y, width, height) in enumerate(found):
         assert x + width < wide
