@@ -9,13 +9,14 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ..conf.errors import OptionError
 from ..core.feedback.checkpoint_layout import Kind
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.system_column import SYSTEM
 from .row_steps import RowStep
+from .specification import Specification, described
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,23 +33,10 @@ __all__ = [
     "Queue",
     "Reorder",
     "Rows",
-    "Specification",
     "Transform",
     "Window",
     "walk",
 ]
-
-
-class Specification(Protocol):
-    """What an operator does, in its own terms."""
-
-    def identity(self) -> Mapping[str, str]:
-        """What a checkpoint is bound to, in words."""
-        ...
-
-    def changeable(self) -> Mapping[str, str]:
-        """What else it does, in words: another run may do otherwise."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -315,7 +303,7 @@ class Queue(Operator):
     @property
     def text(self) -> str:
         """See :class:`Node`."""
-        return _described(self.word, self.specification)
+        return described(self.word, self.specification)
 
     @property
     def keeps(self) -> str:
@@ -337,7 +325,7 @@ class Window(Operator):
     @property
     def text(self) -> str:
         """See :class:`Node`."""
-        return _described(self.word, self.specification)
+        return described(self.word, self.specification)
 
     @property
     def keeps(self) -> str:
@@ -367,7 +355,7 @@ class Reorder(Operator):
     @property
     def text(self) -> str:
         """See :class:`Node`."""
-        return _described(self.name, self.specification, hidden=("operator",))
+        return described(self.name, self.specification, hidden=("operator",))
 
     @property
     def late_name(self) -> str:
@@ -394,15 +382,3 @@ def walk(node: Node) -> Iterator[Node]:
         yield each
 
     return visit(node)
-
-
-_SHOWN_ELSEWHERE = ("key", "time", "shards")
-
-
-def _described(name: str, specification: Specification, hidden: tuple[str, ...] = ()) -> str:
-    said = {
-        word: value
-        for word, value in {**specification.identity(), **specification.changeable()}.items()
-        if word not in _SHOWN_ELSEWHERE and word not in hidden and value
-    }
-    return ", ".join([name, *(f"{word} {value}" for word, value in said.items())])

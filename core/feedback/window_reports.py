@@ -52,6 +52,10 @@ class WindowReport:
         When the oldest of them arrived, to a batch; None if nothing is held.
     needs : int or None
         The least low-watermark that would close a window with something in it; None if nothing is held.
+    aggregates : str or None
+        The aggregates in words; None in a report of a release that bound a checkpoint to them.
+    state : mapping of str to str or None
+        Names and types of the columns that are kept for them.
     bounds : mapping of str to int
         What each feed has promised: those with a bound below `needs` are what is waited for. 2^63-1 for a feed that has ended.
     """
@@ -80,6 +84,8 @@ class WindowReport:
     held: int = 0
     held_since_us: int | None = None
     needs: int | None = None
+    aggregates: str | None = None
+    state: Mapping[str, str] | None = None
     bounds: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod

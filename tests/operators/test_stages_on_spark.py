@@ -93,6 +93,32 @@ def test_another_job_is_refused_before_spark_starts(spark: SparkSession, tmp_pat
     assert (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes() == kept
 
 
+def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_starts(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    feed = tmp_path / "feed"
+    add(feed, "0", rows(0, 100))
+
+    def eager(**aggregates: Any) -> upstream.UpdateStream:
+        windows = read(spark, feed).window("1 second", emit="eager", shards=2, time_format="epoch_ms")
+        return windows.agg(total=agg.sum_("v"), **aggregates)
+
+    written(eager(), tmp_path)
+    with pytest.raises(CheckpointError, match=r"other aggregates: total=sum\(v\); now total=.*least=min\(v\)"):
+        eager(least=agg.min_("v")).bound(tmp_path / "checkpoint")
+
+
+def test_three_operators_in_one_stage(spark: SparkSession, tmp_path: Path) -> None:
+    feed = tmp_path / "feed"
+    add(feed, "0", [*rows(0, 300), *rows(100, 50)])
+    inner = read(spark, feed).distinct(shards=2).window("1 second", emit="all", shards=2, time_format="epoch_ms")
+    once = inner.agg(total=agg.sum_("v")).distinct(shards=2)
+    stream = once.window("4 seconds", emit="all", shards=2).agg(total=agg.sum_("total"))
+    found = answers(written(stream, tmp_path))
+    assert recorded(tmp_path / "checkpoint") == [4]
+    assert found == sums(rows(0, 300), 29_000, 4_000)
+
+
 def test_an_aggregate_more_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     feed, first, second = tmp_path / "feed", rows(0, 300), rows(300, 200)
     add(feed, "0", first)

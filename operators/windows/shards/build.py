@@ -42,6 +42,7 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
     CheckpointError
         The shards that report there were begun with another window, key or aggregate.
     """
+    from .changed_aggregates import check_aggregates
     from .pack import fused_pack, window_pack
     from .processor import WindowProcessor
     from .results import check_identity, result_schema
@@ -50,6 +51,7 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
     assert isinstance(plan, WindowPlan)
     for report in read_window_reports(folder):
         check_identity(report.plan, plan)
+        check_aggregates(report.aggregates, report.state, plan)
     results = result_schema(plan)
     late = late_rows_of(node)
     slots = integers_with_hash(range(plan.shards))

@@ -24,6 +24,7 @@ from ...runtime.store import CountingStore, Store
 from ..emission import every_window
 from ..evaluate import Results, combine_each
 from ..rows import ranks
+from .changed_aggregates import state_columns
 from .pack import latest_arrival, tombstones_in
 from .plan import WindowPlan
 from .results import head_of, read_head, results_table
@@ -123,6 +124,8 @@ class RowWindowShard:
             runs_read=len(touched),
             runs_written=len(touched),
             plan=plan.identity(),
+            aggregates=plan.aggregates_text,
+            state=state_columns(plan),
         )
         return (result if result.num_rows else None), report
 
