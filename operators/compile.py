@@ -133,15 +133,15 @@ def in_stages(
     if checkpoint is None or not folders:
         return frozenset[Operator](), None
     place = os.fspath(checkpoint)
-    able = fusable(plan)
-    if not has_begun(place):
-        return able, to_json(fingerprint(plan, folders, able, checkpoint_location(place)))
-    record = read_plan_record(place)
-    if record is None:  # begun by a release that recorded nothing, and gave each operator a stage
-        return frozenset[Operator](), to_json(fingerprint(plan, folders, (), checkpoint_location(place)))
-    was = from_json(record)
-    fused = fused_as(plan, was, able)
-    check_same(was, fingerprint(plan, folders, fused, checkpoint_location(place)))
+    fused, record = fusable(plan), None
+    if has_begun(place):
+        record = read_plan_record(place)
+        # A release that recorded nothing gave each operator a stage.
+        fused = frozenset() if record is None else fused_as(plan, from_json(record), fused)
+    now = fingerprint(plan, folders, fused, checkpoint_location(place))
+    if record is None:
+        return fused, to_json(now)
+    check_same(from_json(record), now)
     return fused, None
 
 

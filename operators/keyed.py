@@ -58,9 +58,15 @@ class KeyedRows:
             raise TypeError(f"UpdateStream() got an unexpected keyword argument {next(iter(others))!r}")
         frame_argument("df", df)
         keys, event_time = key_argument(key), text_argument("event_time", event_time)
-        ours = source_options(df) is not None
+        given = source_options(df)
         self.plan: Node = Rows(
-            keys, event_time, df.schema, left_out_by_source(df), frame=df, source=source_text(df), ours=ours
+            keys,
+            event_time,
+            df.schema,
+            left_out_by_source(df),
+            frame=df,
+            source=source_text(given),
+            ours=given is not None,
         )
         self._check()
         check_collations(df.schema, names=keys)
@@ -212,10 +218,6 @@ class KeyedRows:
         """The folders to which the stream's operators report, as far as they are known without the query's checkpoint."""
         return () if needs_checkpoint(self.plan) else tuple(places(self.plan, None).values())
 
-    def _fixed(self) -> list[str]:
-        time = [self.event_time] if self.event_time is not None and self.event_time not in self.key else []
-        return [*self.key, *time, SYSTEM]
-
     def _sample(self) -> DataFrame:
         """The rows' DataFrame, or one with the same columns and no rows where that is not known yet: to ask Spark what a step makes of them."""
         if needs_checkpoint(self.plan):
@@ -224,7 +226,7 @@ class KeyedRows:
 
     def _after(self, step: RowStep) -> StructType:
         """The columns after a step: Spark's own answer."""
-        return on_spark(step, self._sample(), self._fixed()).schema
+        return on_spark(step, self._sample(), self.plan.fixed).schema
 
     def _check_expression(self, text: str) -> None:
         """Refuse what is no SQL."""

@@ -115,7 +115,7 @@ class Stateless(KeyedRows):
         if any(column_argument("select", each) is None for each in columns):
             raise OptionError("select(None)", expected="names of columns, SQL, or columns")
         made = self._transformed(Choice(columns))
-        clash = [name for name in self._fixed() if made.schema.names.count(name) > 1]
+        clash = [name for name in self.plan.fixed if made.schema.names.count(name) > 1]
         if clash:
             raise SchemaError(
                 f"{', '.join(clash)} would be computed anew, and is the stream's key, time or system column",
@@ -170,7 +170,7 @@ class Stateless(KeyedRows):
         if not isinstance(schema, (str, StructType)):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
             raise OptionError(f"schema={schema!r}", expected="the new columns, such as 'score DOUBLE', or a StructType")
         count_argument("batch_rows", batch_rows)
-        fixed = self._fixed()
+        fixed = self.plan.fixed
         new = self._parsed(schema) if isinstance(schema, str) else schema
         clash = [field.name for field in new if field.name in fixed]
         if clash:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..conf.errors import SchemaError
-from ..core.pushdown.at_source import reads_coalesced, source_options
+from ..core.pushdown.at_source import reads_coalesced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,9 +53,14 @@ def left_out_by_source(df: DataFrame) -> LeftOut | None:
     )
 
 
-def source_text(df: DataFrame) -> str:
-    """Return what a DataFrame reads, in a few words; no secret is in them."""
-    given = source_options(df)
+def source_text(given: Mapping[str, str] | None) -> str:
+    """Return what a DataFrame reads, in a few words; no secret is in them.
+
+    Parameters
+    ----------
+    given
+        What :func:`~upstream.core.pushdown.at_source.source_options` says of it.
+    """
     if given is None:
         return "a DataFrame"
     named = next(

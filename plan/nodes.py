@@ -78,6 +78,11 @@ class Node(abc.ABC):
         """What it does, in a few words."""
 
     @property
+    def fixed(self) -> tuple[str, ...]:
+        """The columns that steps on each row leave as they are: the key, the time, the system column."""
+        return tuple(dict.fromkeys([*self.key, *([self.time] if self.time else []), SYSTEM]))
+
+    @property
     def session(self) -> SparkSession:
         """The session that its first source was read in."""
         return self.inputs[0].session
@@ -157,11 +162,6 @@ class Transform(Node):
     """
 
     step: RowStep
-
-    @property
-    def fixed(self) -> tuple[str, ...]:
-        """The columns that it leaves as they are: the key, the time, the system column."""
-        return tuple(dict.fromkeys([*self.key, *([self.time] if self.time else []), SYSTEM]))
 
     @property
     def text(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -26,8 +25,7 @@ from ..operators.runtime.pack import pack
 from ..operators.runtime.store import Store
 from ..operators.windows.shards.pack import final_somewhere, frames_of
 from ..operators.windows.shards.plan import WindowPlan
-from ..operators.windows.shards.row_shard import RowWindowShard
-from ..operators.windows.shards.shard import WindowShard
+from ..operators.windows.shards.processor import window_shard
 from ..plan.fingerprint import check_same, fingerprint
 from ..plan.nodes import Given, Map, Node, Operator, Queue, Reorder, Transform, Window, walk
 from ..plan.places import check_late_locations, places
@@ -77,11 +75,6 @@ class DryRun:
         self._operators = fingerprint(plan, self._places, (), checkpoint_location("checkpoint"))
         self._rows = {node: _evaluation(node) for node in walk(plan) if isinstance(node, Transform)}
         self._extra = {node: _extra_columns(node) for node in walk(plan) if isinstance(node, Queue)}
-
-    @cached_property
-    def inputs(self) -> list[str]:
-        """The names of the inputs that are used."""
-        return [node.name for node in walk(self._plan) if isinstance(node, Given)]
 
     def run(self, given: Mapping[str, pa.Table], checkpoint: Checkpoint) -> Left:
         """Run a batch.
@@ -175,7 +168,7 @@ class DryRun:
         final = final_somewhere(checkpoint.said(place))
         frames = _frames([frames_of(rows, plan, range(plan.shards), final)])
         for shard in sorted(frames):
-            windows = (RowWindowShard if plan.by_rows else WindowShard)(shard, plan, checkpoint.store(place, shard))
+            windows = window_shard(shard, plan, checkpoint.store(place, shard))
             result, report = windows.run(frames[shard], checkpoint.batch)
             if windows.late is not None:
                 late.append(windows.late)
@@ -239,7 +232,7 @@ def _shard_of(node: Operator, shard: int, store: Store) -> object:
     if isinstance(plan, ShardPlan):
         return QueueShard(shard, plan, store)
     if isinstance(plan, WindowPlan):
-        return (RowWindowShard if plan.by_rows else WindowShard)(shard, plan, store)
+        return window_shard(shard, plan, store)
     assert isinstance(plan, ReorderPlan)
     return ReorderShard(shard, plan, store)
 

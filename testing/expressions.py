@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..conf.errors import MalformedRowError, OptionError, SchemaError, UpstreamError
-from ..core.rows.system_column import SYSTEM, deleted_mask, punctuation_mask, with_system_fields
+from ..core.rows.system_column import SYSTEM, deleted_mask, passing_mask, with_system_fields
 from ..datasource.selection import Selection
 from ..plan.row_steps import Choice, Filter, RowStep
 
@@ -132,7 +132,7 @@ class RowEvaluation:
                 columns |= dict(zip(each.schema.names, each.of(rows).columns, strict=True))
             return pa.table([columns[name] for name in self.schema.names], schema=self.schema)
         holds = pc.fill_null(self._own[0].of(rows).column(0), False)
-        passes = pc.or_(pc.or_(punctuation_mask(rows), deleted_mask(rows)), holds)
+        passes = pc.or_(passing_mask(rows), holds)
         if self._step.on_leave == "keep":
             return rows.filter(passes)
         # As on Spark: a tombstone has its key, its time and the system column.

@@ -60,7 +60,7 @@ class GivenStream(UpdateStream):
     def _after(self, step: RowStep) -> StructType:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        return from_arrow_schema(RowEvaluation(step, self._arrow(), self._fixed()).schema)
+        return from_arrow_schema(RowEvaluation(step, self._arrow(), self.plan.fixed).schema)
 
     def _check_expression(self, text: str) -> None:
         value_of(text, self._arrow())

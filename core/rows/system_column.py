@@ -20,6 +20,7 @@ __all__ = [
     "SYSTEM_TYPE",
     "TIMESTAMP",
     "deleted_mask",
+    "passing_mask",
     "punctuation_mask",
     "standing_for",
     "system_array",
@@ -120,6 +121,13 @@ def punctuation_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.A
     import pyarrow.compute as pc
 
     return pc.fill_null(system_field(table, "punctuation"), False)
+
+
+def passing_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:
+    """Which rows pass every filter and function on rows: punctuation and tombstones."""
+    import pyarrow.compute as pc
+
+    return pc.or_(punctuation_mask(table), deleted_mask(table))
 
 
 def deleted_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:

@@ -12,7 +12,7 @@ from ...conf.column_names import quoted
 from ...conf.errors import SchemaError
 from ...core.pushdown.at_source import at_source
 from ...core.pushdown.source_steps import ArrowStep
-from ...core.rows.system_column import SYSTEM, deleted_mask, punctuation_mask
+from ...core.rows.system_column import SYSTEM, passing_mask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,7 +72,7 @@ def mapped(
         for batch in batches:
             for start in range(0, batch.num_rows, most):
                 part = batch.slice(start, most)
-                mark = pc.or_(punctuation_mask(part), deleted_mask(part))
+                mark = passing_mask(part)
                 rows = part.filter(pc.invert(mark))
                 if rows.num_rows:
                     given = rows.drop_columns([SYSTEM])

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ...core.pushdown.conditions import Condition, arrow_condition
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.collations import collations_of
-from ...core.rows.system_column import deleted_mask, punctuation_mask
+from ...core.rows.system_column import passing_mask
 from ...plan.row_steps import Filter
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def filtered(condition: Condition) -> ArrowStep:
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            passes = pc.or_(punctuation_mask(batch), deleted_mask(batch))
-            kept = batch.filter(pc.or_(passes, pc.fill_null(condition(batch), False)))
+            kept = batch.filter(pc.or_(passing_mask(batch), pc.fill_null(condition(batch), False)))
             if kept.num_rows:
                 yield kept
 

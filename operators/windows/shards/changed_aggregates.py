@@ -13,12 +13,7 @@ from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ...runtime.entries import PANE
 from .plan import WindowPlan
 
-__all__ = ["check_aggregates", "nulled", "since_of", "state_columns", "with_state"]
-
-
-def state_columns(plan: WindowPlan) -> dict[str, str]:
-    """Return the names and types of the columns that a shard keeps for the aggregates, for its head."""
-    return {field.name: str(field.type) for field in plan.algebra.state_schema}
+__all__ = ["check_aggregates", "nulled", "since_of", "with_state"]
 
 
 def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: WindowPlan) -> None:
@@ -29,7 +24,7 @@ def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: Wind
     was
         The aggregates in words, as the state was written with them.
     kept
-        What :func:`state_columns` gave then; None in a state of an earlier release, which goes on with the same aggregates alone.
+        The columns that were kept for them, with their types; None in a state of an earlier release, which goes on with the same aggregates alone.
     plan
 
     Raises
@@ -39,7 +34,7 @@ def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: Wind
     """
     if was is None or was == plan.aggregates_text:
         return
-    now = state_columns(plan)
+    now = plan.state_columns
     same = kept is not None and all(kept.get(name, kind) == kind for name, kind in now.items())
     if kept is not None and same and (kept == now or _may_grow(plan)):
         return
@@ -75,7 +70,7 @@ def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -
     seen = [] if last_pane is None else [last_pane]
     if LOWEST < closed < HIGHEST >> 1:  # at the end of all feeds no window is left that could begin
         seen.append(int(plan.paned.first_and_last(closed)[1]))
-    now = state_columns(plan)
+    now = plan.state_columns
     if seen:
         since |= {name: max(seen) + 1 for name in now if name not in kept}
     return {name: pane for name, pane in since.items() if name in now}

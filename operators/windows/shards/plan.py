@@ -158,10 +158,15 @@ class WindowPlan:
         tombstones = {} if self.tombstones == "fail" else {"tombstones": self.tombstones}
         return {"aggregates": self.aggregates_text, **tombstones}
 
-    @property
+    @cached_property
     def aggregates_text(self) -> str:
         """The aggregates in words."""
         return ", ".join(f"{name}={aggregate.text}" for name, aggregate in self.aggregates.items())
+
+    @cached_property
+    def state_columns(self) -> dict[str, str]:
+        """Names and types of the columns that a shard keeps for the aggregates."""
+        return {field.name: str(field.type) for field in self.algebra.state_schema}
 
     def times(self, rows: pa.Table) -> Int64s:
         """The windowing attribute of rows, in microseconds.

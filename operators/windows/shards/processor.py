@@ -15,7 +15,12 @@ from .plan import WindowPlan
 from .row_shard import RowWindowShard
 from .shard import WindowShard
 
-__all__ = ["WindowProcessor"]
+__all__ = ["WindowProcessor", "window_shard"]
+
+
+def window_shard(number: int, plan: WindowPlan, store: Store) -> WindowShard | RowWindowShard:
+    """Return a shard of the windows, over time or over rows."""
+    return (RowWindowShard if plan.by_rows else WindowShard)(number, plan, store)
 
 
 class WindowProcessor(ShardProcessor):
@@ -45,7 +50,7 @@ class WindowProcessor(ShardProcessor):
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows if row.frame is not None]
-        windows = (RowWindowShard if self._plan.by_rows else WindowShard)(shard, self._plan, store)
+        windows = window_shard(shard, self._plan, store)
         result, report = windows.run(frames, batch_id())
         if self._late is not None and windows.late is not None:
             self._late.write(report.batch_id, report.shard, windows.late)

@@ -15,7 +15,7 @@ from ...runtime import state_head as heads
 from ...runtime.store import Store
 from ..columns import ends_column
 from ..evaluate import Results
-from .changed_aggregates import check_aggregates, nulled, state_columns
+from .changed_aggregates import check_aggregates, nulled
 from .plan import ROWS, WindowPlan
 
 __all__ = ["RESULT_COLUMNS", "check_identity", "head_of", "read_head", "result_schema", "results_table"]
@@ -105,7 +105,7 @@ def _table(
 
 def head_of(plan: WindowPlan, **members: Any) -> bytes:
     """A shard's head: what its state is bound to, and some members."""
-    bound = {"aggregates": plan.aggregates_text, "state": state_columns(plan)}
+    bound = {"aggregates": plan.aggregates_text, "state": plan.state_columns}
     return json.dumps({"layout": _VERSION, "plan": plan.identity(), **bound, **members}).encode()
 
 

@@ -24,7 +24,6 @@ from ...runtime.store import CountingStore, Store
 from ..emission import every_window
 from ..evaluate import Results, combine_each
 from ..rows import ranks
-from .changed_aggregates import state_columns
 from .pack import latest_arrival, tombstones_in
 from .plan import WindowPlan
 from .results import head_of, read_head, results_table
@@ -125,7 +124,7 @@ class RowWindowShard:
             runs_written=len(touched),
             plan=plan.identity(),
             aggregates=plan.aggregates_text,
-            state=state_columns(plan),
+            state=plan.state_columns,
         )
         return (result if result.num_rows else None), report
 

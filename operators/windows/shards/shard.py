@@ -27,7 +27,7 @@ from ..eager import Commitments, EagerOperator
 from ..evaluate import Results
 from ..groupwise import KeyBounds
 from ..operator import Progress, WindowOperator
-from .changed_aggregates import since_of, state_columns, with_state
+from .changed_aggregates import since_of, with_state
 from .held_results import Held, Holding
 from .kept import KeptPanes
 from .pack import is_partial, latest_arrival, outside_in, tombstones_in
@@ -137,7 +137,7 @@ class WindowShard:
             state_bytes=self._store.written,
             plan=plan.identity(),
             aggregates=plan.aggregates_text,
-            state=state_columns(plan),
+            state=plan.state_columns,
             held=held.count,
             held_since_us=held.since_us,
             needs=held.needs,
