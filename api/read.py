@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..conf.arguments import names_argument, path_argument, text_argument
+from ..conf.arguments import path_argument, text_argument
 from ..conf.errors import OptionError
 from ..core.watermark.choice import Watermark, check_watermark
 from ..datasource.latest_stream import latest_options, load_source
+from ..operators.keyed import key_argument
 from .stream import UpdateStream
 
 if TYPE_CHECKING:
@@ -64,11 +65,15 @@ def read(
     --------
     >>> stream = us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
     """
-    given = names_argument("key", key)
-    keys = (given,) if isinstance(given, str) else tuple(given or ())
-    if not keys:
-        raise OptionError("no key is given", expected="the name of a column, or several")
+    keys = key_argument(key)
     time = text_argument("event_time", event_time)
+    spelt = next((name for name in options if name.lower() == "time"), None)
+    if spelt is not None:
+        raise OptionError(
+            f"{spelt}={options[spelt]!r}",
+            expected="event_time",
+            hint=f"write event_time={options[spelt]!r}: all steps use it",
+        )
     if watermark is not None and watermark_delay is not None:
         raise OptionError(
             "both watermark and watermark_delay are given", expected="one of them", hint="leave watermark_delay out"

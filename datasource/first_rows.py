@@ -1,4 +1,4 @@
-"""Whether a new query can use any row of its first batch."""
+"""Whether a new query can use any row of its first batch: a wrong option makes all of them malformed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def check_usable(connector: Connector, options: SourceOptions, ranges: Sequence[
     Raises
     ------
     SchemaError
-        No row has a key, or none a key and a time. The key's columns that are always null are named.
+        No row can be read, none has a time, none has a key, or none has both. The columns that are always null are named.
     """
     seen = _Unusable(options)
     columns = None if options.progress == "embedded" else seen.columns(connector.schema().names)
-    for part in ranges if options.key else ():
+    for part in ranges if seen.judges else ():
         for chunk in connector.read(part, columns, seen):
             if seen.usable(chunk):
                 return
@@ -49,8 +49,14 @@ class _Unusable:
         self._options = options
         self._time = options.time if options.looks() else None
         self._null = dict.fromkeys(options.key, True)
+        self._timed = False
         self._rows = self._lines = 0
         self._wrong = ""
+
+    @property
+    def judges(self) -> bool:
+        """Whether there is anything that a row needs."""
+        return bool(self._options.key) or self._time is not None
 
     def columns(self, names: Sequence[str]) -> list[str]:
         """The columns by which a row is judged."""
@@ -67,7 +73,13 @@ class _Unusable:
             good &= there
         if self._time is not None:
             timed = event_time_us(rows.column(self._time), options.time_format, options.time_zone) != NO_TIME
-            good &= timed if chunk.deleted is None else timed | chunk.deleted
+            timed = timed if chunk.deleted is None else timed | chunk.deleted
+            self._timed |= bool(timed.any())
+            good &= timed
+        if chunk.misfits is not None:
+            good &= np.array([reason is None for reason in chunk.misfits])
+            if not self._wrong and chunk.misfits[0] is not None:
+                self._wrong = f"of the first one {chunk.misfits[0]}"
         if options.progress == "embedded":
             good |= embedded_punctuation(rows, options.key, options.time, chunk.deleted)
         if not self._wrong and rows.num_rows:
@@ -84,13 +96,26 @@ class _Unusable:
 
     def refuse(self) -> None:
         """Raise, unless there was no row."""
-        if not self._rows + self._lines:
+        count = self._rows + self._lines
+        if not count:
             return
-        null = [name for name, always in self._null.items() if always] if self._rows else []
+        if not self._rows:
+            raise SchemaError(
+                f"none of the {count} rows of the first batch can be read; {self._wrong}",
+                hint="correct the options that say how the data is written (`schema`, `fileFormat`, `sep`, `time`), or wait until there are rows "
+                "that can be read",
+            )
+        if self._time is not None and not self._timed:
+            raise SchemaError(
+                f"none of the {count} rows of the first batch has a time in the column {self._time!r} that can be read; {self._wrong}",
+                expected="times from the year 1 to 9999",
+                hint="correct the option `time`, or say with `timeFormat` how it is written",
+            )
+        null = [name for name, always in self._null.items() if always]
         where = f"in the column {', '.join(map(repr, null or self._options.key))}"
         both = "" if null or self._time is None else f" and a time in the column {self._time!r}"
         raise SchemaError(
-            f"none of the {self._rows + self._lines} rows of the first batch has a key {where}{both}; {self._wrong}",
+            f"none of the {count} rows of the first batch has a key {where}{both}; {self._wrong}",
             expected="a value in each column of the key: a row without one updates nothing",
             hint="correct the option `key`, or the options that say how the data is written (`schema`, `select`, `header`, `sep`), or wait until "
             "there are rows with a key",

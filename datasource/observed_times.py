@@ -18,9 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from ..conf.errors import SchemaError
 from ..core.feedback.checkpoint_layout import times_folder
 from ..core.feedback.queue_reports import remove_values, write_value
 from ..core.feedback.time_reports import batch_name, reported_states
@@ -89,17 +87,19 @@ class DriverLooks(Observation):
         self._connector = connector
         self._options = options
         self._policy = options.policy()
-        self._first = _FirstRows()
 
     def observe(
         self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
     ) -> Promises:
         self.catch_up(start, start.get("unseen", {}), progress)
+        self.check_first(start, ranges)
         self._look(ranges, progress)
-        if start.get("batch") == 0:
-            self._first.check(self._options)
-            check_usable(self._connector, self._options, ranges)
         return {}
+
+    def check_first(self, start: Mapping[str, Any], ranges: Sequence[Range]) -> None:
+        """Refuse the first batch of a query if no row of it can be used."""
+        if start.get("batch") == 0:
+            check_usable(self._connector, self._options, ranges)
 
     def catch_up(self, start: Mapping[str, Any], unseen: Promises, progress: MutableMapping[str, Progress]) -> None:
         """Look at the rows of these feeds in the batch that ended at `start`."""
@@ -131,68 +131,17 @@ class DriverLooks(Observation):
         options = self._options
         assert options.time is not None
         columns = None if self._policy.name == "embedded" else [options.time]
-        for chunk in self._connector.read(part, columns, self._first):
-            column = chunk.rows.column(options.time)
-            times = event_time_us(column, options.time_format, options.time_zone)
-            self._first.see(column, times, chunk)
+        for chunk in self._connector.read(part, columns, _Unreported()):
+            times = event_time_us(chunk.rows.column(options.time), options.time_format, options.time_zone)
             # All that is kept of the rows is what embedded punctuation is told by.
             yield chunk if columns is None else dataclasses.replace(chunk, rows=chunk.rows.select([])), times
 
 
-class _FirstRows:
-    """Whether any row that was looked at can be used, and what the first one that cannot be says.
-
-    A wrong option makes all rows malformed. They would all go to the quarantine, and the query would end as if nothing had come.
-    """
-
-    def __init__(self) -> None:
-        self._usable = False
-        self._wrong = ""
-        self._lines = 0
-        self._times = 0
-
-    def see(self, column: pa.ChunkedArray, times_us: Int64s, chunk: Chunk) -> None:
-        """Take rows that could be read."""
-        if self._usable or not len(times_us):
-            return
-        wrong = times_us == NO_TIME
-        if chunk.deleted is not None:
-            wrong &= ~chunk.deleted
-        if not wrong.all():
-            self._usable = True
-        elif not self._times:
-            self._wrong = f"the first reads {str(column[0].as_py())[:200]!r}"
-        self._times += len(times_us)
+class _Unreported:
+    """Takes what cannot be read, and leaves it: the task that delivers the rows reports it."""
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Take one that could not."""
-        if not self._wrong:
-            where = place + (f", line {line}" if line is not None else "")
-            self._wrong = f"the first, at {where}, reads {text[:200]!r}: {reason}"
-        self._lines += 1
-
-    def check(self, options: SourceOptions) -> None:
-        """Refuse to go on if all rows are malformed.
-
-        Raises
-        ------
-        SchemaError
-            Naming the time column, or what is wrong with the lines.
-        """
-        count = self._times + self._lines
-        if self._usable or not count:
-            return
-        if self._times:
-            raise SchemaError(
-                f"none of the {count} rows of the first batch has a time in the column {options.time!r} that can be read; {self._wrong}",
-                expected="times from the year 1 to 9999",
-                hint="correct the option `time`, or say with `timeFormat` how it is written",
-            )
-        raise SchemaError(
-            f"none of the {count} rows of the first batch can be read; {self._wrong}",
-            hint="correct the options that say how the data is written (`schema`, `fileFormat`, `sep`, `time`), or wait until there are rows that "
-            "can be read",
-        )
+        """Take one malformed row."""
 
 
 class TasksReport(Observation):
@@ -218,6 +167,7 @@ class TasksReport(Observation):
         self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
     ) -> Promises:
         unseen: Promises = start.get("unseen", {})
+        self._looks.check_first(start, ranges)
         promised = {feed: _promised(state) for feed, state in progress.items()}
         if unseen:
             reported = reported_states(self._folder, start)

@@ -140,16 +140,29 @@ class Translation:
             given = node.args.get(name)
             for each in given if isinstance(given, list) else [given] if given is not None else []:
                 operands.append(self.value(each, certain=certain and not lazily))  # noqa: PERF401 two loops read better
-        if isinstance(node, (exp.Neg, exp.Add, exp.Sub, exp.Mul)):
-            operands = [self._wide(operand) for operand in operands]
+        if isinstance(node, (exp.Neg, exp.Abs, exp.Add, exp.Sub, exp.Mul, exp.Div)):
+            return self._computed(build, operands, certain=certain)
         return build(*operands)
 
-    def _wide(self, value: pl.Expr) -> pl.Expr:
-        """Small integers as BIGINT: Polars would let their product wrap around."""
+    def _computed(self, build: Build, operands: Sequence[pl.Expr], *, certain: bool) -> pl.Expr:
+        """Arithmetic. What Spark refuses to compute, a division by zero or a BIGINT that is too large, is a misfit."""
         import polars as pl
 
-        dtype = pl.DataFrame(pl.from_arrow(self._raw.empty_table())).select(value.alias("")).schema[""]
-        return value.cast(pl.Int64) if dtype.is_integer() else value
+        made = build(*operands)
+        if all(self._is_whole(operand) for operand in operands) and build is not _divided:
+            # Polars lets an integer wrap around.
+            made = build(*(operand.cast(pl.Int128) for operand in operands)).cast(pl.Int64, strict=False)
+        elif build is not _divided:
+            return made
+        if certain:
+            self.misfits.append(made.is_null() & pl.all_horizontal([operand.is_not_null() for operand in operands]))
+        return made
+
+    def _is_whole(self, value: pl.Expr) -> bool:
+        import polars as pl
+
+        frame = pl.DataFrame(pl.from_arrow(self._raw.empty_table()))
+        return frame.select(value.alias("")).schema[""].is_integer()
 
     def _field(self, node: exp.Bracket) -> pl.Expr:
         from sqlglot import exp
@@ -219,7 +232,7 @@ def _functions() -> Mapping[type, tuple[tuple[str, ...], Build, bool]]:
     both = ("this", "expression")
     return {
         exp.Paren: (("this",), lambda value: value, False),
-        exp.Neg: (("this",), operator.neg, False),
+        exp.Neg: (("this",), lambda value: value * -1, False),  # which Polars has for Int128, too
         exp.Not: (("this",), operator.invert, False),
         exp.Add: (both, operator.add, False),
         exp.Sub: (both, operator.sub, False),
@@ -253,7 +266,7 @@ def _functions() -> Mapping[type, tuple[tuple[str, ...], Build, bool]]:
 
 
 def _divided(left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """As Spark divides: fractions, and null by zero."""
+    """As Spark divides: fractions. Null by zero."""
     import polars as pl
 
     return pl.when(right != 0).then(left.cast(pl.Float64) / right.cast(pl.Float64))

@@ -9,6 +9,7 @@ from ..conf.arguments import path_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import LeftOut
 from ..plan.nodes import Reorder
+from ..plan.promises import check_promised
 from .keyed import KeyedRows, checkpoint_argument
 from .reorder.build import Flush, check_inputs, check_ordered, flush_rows_each
 from .reorder.plan import Late, ReorderPlan, Repeats
@@ -187,6 +188,7 @@ class Combining(KeyedRows):
         >>> in_order = stream.ordered()
         """
         check_ordered(self.event_time, self._time_type(), "ordered", time_format)
+        check_promised(self.plan, "ordered()")
         each = flush_rows_each(flush, flush_rows, shards)
         plan = ReorderPlan(
             "ordered",
@@ -240,6 +242,7 @@ class Combining(KeyedRows):
         >>> once = stream.distinct("vehicle_id", "speed")
         """
         check_ordered(self.event_time, self._time_type(), "distinct", None)
+        check_promised(self.plan, "distinct()")
         for each in columns:
             if text_argument("distinct", each) is None:
                 raise OptionError("distinct(None)", expected="names of columns")
@@ -283,6 +286,9 @@ class Combining(KeyedRows):
                 expected="the same columns, of the same types",
                 hint="select and cast the columns of one as the other has them",
             )
+        if plan.hold:
+            for each in (self.plan, other.plan):
+                check_promised(each, f"{plan.name}()")
         left_out = self.plan.left_out or other.plan.left_out or left_out
         return self._reordered(plan, (self.plan, other.plan), checkpoint, late, left_out)
 

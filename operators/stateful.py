@@ -10,12 +10,13 @@ from ..conf.errors import OptionError
 from ..core.rows.event_times import check_time_zone
 from ..plan.completeness import LeftOut, check_complete
 from ..plan.nodes import Queue
+from ..plan.promises import check_promised
 from .keyed import KeyedRows, checkpoint_argument
 from .queue.budget import check_budget
 from .queue.build import is_duration
 from .queue.control import ShardPlan
 from .queue.queue import Policy, check_policy
-from .windowed import WindowedStream, check_punctuated
+from .windowed import WindowedStream
 from .windows.emission import Emit, check_emit
 from .windows.parse import windows_asked
 from .windows.shards.plan import Tombstones, check_method, check_tombstones
@@ -222,7 +223,7 @@ class Stateful(KeyedRows):
         text_argument("time_format", time_format)
         windows, by_rows = windows_asked(range, slide, origin, zone)
         if not by_rows:
-            check_punctuated(self.plan)
+            check_promised(self.plan, "windows by time", "; windows of rows (window('100 rows')) need none")
         return WindowedStream(
             self,
             {

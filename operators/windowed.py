@@ -6,10 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..conf.errors import OptionError, SchemaError
-from ..core.pushdown.at_source import source_options
 from ..core.rows.event_times import check_time_type
 from ..core.rows.system_column import SYSTEM
-from ..plan.nodes import Given, Node, Rows, Transform, Window
+from ..plan.nodes import Window
 from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
 from .windows.limits import check_size
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from .keyed import KeyedRows
 
-__all__ = ["WindowedStream", "check_punctuated"]
+__all__ = ["WindowedStream"]
 
 StreamT = TypeVar("StreamT", bound="KeyedRows")
 
@@ -131,36 +130,6 @@ class WindowedStream(Generic[StreamT]):
                 inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"], late_location=given["late_location"],
             )
         )  # fmt: skip
-
-
-def check_punctuated(plan: Node) -> None:
-    """Refuse windows by time on rows from our source that come without punctuation: they would never close.
-
-    Rows without a time of their own (latent timestamps) get one where they are stamped on entry, not here: a replayed batch would be given
-    other times by an operator than it was given first.
-    """
-    while isinstance(plan, Transform):  # what Spark computes keeps the punctuation
-        (plan,) = plan.inputs
-    if isinstance(plan, Given):
-        if not plan.promises:
-            raise _promises_nothing("Watermark.none(), or no event time")
-        return
-    given = source_options(plan.frame) if isinstance(plan, Rows) else None
-    if given is None:
-        return
-    timed = "time" in given or given.get("connector", "").lower() == "latest"  # a latest table knows its own time
-    latent = given.get("progress", "").lower() == "latent" or not timed
-    if latent or given.get("punctuation", "").lower() in ("false", "off", "no", "0"):
-        raise _promises_nothing("progress=latent, or no option `time`" if latent else "punctuation=off")
-
-
-def _promises_nothing(why: str) -> OptionError:
-    return OptionError(
-        f"windows by time over a source that promises nothing: {why}",
-        expected="a low-watermark, for windows to close by",
-        hint="give the source `time` and a `progress`; rows without a time of their own are stamped with their arrival by progress=heartbeat, "
-        "which adds the column that `time` names; windows of rows (window('100 rows')) need none",
-    )
 
 
 def _check(plan: WindowPlan) -> None:

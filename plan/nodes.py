@@ -240,6 +240,8 @@ class Intake(Operator):
         What is computed of each row before it is packed: its feed, its order, its arrival.
     name : str
         The input's own: its reports are named by it.
+    promises : bool
+        Whether something is promised of the times of its rows.
     quarantine_location : str or None
         Where rows go that cannot be used; None for a folder below the checkpoint.
     """
@@ -247,6 +249,7 @@ class Intake(Operator):
     frame: DataFrame
     columns: Mapping[str, Column]
     name: str
+    promises: bool
     quarantine_location: str | None = None
 
     @property

@@ -104,8 +104,7 @@ class Input:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         plan = self.plan
-        promises = plan.time is not None and plan.policy.name != "latent"
-        return Given(plan.key, plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=promises)
+        return Given(plan.key, plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=plan.promises)
 
     @property
     def place(self) -> str:

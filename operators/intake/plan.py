@@ -60,6 +60,11 @@ class IntakePlan:
         """Whether the time is the arrival, in a column of its own."""
         return self.policy.name == "heartbeat"
 
+    @property
+    def promises(self) -> bool:
+        """Whether something is promised of the times of its rows."""
+        return self.time is not None and self.policy.name != "latent"
+
     @cached_property
     def leaving(self) -> pa.Schema:
         """Of the rows as they leave: text and local times become timestamps, as in the source."""

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import MemoryConnector
 
+from upstream.conf.errors import SchemaError
 from upstream.core.feedback.source_counts import SourceCounts, journaled_counts
 from upstream.core.watermark.bounds import beginning
 from upstream.datasource.connectors.contract import Limit
@@ -222,3 +224,14 @@ def test_reports_go_when_they_are_in_the_journal(tmp_path: Path) -> None:
             stream.planner.commit(stream.journal[-2])
     names = [path.name for path in (tmp_path / "upstream-times").glob("*.json")]
     assert sorted(names) == ["test-00000004-0000.json", "test-00000005-0000.json"]
+
+
+@pytest.mark.parametrize("rows", [[(None, 5, 1)] * 3, [("x", None, 1)] * 3], ids=["no key", "no time"])
+def test_a_first_batch_that_tasks_are_to_look_at_is_refused_by_the_driver_if_no_row_can_be_used(
+    tmp_path: Path, rows: list[Any]
+) -> None:
+    """Its rows would all go to the quarantine, and the query would go on as if nothing had come."""
+    connector = DearConnector({"a": table_of(rows), "b": table_of([])})
+    stream = Stream(connector, "bounded", str(tmp_path))
+    with pytest.raises(SchemaError, match="none of the 3 rows of the first batch has a"):
+        stream.plan()

@@ -99,6 +99,16 @@ def test_values(sql: str, expected: list[Any]) -> None:
         ("id::TINYINT AS v", [False, True]),
         ("timestamp_seconds(id * 9000000000) AS v", [False, True]),
         ("data.b::DOUBLE AS v, at::TIMESTAMP AS w", [False, True]),
+        ("1 / (id - 1) AS v", [True, False]),
+        ("1.0 / (id - 1) AS v", [True, False]),
+        ("data.E / 0 AS v", [True, False]),  # null by zero is null
+        ("if(id > 1, 1 / (id - 1), 0) AS v", None),
+        ("id * 8589934592 AS v", [False, True]),
+        ("id * 8589934591 AS v", None),  # 2^63 - 2^30
+        ("9223372036854775806 + id AS v", [False, True]),
+        ("-9223372036854775808 - id AS v", [True, True]),
+        ("-(-9223372036854775807 - id) AS v", [True, True]),
+        ("abs(-9223372036854775807 - if(id = 1, 1, 0)) AS v", [True, False]),
     ],
 )
 def test_what_cannot_be_converted_is_malformed_where_the_row_needs_it(sql: str, misfit: list[bool] | None) -> None:

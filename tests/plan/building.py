@@ -50,7 +50,9 @@ def ordered(before: Node, **more: Any) -> Reorder:
 
 
 def intake(name: str, **more: Any) -> Intake:
-    return Intake(*FIXED, specification=Spec(), frame=None, columns={}, name=name, **more)
+    return Intake(
+        *FIXED, **{"specification": Spec(), "frame": None, "columns": {}, "name": name, "promises": True, **more}
+    )
 
 
 def where(before: Node) -> Transform:

@@ -71,8 +71,17 @@ def test_columns(steps: Any, words: str) -> None:
         made(steps)
 
 
-def test_windows_of_rows_of_which_nothing_is_promised() -> None:
-    steps = lambda s: s.where("v > 0").window("5 minutes").agg(n=us.aggregates.count())  # noqa: E731
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda s: s.where("v > 0").window("5 minutes").agg(n=us.aggregates.count()),
+        lambda s: s.ordered(),
+        lambda s: s.distinct("v"),
+        lambda s: s.merge(s.where("v > 0")),
+    ],
+    ids=["window", "ordered", "distinct", "merge"],
+)
+def test_steps_that_would_wait_for_ever_for_a_low_watermark(steps: Any) -> None:
     with pytest.raises(OptionError, match="promises nothing"):
         made(steps, watermark=us.Watermark.none())
     made(steps)

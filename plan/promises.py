@@ -1,0 +1,66 @@
+"""Whether anything is promised of the times of a stream's rows: without a low-watermark no window closes, and nothing leaves an ordered release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..conf.errors import OptionError
+from ..core.pushdown.at_source import source_options
+from .nodes import Given, Intake, Node, Rows, Window
+
+__all__ = ["check_promised"]
+
+
+def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
+    """Refuse a step that waits for the low-watermark over rows that come without one.
+
+    Rows without a time of their own (latent timestamps) get one where they are stamped on entry, not by a later step: a replayed batch would be
+    given other times than it was given first.
+
+    Parameters
+    ----------
+    plan
+        The step before it.
+    what
+        The step, as its user calls it.
+    otherwise
+        What needs no low-watermark, for the hint.
+
+    Raises
+    ------
+    OptionError
+        An input promises nothing.
+    """
+    reasons = [why for each in _inputs(plan) if (why := _silent(each)) is not None]
+    if reasons:
+        raise OptionError(
+            f"{what} over a source that promises nothing: {reasons[0]}",
+            expected="a low-watermark, for it to go on by",
+            hint="give the source `time` and a `progress`, or a DataFrame an event_time and a watermark; rows without a time of their own are stamped "
+            "with their arrival by Watermark.arrival() (progress=heartbeat), which adds the column that the event time names"
+            + otherwise,
+        )
+
+
+def _inputs(node: Node) -> Iterator[Node]:
+    """The inputs whose low-watermark reaches a step. The results of windows have one of their own."""
+    if isinstance(node, Window):
+        return
+    if not node.inputs:
+        yield node
+    for each in node.inputs:
+        yield from _inputs(each)
+
+
+def _silent(node: Node) -> str | None:
+    """Why an input promises nothing; None if it does, and for other steps."""
+    if isinstance(node, Given | Intake):
+        return None if node.promises else "Watermark.none(), or no event time"
+    given = source_options(node.frame) if isinstance(node, Rows) else None
+    if given is None:
+        return None
+    timed = "time" in given or given.get("connector", "").lower() == "latest"  # a latest table knows its own time
+    if given.get("progress", "").lower() == "latent" or not timed:
+        return "progress=latent, or no option `time`"
+    off = given.get("punctuation", "").lower() in ("false", "off", "no", "0")
+    return "punctuation=off" if off else None
