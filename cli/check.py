@@ -33,9 +33,9 @@ def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bo
     for finding in report.findings:
         say.print(f"wrong: {finding.text}" + ("" if finding.mends else "; repair does not mend this"), style="red")
     if report.healthy:
-        told = "" if report.compared is None else ", nothing in the source is newer"
+        compared = "" if report.compared is None else ", nothing in the source is newer"
         say.print(
-            f"right: one row per key, each in its bucket; files, deletions, log and counts as recorded{told}",
+            f"right: one row per key, each in its bucket; files, deletions, log and counts as recorded{compared}",
             style="green",
         )
     elif any(finding.mends for finding in report.findings):

@@ -21,8 +21,8 @@ _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt): .
 _JAVA = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)")
 
 
-class Failure(Exception):  # noqa: N818 it is what is told, not an error of ours
-    """What is told to the person at the terminal.
+class Failure(Exception):  # noqa: N818 a message for the user, not an error of ours
+    """The message shown to the user.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
     Parameters
     ----------
     summaries
-        Of the last commits, oldest first; how long can only be told as far as they go back.
+        Of the last commits, oldest first; they say how long only as far as they go back.
     """
     if not summaries:
         return []

@@ -84,14 +84,14 @@ class Job:
 
 
 def follow(job: Job, console: Console, log: Path) -> int:
-    """Run the job until it ends, fails, or is told to stop; the exit code.
+    """Run the job until it ends, fails, or is stopped; the exit code.
 
     Guarantee: as of the source and the sink together, exactly once; stopped at any moment and started again, it goes on where it was.
     """
     from ..conf.session import session
     from ..datasource.early_checks import check_source
 
-    with _told_to_stop() as told:
+    with _stop_on_signals() as stop:
         with console.status("looking at the feed"):
             check_source(_source_options(job))  # an error need not wait for Java
         with console.status("starting Spark"):
@@ -102,19 +102,19 @@ def follow(job: Job, console: Console, log: Path) -> int:
                 # An idle feed is looked at twenty times a second, not a hundred.
                 **{"spark.sql.streaming.pollingDelay": "50ms", **job.conf},
             )
-        told.install()  # PySpark has put its own handler in place
+        stop.install()  # PySpark has put its own handler in place
         try:
-            if told.signal is not None:
-                return told.code(job.once)
-            line, ended = _run(job, spark, console, told)
+            if stop.signal is not None:
+                return stop.code(job.once)
+            line, ended = _run(job, spark, console, stop)
         finally:
             _quietly(spark.stop)
         console.print(line.farewell())
         _say_what_was_set_aside(job, console)
-        return 0 if ended else told.code(job.once)
+        return 0 if ended else stop.code(job.once)
 
 
-def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[LiveLine, bool]:
+def _run(job: Job, spark: SparkSession, console: Console, stop: _Stop) -> tuple[LiveLine, bool]:
     """Run the query; what was seen of it, and whether it came to its own end."""
     from ..sink.figures.summary import read_summaries
 
@@ -146,9 +146,9 @@ def _run(job: Job, spark: SparkSession, console: Console, told: _Told) -> tuple[
     try:
         with _bar(console, job.once) as bar:
             task = bar.add_task("", total=None, left="")
-            while query.isActive and not ended and not told.event.wait(_LOOK_S):
+            while query.isActive and not ended and not stop.event.wait(_LOOK_S):
                 _show(bar, task, look(), remaining if job.once else None, time.monotonic())
-            if told.event.is_set():
+            if stop.event.is_set():
                 bar.update(task, description="stopping: " + look())
     finally:
         ended = ended or not query.isActive
@@ -270,8 +270,8 @@ def _say_what_was_set_aside(job: Job, console: Console) -> None:
         console.print(f"{rows:,} malformed {'row is' if rows == 1 else 'rows are'} in {job.quarantine}, with reasons.")
 
 
-class _Told:
-    """Whether somebody asked for an end, and how."""
+class _Stop:
+    """A request to stop, by a signal."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
@@ -296,12 +296,12 @@ class _Told:
 
 
 @contextmanager
-def _told_to_stop() -> Generator[_Told]:
+def _stop_on_signals() -> Generator[_Stop]:
     earlier = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    told = _Told()
-    told.install()
+    stop = _Stop()
+    stop.install()
     try:
-        yield told
+        yield stop
     finally:
         for each, handler in earlier.items():
             signal.signal(each, handler)

@@ -130,8 +130,8 @@ def how_rows_came(summary: CommitSummary) -> list[str]:
     counts = summary.sources
     if counts is None:
         return []
-    told = ((counts.late, "late"), (counts.suspects, "suspect"))
-    return [f"{short_count(many)} {what}" for many, what in told if many]
+    unusual = ((counts.late, "late"), (counts.suspects, "suspect"))
+    return [f"{short_count(many)} {what}" for many, what in unusual if many]
 
 
 def complete_to(summary: CommitSummary) -> str:
@@ -166,7 +166,7 @@ class Remaining:
             self._last = seen
 
     def fraction(self) -> float | None:
-        """Between 0 and 1, or None as long as it cannot be told."""
+        """Between 0 and 1, or None before it can be estimated."""
         if self._first is None or self._last is None:
             return None
         left, rows, _ = self._last

@@ -103,8 +103,8 @@ def _print(rows: pl.DataFrame, found: int, path: str, version: int) -> None:
         grid.add_row(*map(_cell, row))
     console.print(grid)
     summaries = [each for _, each in read_summaries(path, max(version - _LOOK_BACK, -1)) or read_summaries(path)]
-    told = [f"complete to {complete_to(summaries[-1])}", *how_rows_came(summaries[-1])] if summaries else []
-    console.print(", ".join([f"{len(rows):,} of {found:,} rows; version {version}", *told]), style="dim")
+    facts = [f"complete to {complete_to(summaries[-1])}", *how_rows_came(summaries[-1])] if summaries else []
+    console.print(", ".join([f"{len(rows):,} of {found:,} rows; version {version}", *facts]), style="dim")
     for line in feed_lines(summaries):
         console.print(line, style="dim", highlight=False)
 

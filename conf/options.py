@@ -24,6 +24,7 @@ __all__ = [
     "documented",
     "duration_us",
     "fraction",
+    "internal_option",
     "numbers",
     "one_of",
     "option",
@@ -33,7 +34,6 @@ __all__ = [
     "positive_int",
     "share",
     "text",
-    "told",
     "whole",
 ]
 
@@ -272,10 +272,10 @@ def _at_least(number: int, minimum: int) -> int:
     return number
 
 
-def told(
+def internal_option(
     given: Mapping[str, str], name: str, parse: Callable[[str], T], meaning: str
 ) -> tuple[T | None, dict[str, str]]:
-    """What one part of the project tells another by an option that is not for users, and the other options.
+    """Return the value of an option by which parts of this package reach each other, and the other options.
 
     Parameters
     ----------

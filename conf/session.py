@@ -246,7 +246,7 @@ def _as_settings(conf: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _from_submit() -> dict[str, str]:
-    """What the user told spark-submit, which has started the JVM already."""
+    """The settings given to spark-submit, which has started the JVM already."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()

@@ -133,7 +133,7 @@ class DriverLooks(Observation):
         columns = None if self._policy.name == "embedded" else [options.time]
         for chunk in self._connector.read(part, columns, _Unreported()):
             times = event_time_us(chunk.rows.column(options.time), options.time_format, options.time_zone)
-            # All that is kept of the rows is what embedded punctuation is told by.
+            # All that is kept of the rows is what shows embedded punctuation.
             yield chunk if columns is None else dataclasses.replace(chunk, rows=chunk.rows.select([])), times
 
 

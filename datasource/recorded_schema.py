@@ -1,4 +1,4 @@
-"""The inferred schema of each source, kept for the life of a checkpoint whose folder the source has been told."""
+"""The inferred schema of each source, kept for the life of a checkpoint whose folder the source has."""
 
 from __future__ import annotations
 

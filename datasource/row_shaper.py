@@ -284,7 +284,7 @@ def _across_rows(sql: str) -> list[str]:
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # the form is not promised to stay; a test has the conditions that must be told apart
+            )  # the form is not promised to stay; a test has the conditions that must be distinguished
             tree = json.loads(pl.sql_expr(sql).meta.serialize(format="json"))
     except Exception:  # noqa: BLE001 what is wrong with it is said by whoever evaluates it
         return []

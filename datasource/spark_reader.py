@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from ..conf.clock import now_us
 from ..conf.locations import absolute_location
 from ..core.feedback.offset_book import OffsetBook
-from ..core.pushdown.source_steps import steps_told
+from ..core.pushdown.source_steps import parse_steps
 from ..storage.folder import TableFolder
 from .connectors.contract import Limit
 from .planner import Offset, Planner, Task
@@ -44,7 +44,7 @@ def source_schema(given: Mapping[str, str]) -> StructType | str:
     """The source's schema from its options: what the user gave, what the checkpoint recorded, or what the data shows."""
     from ..core.rows.system_column import with_system_ddl
 
-    steps, given = steps_told(given)
+    steps, given = parse_steps(given)
     if steps is not None:
         return _struct(steps.schema)
     common, own = parse_source_options(given)
@@ -103,7 +103,7 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._steps, given = steps_told(given)
+        self._steps, given = parse_steps(given)
         self._reading = _reading(given, schema if self._steps is None else _struct(self._steps.rows))
         self._planner: Planner | None = None
         self._book = OffsetBook(self._reading.options.checkpoint)

@@ -86,7 +86,7 @@ class Reading:
                 yield rows
 
     def _without_marks(self, rows: Rows, marks: list[Rows]) -> Rows:
-        # The feed's own punctuation: that for all keys is told by the planner, that for one key passes as it is.
+        # The feed's own punctuation: that for all keys is the planner's, that for one key passes as it is.
         mask = embedded_punctuation(rows.table, self.options.key, self.options.time, rows.deleted)
         if not mask.any():
             return rows

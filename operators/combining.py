@@ -163,8 +163,8 @@ class Combining(KeyedRows):
         flush_rows
             For ``slow``: how many in a batch, all shards together; each shard has its even part.
         time_format
-            How a time column of numbers is to be read, such as ``epoch_ms``: a source with ``idle=ets`` is then told what is waited for. Times
-            that are no numbers are told without it.
+            How a time column of numbers is to be read, such as ``epoch_ms``: a source with ``idle=ets`` then gets what is waited for. Times that
+            are no numbers do not need it.
         shards
             Into how many parts the keys are divided; fixed for the life of a checkpoint. Each part is in order, and so each key is; with 1 all
             rows are.

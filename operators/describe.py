@@ -85,7 +85,7 @@ class Place:
         lines = [f"{self.name}: {len(self.feeds)} feeds{apart}{held}"]
         behind = self.behind
         for each in self.feeds:
-            told = (
+            reached = (
                 "ended"
                 if each.ended
                 else "no promise yet"
@@ -95,7 +95,7 @@ class Place:
             far = f", {self._far(behind[each.feed])} behind" if behind.get(each.feed) else ""
             counts = {"late": each.late, "suspect": each.suspects, "malformed": each.malformed}
             counted = "".join(f", {count:,} {what}" for what, count in counts.items() if count)
-            lines.append(f"  {each.feed}: {told}{far}{counted}")
+            lines.append(f"  {each.feed}: {reached}{far}{counted}")
         return "\n".join(lines)
 
     def _far(self, distance: int) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..conf.options import told
+from ..conf.options import internal_option
 from ..core.pushdown.ipc_frames import from_frame, to_frame
 from ..core.rows.split import apart, by_bucket, frames_column, some_at_once
 from ..core.rows.system_column import SYSTEM, system_field
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .spec.layout import Layout
 
-__all__ = ["ROWS_OPTION", "Framing", "observed", "rows_told", "unframed"]
+__all__ = ["ROWS_OPTION", "Framing", "observed", "parse_rows", "unframed"]
 
 ROWS_OPTION = "upstreamRows"
 """The schema of the rows in the frames; not for users."""
@@ -89,9 +89,9 @@ class Framing:
         oldest = pc.min(pc.cast(system_field(rows, "first_arrival"), pa.int64())).as_py()
         figures = {"rows": rows.num_rows, "updates": covered, "oldest_arrival_us": oldest}
         if self.time is not None:
-            told = punctuation.column(self.time)
-            bounds = pc.min_max(told.filter(pc.not_equal(told, beginning(told.type))))
-            figures |= {"bound_low": bounds["min"].as_py(), "bound_high": bounds["max"].as_py()}
+            bounds = punctuation.column(self.time)
+            least_and_most = pc.min_max(bounds.filter(pc.not_equal(bounds, beginning(bounds.type))))
+            figures |= {"bound_low": least_and_most["min"].as_py(), "bound_high": least_and_most["max"].as_py()}
         return figures
 
 
@@ -106,7 +106,7 @@ def observed(time: str | None) -> list[Column]:
     return metrics
 
 
-def rows_told(options: Mapping[str, str]) -> tuple[StructType | None, dict[str, str]]:
+def parse_rows(options: Mapping[str, str]) -> tuple[StructType | None, dict[str, str]]:
     """The schema of the rows, if what comes are frames of them; and the other options.
 
     Raises
@@ -117,7 +117,7 @@ def rows_told(options: Mapping[str, str]) -> tuple[StructType | None, dict[str, 
     from pyspark.sql.types import StructType
 
     meaning = "the sink is told what is in the frames that it gets"
-    return told(options, ROWS_OPTION, lambda value: StructType.fromJson(json.loads(value)), meaning)
+    return internal_option(options, ROWS_OPTION, lambda value: StructType.fromJson(json.loads(value)), meaning)
 
 
 def unframed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

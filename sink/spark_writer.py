@@ -23,7 +23,7 @@ from .commit.lease import hold_lease
 from .commit.metrics_table import check_metrics, write_metrics
 from .commit.writer_id import writer_id
 from .figures.summary import CommitSummary, last_summary
-from .framing import rows_told, unframed
+from .framing import parse_rows, unframed
 from .merge.bucket import BucketMerger
 from .merge.engine import Engine
 from .merge.history_merge import merger_of
@@ -73,7 +73,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
         raise OptionError(
             "the output mode is complete", expected="append", hint='write with .outputMode("append"), or leave it out'
         )
-    framed, options = rows_told(options)
+    framed, options = parse_rows(options)
     target = parse_sink_options(options)
     writer = writer_for(target, framed or schema, framed=framed is not None)
     with target.folder.guarded():

@@ -247,8 +247,8 @@ class TableFolder:
         with contextlib.suppress(FileNotFoundError), os.scandir(where) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):  # another process has just removed it
-                    told = entry.stat()
-                    listed = (True, 0, 0) if entry.is_dir() else (False, told.st_size, told.st_mtime_ns // 1000)
+                    status = entry.stat()
+                    listed = (True, 0, 0) if entry.is_dir() else (False, status.st_size, status.st_mtime_ns // 1000)
                     found.append(Listed(entry.name, *listed))
         return found
 

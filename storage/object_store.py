@@ -129,7 +129,7 @@ def _refusal(location: str, options: _Options, masked: Callable[[object], str]) 
         )
     if second:
         return TableError(
-            f"the object store at {location} puts an object over another, although it is told to put it only if there is none",
+            f"the object store at {location} puts an object over another, although the request is to put it only if there is none",
             expected="a store that heeds If-None-Match, such as S3, GCS, Azure, MinIO or R2: else of two writers each may undo the other's commit",
             hint=f"keep the table in such a store; {_DO_WITHOUT}, and one alone has to write the table",
         )

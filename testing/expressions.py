@@ -65,7 +65,7 @@ class Computed:
         Raises
         ------
         MalformedRowError
-            A value cannot be converted.
+            A value cannot be computed.
         """
         if self._selection is None:
             return rows.select([self._name])
@@ -74,8 +74,8 @@ class Computed:
         if wrong:
             raise MalformedRowError(
                 f"{wrong[0]} ({len(wrong)} rows)",
-                expected="values that can be converted: on Spark the query ends here",
-                hint="use try_cast, which gives null",
+                expected="values that can be computed: on Spark the query ends here",
+                hint="write try_cast(…) or x / nullif(y, 0), which give null",
             )
         return made.cast(self.schema)
 

@@ -144,7 +144,7 @@ class Input:
 
     def _run(self, table: pa.Table, promises: dict[str, int], checkpoint: Checkpoint) -> Taken:
         shard = IntakeShard(self.plan, checkpoint.store(self.place, 0))
-        packed = frames_of(table, [0], (0, 0), all_told=True, clock_us=checkpoint.clock_us)
+        packed = frames_of(table, [0], (0, 0), every_shard=True, clock_us=checkpoint.clock_us)
         frames = [frame for frame in packed.column("frame").to_pylist() if frame is not None]
         rows, reports = shard.run(frames, checkpoint.batch, 0, promises)
         checkpoint.reports[self.place] = dict(enumerate(reports))

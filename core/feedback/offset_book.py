@@ -179,33 +179,33 @@ def _parted(offset: Offset, listed: _List, before: Mapping[str, Any] | None) -> 
         or (_raised(listed.feeds[feed][0], to), *listed.feeds[feed][1:])
         != (states[feed], offset["heard"][feed], feed in ended)
     }
-    told = _told(listed, apart, before, to)
+    listed_punctuation = _listed_punctuation(listed, apart, before, to)
     said: Mapping[str, int] = offset["punctuation"]
-    derived = told.keys() <= said.keys()
+    derived = listed_punctuation.keys() <= said.keys()
     if not derived:
-        told = {}  # what was promised before is not what the list makes of it
+        listed_punctuation = {}  # what was promised before is not what the list makes of it
     return {
         **offset,
         "version": _PARTED,
         "progress": {feed: state for feed, state in states.items() if feed in apart},
         "heard": {feed: at for feed, at in offset["heard"].items() if feed in apart},
         "ended": [feed for feed in offset["ended"] if feed in apart or feed not in listed.feeds],
-        "punctuation": {feed: bound for feed, bound in said.items() if told.get(feed) != bound},
+        "punctuation": {feed: bound for feed, bound in said.items() if listed_punctuation.get(feed) != bound},
         "kept": {"list": listed.reference, "raised": to, **({"before": before or {}} if derived else {})},
     }
 
 
-def _told(
+def _listed_punctuation(
     listed: _List, apart: Iterable[str], before: Mapping[str, Any] | None, to: Mapping[str, Any]
 ) -> dict[str, int]:
     """The punctuation of feeds whose bounds were raised from one number to another."""
-    told: dict[str, int] = {}
+    listed_punctuation: dict[str, int] = {}
     left = set(apart)
     for feed, (state, _, _) in listed.feeds.items():
         bound = _raised(state, to).get("bound")
         if feed not in left and bound is not None and bound != _raised(state, before).get("bound"):
-            told[feed] = bound
-    return told
+            listed_punctuation[feed] = bound
+    return listed_punctuation
 
 
 def _joined(offset: Offset, listed: _List) -> Offset:
@@ -213,14 +213,14 @@ def _joined(offset: Offset, listed: _List) -> Offset:
     kept = offset["kept"]
     apart = offset["progress"].keys()
     rest = {feed: each for feed, each in listed.feeds.items() if feed not in apart}
-    told = _told(listed, apart, kept["before"], kept["raised"]) if "before" in kept else {}
+    listed_punctuation = _listed_punctuation(listed, apart, kept["before"], kept["raised"]) if "before" in kept else {}
     found = {
         **offset,
         "version": _WHOLE,
         "progress": {feed: _raised(state, kept["raised"]) for feed, (state, _, _) in rest.items()} | offset["progress"],
         "heard": {feed: heard for feed, (_, heard, _) in rest.items()} | offset["heard"],
         "ended": sorted({feed for feed, (_, _, ended) in rest.items() if ended} | set(offset["ended"])),
-        "punctuation": told | offset["punctuation"],
+        "punctuation": listed_punctuation | offset["punctuation"],
     }
     del found["kept"]
     return found

@@ -41,8 +41,8 @@ class ReorderReport:
         Size of what was written in this batch.
     bounds : mapping of str to int
         The bound of each feed, in the order of the time column; 2^63 - 1 for one that has ended.
-    told : int or None
-        What has been promised on.
+    promised : int or None
+        The bound that the shard has promised.
     needs : int or None
         The least low-watermark, in microseconds, that would release a row that is held; None if none is, or the time column holds numbers of
         which nobody said what they mean.
@@ -61,7 +61,7 @@ class ReorderReport:
     remembered: int
     state_bytes: int
     bounds: Mapping[str, int]
-    told: int | None
+    promised: int | None = None
     needs: int | None = None
 
 

@@ -69,5 +69,5 @@ def _with_reports(offset: dict[str, Any], folder: TableFolder) -> dict[str, Any]
     if not unseen:
         return offset
     reported = reported_states(folder, offset)
-    told = bool(offset.get("looked")) and unseen.keys() <= reported.keys()
-    return {**offset, "looked": told, "progress": {**offset["progress"], **reported}}
+    complete = bool(offset.get("looked")) and unseen.keys() <= reported.keys()
+    return {**offset, "looked": complete, "progress": {**offset["progress"], **reported}}

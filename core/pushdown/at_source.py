@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...conf.options import boolean
-from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, steps_told
+from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, parse_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,7 +22,7 @@ __all__ = ["at_source", "reads_coalesced", "source_options"]
 
 _SOURCE = "upstream"
 _MOST_BYTES = 200_000
-"""Longer programs (a map that carries a model) are not told as an option, which is sent anew with each task."""
+"""Longer programs (a map that carries a model) are not passed as an option, which is sent anew with each task."""
 
 
 def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame | None:
@@ -38,32 +38,32 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
     Returns
     -------
     pyspark.sql.DataFrame or None
-        None if something else than a choice of columns is between, so that Spark has to see the rows, or the step is nothing that a source
-        can be told.
+        None if something else than a choice of columns is between, so that Spark has to see the rows, or the step cannot be passed to a
+        source.
     """
     found = _chosen(df)
     if found is None:
         return None
     relation, places = found
-    before, options = steps_told(dict(relation.extraOptions().asCaseSensitiveMap()))
+    before, options = parse_steps(dict(relation.extraOptions().asCaseSensitiveMap()))
     run = _as_from_spark(None if before is None else before.step(), places, _arrow_schema(df), step)
     rows = relation.schema().json() if before is None else before.rows
     archives: Sequence[str] = df.sparkSession.sparkContext._python_includes or ()
     try:
-        told = SourceSteps.of(rows, schema.json(), run, archives).told()
+        option = SourceSteps.of(rows, schema.json(), run, archives).to_option()
     except Exception:  # noqa: BLE001 of any kind, from any library: Spark, which tries next, may know how, or says what is wrong
         return None
-    if len(told) > _MOST_BYTES:
+    if len(option) > _MOST_BYTES:
         return None
-    return df.sparkSession.readStream.format(_SOURCE).options(**options, **{STEPS_OPTION: told}).load()
+    return df.sparkSession.readStream.format(_SOURCE).options(**options, **{STEPS_OPTION: option}).load()
 
 
 def source_options(df: DataFrame) -> Mapping[str, str] | None:
-    """What the user told the source that `df` is read from, names in lower case; None if something else than a choice of columns is between."""
+    """Return the options of the source that `df` is read from, names in lower case; None if something else than a choice of columns is between."""
     found = _chosen(df)
     if found is None:
         return None
-    _, options = steps_told(dict(found[0].extraOptions().asCaseSensitiveMap()))
+    _, options = parse_steps(dict(found[0].extraOptions().asCaseSensitiveMap()))
     return {name.lower(): value for name, value in options.items()}
 
 

@@ -28,5 +28,5 @@ def from_frame(frame: bytes | bytearray | memoryview) -> pa.Table:
 
 
 def conflicts_in(table: pa.Table) -> int:
-    """What :func:`to_frame` was told of conflicts."""
+    """Return the number of conflicts that :func:`to_frame` was given."""
     return int((table.schema.metadata or {}).get(_CONFLICTS, 0))

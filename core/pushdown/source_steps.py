@@ -1,4 +1,4 @@
-"""Steps on Arrow batches that run in the task that reads the rows, told to the source by an option of its own."""
+"""Steps on Arrow batches that run in the task that reads the rows, passed to the source as an option."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...conf.options import told
+from ...conf.options import internal_option
 
-__all__ = ["STEPS_OPTION", "ArrowStep", "SourceSteps", "steps_told"]
+__all__ = ["STEPS_OPTION", "ArrowStep", "SourceSteps", "parse_steps"]
 
 STEPS_OPTION = "upstreamSteps"
 """Not for users: what it holds is a program."""
@@ -57,8 +57,8 @@ class SourceSteps:
         """
         return cls(rows, schema, base64.b64encode(_pickled(step)).decode(), tuple(archives))
 
-    def told(self) -> str:
-        """The value of the option."""
+    def to_option(self) -> str:
+        """Return the value of the option."""
         return json.dumps(dataclasses.asdict(self))
 
     def step(self) -> ArrowStep:
@@ -71,7 +71,7 @@ class SourceSteps:
         return pickle.loads(base64.b64decode(self.program))  # noqa: S301 the driver of the same job wrote it
 
 
-def steps_told(given: Mapping[str, str]) -> tuple[SourceSteps | None, dict[str, str]]:
+def parse_steps(given: Mapping[str, str]) -> tuple[SourceSteps | None, dict[str, str]]:
     """The steps among a source's options, if there are any, and its other options.
 
     Raises
@@ -79,7 +79,9 @@ def steps_told(given: Mapping[str, str]) -> tuple[SourceSteps | None, dict[str, 
     OptionError
         The option is there, and nothing of ours wrote it.
     """
-    return told(given, STEPS_OPTION, _parsed, "the operators tell the source what to run where the rows are read")
+    return internal_option(
+        given, STEPS_OPTION, _parsed, "the operators tell the source what to run where the rows are read"
+    )
 
 
 def _parsed(value: str) -> SourceSteps:

@@ -28,11 +28,11 @@ def collations_of(fields: Iterable[Json]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for field in fields:
-        for name, collation in field.get("metadata", {}).get(_COLLATIONS, {}).items():
-            if (told := str(collation).rpartition(".")[2]) != _BINARY:
-                found[name] = told
-        for name, told in _inside(field["type"]).items():
-            found[f"{field['name']}.{name}"] = told
+        for name, whole in field.get("metadata", {}).get(_COLLATIONS, {}).items():
+            if (collation := str(whole).rpartition(".")[2]) != _BINARY:
+                found[name] = collation
+        for name, collation in _inside(field["type"]).items():
+            found[f"{field['name']}.{name}"] = collation
     return found
 
 
@@ -57,7 +57,7 @@ def check_collations(schema: StructType, *, names: Iterable[str] | None = None) 
     if found:
         one = next(iter(found))
         raise SchemaError(
-            f"the text of {', '.join(f'{name} is under the collation {told}' for name, told in found.items())}",
+            f"the text of {', '.join(f'{name} is under the collation {collation}' for name, collation in found.items())}",
             expected=f"text under {_BINARY}, the default: here two texts are equal where their bytes are, so that 'A' and 'a' are two keys",
             hint=f"give each column the collation {_BINARY} before, for example .withColumn({one!r}, F.expr(\"collate({one}, '{_BINARY}')\")); "
             f"if 'A' and 'a' are to be one key, take F.lower of it",
@@ -65,7 +65,7 @@ def check_collations(schema: StructType, *, names: Iterable[str] | None = None) 
 
 
 def _inside(kind: Json) -> dict[str, str]:
-    """The collations inside a struct, list or map; those of a list's own elements are told where the column is."""
+    """The collations inside a struct, list or map; those of a list's own elements are found with the column."""
     if not isinstance(kind, dict):
         return {}
     found = collations_of(kind.get("fields", ()))

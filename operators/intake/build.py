@@ -46,6 +46,6 @@ def build_intake(node: Intake, folder: str, quarantine: str) -> Compiled:
     rows = df.select(
         *[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in node.columns.items()]
     )
-    packed = map_in_arrow(rows, intake_pack(slots, all_told=plan.stamped), PACKED_DDL)
+    packed = map_in_arrow(rows, intake_pack(slots, every_shard=plan.stamped), PACKED_DDL)
     processor = IntakeProcessor(plan, folder, malformed, late)
     return Compiled(InShards(plan.leaving, packed, tuple(slots), processor), node.schema)

@@ -24,14 +24,14 @@ _PLACE = b"upstream.place"
 Batches = Iterator[pa.RecordBatch]
 
 
-def intake_pack(slots: Sequence[int], *, all_told: bool) -> Callable[[Batches], Batches]:
+def intake_pack(slots: Sequence[int], *, every_shard: bool) -> Callable[[Batches], Batches]:
     """A function for ``mapInArrow``.
 
     Parameters
     ----------
     slots
         What each shard is grouped by. The shard of a feed is the bucket of its name.
-    all_told
+    every_shard
         Whether each shard hears of each batch, so that the clock moves the feeds that are silent as well.
     """
 
@@ -39,13 +39,13 @@ def intake_pack(slots: Sequence[int], *, all_told: bool) -> Callable[[Batches], 
         context = TaskContext.get()
         task = 0 if context is None else context.partitionId()
         for number, table in enumerate(some_at_once(batches)):
-            yield frames_of(table, slots, (task, number), all_told=all_told)
+            yield frames_of(table, slots, (task, number), every_shard=every_shard)
 
     return run
 
 
 def frames_of(
-    table: pa.Table, slots: Sequence[int], place: tuple[int, int], *, all_told: bool, clock_us: int = 0
+    table: pa.Table, slots: Sequence[int], place: tuple[int, int], *, every_shard: bool, clock_us: int = 0
 ) -> pa.RecordBatch:
     """The frames of some of a task's rows.
 
@@ -53,7 +53,7 @@ def frames_of(
     ----------
     table : pyarrow.Table
         Rows with :data:`FEED` and :data:`ARRIVAL`.
-    slots, all_told
+    slots, every_shard
         As for :func:`intake_pack`.
     place : tuple of int
         The task, and which of its parts this is: frames are put in this order.
@@ -63,11 +63,11 @@ def frames_of(
     arrived = pc.max(table.column(ARRIVAL).cast(TIMESTAMP).cast(pa.int64())).as_py()
     arrival_us = clock_us if arrived is None else int(arrived)
     rows = table.drop_columns([ARRIVAL])
-    told = {_PLACE: json.dumps([arrival_us, *place])}
+    metadata = {_PLACE: json.dumps([arrival_us, *place])}
     parts = dict(by_bucket(rows, [FEED], len(slots)))
-    if all_told:
+    if every_shard:
         parts = {number: parts.get(number, rows.slice(0, 0)) for number in range(len(slots))}
-    return packed([(number, to_frame(part.replace_schema_metadata(told))) for number, part in parts.items()], slots)
+    return packed([(number, to_frame(part.replace_schema_metadata(metadata))) for number, part in parts.items()], slots)
 
 
 def place_of(frame: pa.Table) -> tuple[int, ...]:

@@ -156,9 +156,9 @@ class IntakeShard:
                 if late.any():
                     missed = leaving.filter(pa.array(late))
                     self.late = missed if self.late is None else pa.concat_tables([self.late, missed])
-            told = marks & ~keyed
-            if told.any():
-                progress.observe_punctuation(int(times[told].max()))
+            feed_wide = marks & ~keyed
+            if feed_wide.any():
+                progress.observe_punctuation(int(times[feed_wide].max()))
         if not marks.any():
             return leaving
         single = system_array(source=feed, seq=numbers, arrival_us=arrival, punctuation=True)

@@ -1,7 +1,7 @@
 """Which pending row belongs to a key.
 
 A queue asks an index for the places of a batch's keys. Two kinds: keys that are numbered already (simulations), and
-keys of any type found by a number of them, and told apart by comparing them where two may have one number.
+keys of any type found by a number of them, and distinguished by comparing them where two may have one number.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def most_stale(
     Parameters
     ----------
     checkpoint_location
-        The query's, which may be running. Its queue must have been told ``most_stale=`` at least `k`.
+        The query's, which may be running. Its queue must have ``most_stale=`` of at least `k`.
     k
         How many keys; at least 1.
     queue
@@ -66,16 +66,16 @@ def most_stale(
             f"no queue has reported to {folder}",
             expected="the checkpoint of a query with UpdateStream.queue(…) that has run a batch",
         )
-    told = [from_frame(base64.b64decode(each.most_stale)) for each in reports if each.most_stale is not None]
-    silent = not told or any(each.waiting and each.most_stale is None for each in reports)
-    limit = 0 if silent else min(int(table.schema.metadata[b"k"]) for table in told)
+    tables = [from_frame(base64.b64decode(each.most_stale)) for each in reports if each.most_stale is not None]
+    silent = not tables or any(each.waiting and each.most_stale is None for each in reports)
+    limit = 0 if silent else min(int(table.schema.metadata[b"k"]) for table in tables)
     if not 1 <= k <= limit:
         raise OptionError(
             f"k={k}, and each shard of the queue reports {limit} keys",
             expected="at least 1, and no more than the queue reports",
             hint=f"give .queue(most_stale={max(k, 1)}, …); it takes effect with the next start of the query",
         )
-    found = pa.concat_tables(told).replace_schema_metadata(None)
+    found = pa.concat_tables(tables).replace_schema_metadata(None)
     # By number: a column of the key may have the same name.
     first = found.num_columns - 2
     found = found.take(pc.sort_indices(found.column(first))[:k])

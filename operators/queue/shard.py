@@ -102,8 +102,8 @@ class QueueShard:
         if self._plan.time is not None:
             conflicts += _conflicts(pages.take(out.ties[:, 0]), pages.take(out.ties[:, 1]))
         served = standing_for(pages.take(out.locations), out.cells.first_arrival, out.cells.covered)
-        told = self._punctuation(punctuation, queue, schema, now_us)
-        result = served if told.num_rows == 0 else pa.concat_tables([served, told], promote_options="default")
+        promises = self._punctuation(punctuation, queue, schema, now_us)
+        result = served if promises.num_rows == 0 else pa.concat_tables([served, promises], promote_options="default")
         took = dataclasses.replace(took, superseded=took.superseded + out.superseded)
         self._save(schema, now_us, budget)
         return (result if len(result) else None), self._report(

@@ -103,13 +103,13 @@ class Planner:
 
     def _flowing(self, began_us: int, now_us: int) -> float | None:
         """Seconds of the last batch in which its rows were on their way through what comes after the queue."""
-        told = [each for each in self.served() if each.rows and began_us <= each.began_us <= now_us]
-        if not told:
+        seen = [each for each in self.served() if each.rows and began_us <= each.began_us <= now_us]
+        if not seen:
             return None
-        return (max(each.ended_us for each in told) - min(each.began_us for each in told)) / 1e6
+        return (max(each.ended_us for each in seen) - min(each.began_us for each in seen)) / 1e6
 
-    def told(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
-        """The controls of a tick, each with its shard's slot; the offset before the first tick controls nothing."""
+    def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """Return the controls of a tick, each with its shard's slot; none for the offset before the first tick."""
         controls = self.controls(offset)
         return [(slot, control.to_json()) for slot, control in zip(self.slots, controls, strict=False)]
 

@@ -24,7 +24,7 @@ __all__ = ["TickPlanner", "TickReader", "TickSource"]
 
 
 class TickPlanner(Protocol):
-    """Says when a tick is due, and what it tells which shard."""
+    """Decides when a tick is due, and the message of each shard."""
 
     def initial(self) -> dict[str, Any]:
         """The offset before the first tick."""
@@ -34,8 +34,8 @@ class TickPlanner(Protocol):
         """The offset of the next tick; `start` if none is due."""
         ...
 
-    def told(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
-        """What the tick of an offset tells: a shard's slot, and the words."""
+    def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """Return the messages of an offset's tick: a shard's slot, and a text."""
         ...
 
 
@@ -85,16 +85,18 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What waits is drained whatever the trigger is."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One task that tells all shards."""
+        """One task, with the messages of all shards."""
         del start
         return [_Tick(end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A control for each shard."""
-        told = self._planner.told(cast("_Tick", partition).offset)
-        slots = pa.array([slot for slot, _ in told], pa.int32())
-        text = pa.array([words for _, words in told], pa.string())
-        yield pa.RecordBatch.from_arrays([slots, pa.nulls(len(told), pa.binary()), text], ["slot", "frame", "control"])
+        messages = self._planner.messages(cast("_Tick", partition).offset)
+        slots = pa.array([slot for slot, _ in messages], pa.int32())
+        text = pa.array([words for _, words in messages], pa.string())
+        yield pa.RecordBatch.from_arrays(
+            [slots, pa.nulls(len(messages), pa.binary()), text], ["slot", "frame", "control"]
+        )
 
 
 class _Tick(InputPartition):

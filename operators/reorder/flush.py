@@ -42,8 +42,8 @@ class FlushPlanner:
         due = [self.slots[report.shard] for report in read_reorder_reports(self.folder) if report.due]
         return {"tick": start["tick"] + 1, "slots": due} if due else start
 
-    def told(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
-        """Nothing but that there is a batch."""
+    def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """Return a message for each shard that has rows to release."""
         return [(slot, "flush") for slot in offset["slots"]]
 
 

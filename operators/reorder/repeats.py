@@ -79,9 +79,9 @@ def admitted(new: pa.Table, memory: pa.Table, by: Sequence[str], repeats: Repeat
         owner[codes[inputs == prefer]] = prefer
     keep = inputs[known:] == owner[mine]
     # Remembered once for each owner: what is there already says the same.
-    told = np.zeros(size, dtype=np.bool_)
-    told[old[inputs[:known] == owner[old]]] = True
-    fresh = np.flatnonzero(keep & ~told[mine])
+    known_before = np.zeros(size, dtype=np.bool_)
+    known_before[old[inputs[:known] == owner[old]]] = True
+    fresh = np.flatnonzero(keep & ~known_before[mine])
     remember = np.zeros(n, dtype=np.bool_)
     remember[fresh[np.unique(mine[fresh], return_index=True)[1]]] = True
     return Admitted(keep, remember)

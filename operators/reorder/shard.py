@@ -105,19 +105,19 @@ class ReorderShard:
             given.append(self._taken(rows))
             if plan.time is not None and punctuation.num_rows:
                 self._hear(punctuation, plan.time)
-        told = self._promised
+        before = self._promised
         bound = self._low_watermark()
         if plan.hold:
             given += self._released(bound)
         elif bound is not None:
-            self._head["promised"] = max(told, bound)
+            self._head["promised"] = max(before, bound)
         if schema is not None:
             self._head["needs"] = self._needs(bound, schema)
-        now_told = self._promised
-        self._passed.drop_below(now_told)
+        promised = self._promised
+        self._passed.drop_below(promised)
         self._counts["released"] += sum(table.num_rows for table in given)
-        if now_told > told and given:
-            given.append(self._punctuation(given[0].schema, now_told, now_us))
+        if promised > before and given:
+            given.append(self._punctuation(given[0].schema, promised, now_us))
         self._save(now_us)
         result = pa.concat_tables(given) if given else None
         return (result if result is not None and result.num_rows else None), self._report(batch_id, now_us)
@@ -180,16 +180,16 @@ class ReorderShard:
             else int(going[plan.flush_rows - 1]) + 1
         )
         rest = times[cut:]
-        told = min(bound, int(rest[0])) if len(rest) else bound
+        until = min(bound, int(rest[0])) if len(rest) else bound
         if cut:
             self._head["last"] = (int(times[cut - 1]), int(seq[cut - 1]))
-            self._held.drop_below(int(times[cut - 1]) + (1 if told > int(times[cut - 1]) else 0))
+            self._held.drop_below(int(times[cut - 1]) + (1 if until > int(times[cut - 1]) else 0))
         released = due.slice(0, cut).filter(pa.array(keep[:cut]))
-        self._remember(released, told)
+        self._remember(released, until)
         self._counts["repeats"] += cut - released.num_rows
         self._counts["held"] -= cut
         self._counts["due"] = len(rest)
-        self._head["promised"] = max(told, self._promised)
+        self._head["promised"] = max(until, self._promised)
         return [self._own(released)]
 
     def _needs(self, bound: int | None, schema: pa.Schema) -> int | None:
@@ -225,9 +225,9 @@ class ReorderShard:
         self._passed.add(self._known(some.filter(pa.array(found.remember))))
         return keep
 
-    def _remember(self, released: pa.Table, told: int) -> None:
+    def _remember(self, released: pa.Table, until: int) -> None:
         """Rows that were let go, of which others like them may still come."""
-        some = released.filter(pa.array(released.column(PANE).to_numpy() >= told))
+        some = released.filter(pa.array(released.column(PANE).to_numpy() >= until))
         found = self._admit(some)
         self._passed.add(self._known(some.filter(pa.array(found.remember))))
 
@@ -281,10 +281,10 @@ class ReorderShard:
         heard = {feed.partition("/")[0] for feed in self._feeds.bounds}
         return None if set(self._plan.inputs) - heard else self._feeds.low_watermark
 
-    def _punctuation(self, schema: pa.Schema, told: int, now_us: int) -> pa.Table:
+    def _punctuation(self, schema: pa.Schema, promised: int, now_us: int) -> pa.Table:
         assert self._plan.time is not None
         kind = schema.field(self._plan.time).type
-        at = times_of_bounds([told], kind, lambda bound: in_order(bound, kind))
+        at = times_of_bounds([promised], kind, lambda bound: in_order(bound, kind))
         return punctuation_rows(schema, [f"{self._plan.name}/{self._number}"], now_us, **{self._plan.time: at}).cast(
             schema
         )
@@ -342,7 +342,7 @@ class ReorderShard:
             remembered=self._passed.rows,
             state_bytes=self._store.written,
             bounds=dict(self._feeds.bounds),
-            told=self._head.get("promised"),
+            promised=self._head.get("promised"),
             needs=self._head.get("needs"),
             **self._counts,
         )

@@ -31,11 +31,11 @@ class FeedBounds:
     def __init__(self, saved: Any = None) -> None:
         saved = saved or {}
         self._bounds: dict[str, int] = dict(saved.get("bounds", {}))
-        self._told: dict[str, int] = dict(saved.get("told", {}))
+        self._promised: dict[str, int] = dict(saved.get("told", {}))
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value."""
-        return {"bounds": self._bounds, "told": self._told}
+        return {"bounds": self._bounds, "told": self._promised}
 
     def hear(self, feeds: Iterable[str], bounds: Iterable[int]) -> None:
         """Punctuation has come."""
@@ -61,8 +61,8 @@ class FeedBounds:
     def due(self, limit: int) -> list[tuple[str, int]]:
         """What can be promised for each feed that was not yet: its bound, but no more than `limit`. It counts as promised from now on."""
         capped = [(feed, min(bound, limit)) for feed, bound in self._bounds.items()]
-        due = [(feed, bound) for feed, bound in capped if bound > self._told.get(feed, bound - 1)]
-        self._told.update(due)
+        due = [(feed, bound) for feed, bound in capped if bound > self._promised.get(feed, bound - 1)]
+        self._promised.update(due)
         return due
 
 

@@ -120,8 +120,8 @@ def _frames(
     if punctuation.num_rows:
         # Each shard hears of the progress of every feed, whether it has rows or not.
         alone = to_frame(punctuation)
-        told = {number for number, _ in found}
-        found += [(number, alone) for number in range(shards) if number not in told]
+        reached = {number for number, _ in found}
+        found += [(number, alone) for number in range(shards) if number not in reached]
     return packed(found, slots)
 
 

@@ -115,8 +115,8 @@ def run_shard(
 def batch_id() -> int:
     """Spark's number of the batch that this task belongs to; -1 if it does not say."""
     context = TaskContext.get()
-    told = None if context is None else context.getLocalProperty("streaming.sql.batchId")
-    return -1 if told is None else int(told)
+    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    return -1 if batch is None else int(batch)
 
 
 class MapStore:

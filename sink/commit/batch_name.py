@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ...conf.errors import OptionError
-from ...conf.options import documented, option, parse_options, text, told, whole
+from ...conf.options import documented, internal_option, option, parse_options, text, whole
 from .batch_identity import call_application
 
 __all__ = ["WRITE_OPTION", "BatchName", "BatchOptions", "name_in"]
@@ -103,7 +103,7 @@ def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple
     OptionError
         A value is mistyped, one half of the name is missing, or a half is given twice.
     """
-    write, given = told(given, WRITE_OPTION, json.loads, "the writer is told which write of a batch it is")
+    write, given = internal_option(given, WRITE_OPTION, json.loads, "the writer is told which write of a batch it is")
     names = {doc.name.lower() for doc in documented(BatchOptions)}
     own = {name: value for name, value in given.items() if name.lower() in names}
     others = {name: value for name, value in given.items() if name not in own}

@@ -72,7 +72,17 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
     late = {file.name: pl.read_parquet(file)["v"].to_list() for file in sorted((run / "late").glob("*.parquet"))}
     checkpoint = str(run / "checkpoint")
     counts: list[object] = [
-        (each.rows, each.released, each.held, each.due, each.repeats, each.late, each.refused, each.bounds, each.told)
+        (
+            each.rows,
+            each.released,
+            each.held,
+            each.due,
+            each.repeats,
+            each.late,
+            each.refused,
+            each.bounds,
+            each.promised,
+        )
         for each in read_reorder_reports(reorder_folder(checkpoint, 0))
     ]
     for name in ("left", "right"):

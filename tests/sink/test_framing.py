@@ -13,7 +13,7 @@ from upstream.conf.errors import OptionError
 from upstream.core.pushdown.ipc_frames import from_frame
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
-from upstream.sink.framing import ROWS_OPTION, Framing, rows_told, unframed
+from upstream.sink.framing import ROWS_OPTION, Framing, parse_rows, unframed
 from upstream.sink.spec.layout import Layout
 from upstream.sink.spec.options import parse_sink_options
 
@@ -90,11 +90,11 @@ def test_nothing() -> None:
 @pytest.mark.parametrize("value", ["yes", "3", '{"type": "struct"}', "[]"])
 def test_the_option_is_not_for_users(value: str) -> None:
     with pytest.raises(OptionError, match="leave this option out"):
-        rows_told({ROWS_OPTION: value})
+        parse_rows({ROWS_OPTION: value})
 
 
 @pytest.mark.parametrize("name", [ROWS_OPTION, ROWS_OPTION.lower()])
 def test_the_option_in_any_case(name: str) -> None:
     schema = from_arrow_schema(COLUMNS)
-    assert rows_told({name: schema.json(), "key": "k"}) == (schema, {"key": "k"})
-    assert rows_told({"key": "k"}) == (None, {"key": "k"})
+    assert parse_rows({name: schema.json(), "key": "k"}) == (schema, {"key": "k"})
+    assert parse_rows({"key": "k"}) == (None, {"key": "k"})

@@ -36,7 +36,7 @@ def _path_list(value: str) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True)
 class FilesOptions:
-    """What the `files` connector is told; see each option's documentation."""
+    """The options of the `files` connector; see each option's documentation."""
 
     path: str | None = option(
         "path",

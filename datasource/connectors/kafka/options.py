@@ -77,7 +77,7 @@ _STARTS, _ENDS = _offsets("earliest", "latest"), _offsets("latest")
 
 @dataclasses.dataclass(frozen=True)
 class KafkaOptions:
-    """What the `kafka` connector is told; see each option's documentation."""
+    """The options of the `kafka` connector; see each option's documentation."""
 
     PASSED_ON: ClassVar[str] = "kafka."
 
@@ -108,7 +108,7 @@ class KafkaOptions:
         _STARTS,
         "earliest",
         "Where the first run begins: `earliest`, `latest`, or an offset for each partition (-2 earliest, -1 latest; one that is not named begins "
-        "at the earliest). Partitions that come later are read from their beginning. Spark's source begins at the latest unless told; a table of "
+        "at the earliest). Partitions that come later are read from their beginning. Spark's source begins at the latest by default; a table of "
         "the newest row per key is complete only from the beginning.",
     )
     ending_offsets: Offsets = option(  # noqa: RUF009

@@ -18,7 +18,7 @@ __all__ = ["LatestOptions"]
 
 @dataclasses.dataclass(frozen=True)
 class LatestOptions:
-    """What the `latest` connector is told; see each option's documentation."""
+    """The options of the `latest` connector; see each option's documentation."""
 
     PASSED_ON: ClassVar[str] = "storage."
 

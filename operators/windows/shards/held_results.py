@@ -87,7 +87,7 @@ class Holding:
 
 
 class Since:
-    """When the oldest of what is held arrived, told by the panes that arrivals reached up to.
+    """When the oldest of what is held arrived, by the panes that arrivals reached up to.
 
     Parameters
     ----------

@@ -115,10 +115,10 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     if not whole.all():
         rest = rows.filter(pa.array(~whole)) if len(early) else rows
         entries, outside = plan.entries(rest, times[~whole])
-        told = {_ARRIVAL: str(int(micros(rest, "arrival").max(initial=0))), _OUTSIDE: str(outside)}
+        metadata = {_ARRIVAL: str(int(micros(rest, "arrival").max(initial=0))), _OUTSIDE: str(outside)}
         for number, part in by_bucket(entries.table(), plan.key, shards):
-            found.append((number, to_frame(part.replace_schema_metadata(told))))
-            told = {_ARRIVAL: told[_ARRIVAL]}  # counted by one shard only
+            found.append((number, to_frame(part.replace_schema_metadata(metadata))))
+            metadata = {_ARRIVAL: metadata[_ARRIVAL]}  # counted by one shard only
     # Each shard hears of the progress of every feed, whether it has rows or not.
     late, none = dict(by_bucket(early, plan.key, shards)) if len(early) else {}, early.slice(0, 0)
     told_to = range(shards) if punctuation.num_rows else late

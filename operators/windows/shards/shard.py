@@ -317,8 +317,8 @@ class WindowShard:
             return schema.empty_table()
         ended = bound == ENDED
         at = ENDED if ended else int(self._plan.windows.last_instant(final + 1))
-        told = self._head.get("told_us", LOWEST)
-        if at <= told:
+        promised = self._head.get("told_us", LOWEST)
+        if at <= promised:
             return schema.empty_table()
         self._head["told_us"] = at
         end = None if ended else int(self._plan.windows.start_and_end(final + 1)[1])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
-from upstream.core.pushdown.source_steps import STEPS_OPTION, SourceSteps, steps_told
+from upstream.core.pushdown.source_steps import STEPS_OPTION, SourceSteps, parse_steps
 
 
 def twice(batches):
@@ -22,14 +22,19 @@ def twice(batches):
 def test_what_is_told_is_what_comes(rows, schema, archives, random):
     steps = SourceSteps(rows, schema, "program", tuple(archives))
     name = "".join(random.choice((letter.lower(), letter.upper())) for letter in STEPS_OPTION)
-    told, others = steps_told({"key": "a", name: steps.told(), "Path": "b"})
+    found, others = parse_steps({"key": "a", name: steps.to_option(), "Path": "b"})
     assert others == {"key": "a", "Path": "b"}
-    assert told is not None
-    assert (told.rows, told.schema, told.program, tuple(told.archives)) == (rows, schema, "program", tuple(archives))
+    assert found is not None
+    assert (found.rows, found.schema, found.program, tuple(found.archives)) == (
+        rows,
+        schema,
+        "program",
+        tuple(archives),
+    )
 
 
 def test_without_the_option_there_are_no_steps():
-    assert steps_told({"key": "a"}) == (None, {"key": "a"})
+    assert parse_steps({"key": "a"}) == (None, {"key": "a"})
 
 
 def test_the_program_is_what_was_given():
@@ -38,7 +43,7 @@ def test_the_program_is_what_was_given():
     def some(batches):
         yield from (batch.slice(0, bound) for batch in twice(batches))
 
-    steps, _ = steps_told({STEPS_OPTION: SourceSteps.of("r", "s", some).told()})
+    steps, _ = parse_steps({STEPS_OPTION: SourceSteps.of("r", "s", some).to_option()})
     assert steps is not None
     batch = pa.record_batch({"a": [1, 2, 3, 4]})
     assert list(steps.step()(iter([batch]))) == [batch.slice(0, 3)] * 2
@@ -51,7 +56,7 @@ class Bomb:
 
 def test_the_program_is_not_loaded_until_it_is_asked_for():
     bomb = SourceSteps("r", "s", base64.b64encode(pickle.dumps(Bomb())).decode())
-    steps, _ = steps_told({STEPS_OPTION: bomb.told()})
+    steps, _ = parse_steps({STEPS_OPTION: bomb.to_option()})
     assert steps is not None
     again = pickle.loads(pickle.dumps(steps))  # as it goes to a task
     with pytest.raises(RuntimeError, match="loaded"):
@@ -64,4 +69,4 @@ def test_the_program_is_not_loaded_until_it_is_asked_for():
 )
 def test_what_nothing_of_ours_wrote_is_refused(value):
     with pytest.raises(OptionError, match=rf"{STEPS_OPTION}=.*Expected: nothing.*leave this option out"):
-        steps_told({STEPS_OPTION: value})
+        parse_steps({STEPS_OPTION: value})

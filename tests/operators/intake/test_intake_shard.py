@@ -47,8 +47,8 @@ def rows(feeds, keys, times, values=None, arrival_us=7, order=None, deleted=None
     return pa.table(columns)
 
 
-def frames(table, task=0, part=0, *, all_told=False):
-    return frames_of(table, [0], (task, part), all_told=all_told).column("frame").to_pylist()
+def frames(table, task=0, part=0, *, every_shard=False):
+    return frames_of(table, [0], (task, part), every_shard=every_shard).column("frame").to_pylist()
 
 
 def split(table):
@@ -173,7 +173,7 @@ def test_by_the_clock_silent_feeds_move_too_and_the_clock_does_not_go_back():
     asked = plan(Policy("heartbeat"), time="came", time_format=None)
     store = DictStore()
     for number, (feeds, clock) in enumerate([(["a", "b"], 100), (["a"], 200), (["b"], 150)]):
-        part = frames(rows(feeds, ["x"] * len(feeds), [1] * len(feeds), arrival_us=clock), all_told=True)
+        part = frames(rows(feeds, ["x"] * len(feeds), [1] * len(feeds), arrival_us=clock), every_shard=True)
         table, reports = IntakeShard(asked, store).run(part, number)
         given_rows, marks = split(table)
         now = max(clock, 100 if number == 0 else 200)
@@ -254,7 +254,7 @@ def test_a_batch_without_rows_has_the_clock_that_it_is_given():
     stamped = plan(Policy("heartbeat"), time="came", time_format=None)
     store, none = DictStore(), rows([], [], [])
     IntakeShard(stamped, store).run(frames(rows(["a"], ["k"], [0], arrival_us=5 * S)), 0)
-    packed = frames_of(none, [0], (0, 0), all_told=True, clock_us=9 * S)
+    packed = frames_of(none, [0], (0, 0), every_shard=True, clock_us=9 * S)
     result, _ = IntakeShard(stamped, store).run(packed.column("frame").to_pylist(), 1)
     _, told = split(result)
     assert [each["came"].timestamp() for each in told] == [9]
