@@ -19,7 +19,7 @@ from upstream.sink.figures.summary import read_summaries
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 ROOT = Path(__file__).resolve().parents[2]
-KEYS, FILES, ROWS = 2_000, 24, 4_000
+KEYS, FILES, ROWS = 2_000, 10, 4_000
 DEFAULTS = Path(upstream.conf.__file__).with_name("spark-defaults.conf")
 
 

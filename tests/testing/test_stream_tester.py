@@ -227,9 +227,9 @@ def test_a_batch_that_fails_changes_nothing() -> None:
 
 def test_a_division_by_zero_is_an_error_as_on_spark() -> None:
     t = made(lambda stream: stream.select("1 / (v - 1) AS share"))
-    assert [r["share"] for r in t.batch([row("a", 1, v=3.0)])] == [0.5]
+    assert [r["share"] for r in t.batch([row("a", 1, 3.0)])] == [0.5]
     with pytest.raises(us.UpstreamError, match=r"'share' cannot be computed.*nullif"):
-        t.batch([row("a", 2, v=1.0)])
+        t.batch([row("a", 2, 1.0)])
 
 
 def test_tables_and_other_times() -> None:
