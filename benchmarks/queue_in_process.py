@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from upstream.core.feedback.queue_reports import ShardReport
+from upstream.core.feedback.queue_reports import QueueReport
 from upstream.core.rows.system_column import SYSTEM, system_array, system_field
 from upstream.operators.queue.budget import allot
 from upstream.operators.queue.cells import Updates
@@ -81,7 +81,7 @@ class Shards:
 
     plan: ShardPlan
     stores: list[DictStore] = dataclasses.field(default_factory=lambda: [DictStore() for _ in range(SHARDS)])
-    reports: list[ShardReport] = dataclasses.field(default_factory=list)
+    reports: list[QueueReport] = dataclasses.field(default_factory=list)
     ran: list[QueueShard] = dataclasses.field(default_factory=list)
 
     @classmethod

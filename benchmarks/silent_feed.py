@@ -21,7 +21,8 @@ import numpy as np
 
 import upstream
 from upstream.core.feedback.checkpoint_layout import reorder_folder
-from upstream.core.feedback.reorder_reports import read_reorder_reports
+from upstream.core.feedback.reorder_reports import ReorderReport
+from upstream.core.feedback.report_files import read_reports
 
 from .environments import CACHE
 from .harness import arguments, cores, fresh, introduce, progress
@@ -161,7 +162,7 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> Outcome:
     while time.time() - began < _WARM_S + seconds and query.isActive:
         time.sleep(0.05)
         if time.time() - began > _WARM_S:
-            held = max(held, sum(report.held for report in read_reorder_reports(reorder_folder(checkpoint, 0))))
+            held = max(held, sum(report.held for report in read_reports(reorder_folder(checkpoint, 0), ReorderReport)))
     error = query.exception()
     if error is not None:
         raise error
@@ -172,7 +173,7 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> Outcome:
     # Only what came once the query was running.
     sent = [(key, at) for key, at in sender.sent if began + _WARM_S <= at <= ended]
     waited = np.array([committed.get(key, ended) - at for key, at in sent])
-    late = sum(report.late for report in read_reorder_reports(reorder_folder(checkpoint, 0)))
+    late = sum(report.late for report in read_reports(reorder_folder(checkpoint, 0), ReorderReport))
     got = sum(key in committed for key, _ in sent)
     return Outcome(float(waited.mean()), float(waited.max()), held, late, got, len(sent))
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.feedback.checkpoint_layout import times_folder
-from ..core.feedback.queue_reports import remove_values, write_value
+from ..core.feedback.report_files import remove_values, write_value
 from ..core.feedback.time_reports import batch_name, reported_states
 from ..core.rows.event_times import NO_TIME, event_time_us
 from ..core.watermark.embedded import embedded_punctuation

@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from ..core.feedback.checkpoint_layout import reorder_folder, windows_folder
-from ..core.feedback.reorder_reports import read_reorder_reports
-from ..core.feedback.window_reports import read_window_reports
+from ..core.feedback.reorder_reports import ReorderReport
+from ..core.feedback.report_files import read_reports
+from ..core.feedback.window_reports import WindowReport
 from ..core.watermark.policies import Progress
 from ..storage.folder import TableFolder
 
@@ -107,8 +108,8 @@ def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[Holder]]:
             return TableFolder(folder, checkpoint.storage)
 
         place = checkpoint.location
-        windows = _numbered(lambda number: read_window_reports(at(windows_folder(place, number))))
-        return [*windows, *_numbered(lambda number: read_reorder_reports(at(reorder_folder(place, number))))]
+        windows = _numbered(lambda number: read_reports(at(windows_folder(place, number)), WindowReport))
+        return [*windows, *_numbered(lambda number: read_reports(at(reorder_folder(place, number)), ReorderReport))]
 
     return read
 

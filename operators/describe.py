@@ -14,8 +14,9 @@ from ..conf.locations import checkpoint_location
 from ..conf.units import format_duration_us
 from ..core.feedback.feed_reports import read_feed_reports
 from ..core.feedback.offset_book import whole_offset
-from ..core.feedback.reorder_reports import read_reorder_reports
-from ..core.feedback.window_reports import read_window_reports
+from ..core.feedback.reorder_reports import ReorderReport
+from ..core.feedback.report_files import read_reports
+from ..core.feedback.window_reports import WindowReport
 from ..core.watermark.bounds import AFTER_ALL, BEFORE_ALL, is_finite
 from ..storage.folder import folder_at
 
@@ -138,12 +139,12 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
             ]
             found.append(Place(f"input {name}", feeds))
         elif kind == "upstream-reorder":
-            reports = read_reorder_reports(folder)
+            reports = read_reports(folder, ReorderReport)
             bounds = [feed for report in reports for feed in report.bounds.items()]
             place = f"reordering {name}"
             found.append(Place(place, _least(bounds), sum(report.held for report in reports), micros))
         elif kind == "upstream-windows":
-            windows = read_window_reports(folder)
+            windows = read_reports(folder, WindowReport)
             least = [("all feeds", each.bound) for each in windows if each.bound is not None]
             found.append(Place(f"windows {name}", _least(least), sum(each.entries + each.rows for each in windows)))
     return [place for place in found if place.feeds]

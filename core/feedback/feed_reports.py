@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .queue_reports import read_values, write_value
+from typing_extensions import Self
 
-__all__ = ["FeedReport", "read_feed_reports", "write_feed_reports"]
+from .report_files import Report, read_reports
+
+__all__ = ["FeedReport", "FeedReports", "read_feed_reports"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +47,27 @@ class FeedReport:
     malformed: int
 
 
-def write_feed_reports(folder: str, shard: int, reports: Sequence[FeedReport]) -> None:
-    """Put what a shard says of its feeds in the place of what it said before."""
-    write_value(folder, f"shard-{shard}.json", {"feeds": [dataclasses.asdict(report) for report in reports]})
+@dataclasses.dataclass(frozen=True)
+class FeedReports(Report):
+    """Those of one shard of feeds.
+
+    Attributes
+    ----------
+    shard : int
+    feeds : sequence of FeedReport
+    """
+
+    feeds: Sequence[FeedReport]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """See :class:`Report`."""
+        known = [field.name for field in dataclasses.fields(FeedReport)]
+        feeds = [FeedReport(**{name: feed[name] for name in known}) for feed in value["feeds"]]
+        return cls(shard=value.get("shard", 0), feeds=feeds)
 
 
 def read_feed_reports(folder: str) -> list[FeedReport]:
-    """The last report on each feed, by name. Names of other versions are ignored."""
-    found: list[Any] = [feed for value in read_values(folder, "shard-") for feed in value["feeds"]]
-    known = [field.name for field in dataclasses.fields(FeedReport)]
-    reports = [FeedReport(**{name: feed[name] for name in known}) for feed in found]
-    return sorted(reports, key=lambda report: report.feed)
+    """Return the last report on each feed, by name."""
+    found = [feed for each in read_reports(folder, FeedReports) for feed in each.feeds]
+    return sorted(found, key=lambda report: report.feed)

@@ -1,37 +1,23 @@
-"""What the shards of a queue, and the tasks after it, say of each batch: a small file each, below the query's checkpoint.
-
-It is the one path back from operators: the planner of the next batch reads the reports, and so does the sink's commit, which runs after
-the shards of its batch are done. A report is a function of its batch, so a task that is tried again writes the same.
-"""
+"""What the shards of a queue, and the tasks after it, report of each batch."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from ...storage.atomic_write import write_whole
-from ...storage.folder import TableFolder, folder_at
+from typing_extensions import Self
+
+from ...storage.folder import TableFolder
 from .ages import Ages
 from .checkpoint_layout import queue_folder
+from .report_files import Report, read_reports
 
-__all__ = [
-    "Served",
-    "ShardReport",
-    "read_queues",
-    "read_reports",
-    "read_served",
-    "read_values",
-    "remove_values",
-    "write_report",
-    "write_served",
-    "write_value",
-]
+__all__ = ["QueueReport", "Served", "read_queues"]
 
 
 @dataclasses.dataclass(frozen=True)
-class ShardReport:
+class QueueReport(Report):
     """What a shard did in a batch, and what waits in it afterwards.
 
     Attributes
@@ -63,7 +49,6 @@ class ShardReport:
         The keys that wait longest, as an Arrow stream in base64; None if nobody asked for them.
     """
 
-    shard: int
     now_us: int
     arrived: int
     delivered: int
@@ -85,81 +70,44 @@ class ShardReport:
     most_stale: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value, the inverse of :meth:`from_json`."""
-        return {**{field.name: getattr(self, field.name) for field in _fields()}, "ages": self.ages.to_json()}
+        """See :class:`Report`."""
+        return {
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            "ages": self.ages.to_json(),
+        }
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> ShardReport:
-        """The report that :meth:`to_json` described. Names of other versions are ignored."""
-        known = {field.name: value[field.name] for field in _fields() if field.name in value}
-        if "ages" in known:
-            known["ages"] = Ages.from_json(known["ages"])
-        return cls(**known)
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """See :class:`Report`."""
+        return super().from_json({**value, "ages": Ages.from_json(value["ages"])} if "ages" in value else value)
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
+class Served(Report):
     """How one task's rows flowed to what comes after the queue, in one batch.
 
     Attributes
     ----------
+    shard : int
+        The task's number.
     rows : int
         Punctuation included.
     began_us, ended_us : int
         When the first row was handed on, and when whatever follows asked for more after the last.
     """
 
+    prefix: ClassVar[str] = "served-"
+
     rows: int
     began_us: int
     ended_us: int
 
 
-def read_queues(checkpoint: TableFolder) -> list[list[ShardReport]]:
+def read_queues(checkpoint: TableFolder) -> list[list[QueueReport]]:
     """Return what the shards of each of a query's queues reported last, by the queue's number; none if it has no queue."""
-    found: list[list[ShardReport]] = []
-    while reports := read_reports(TableFolder(queue_folder(checkpoint.location, len(found)), checkpoint.storage)):
+    found: list[list[QueueReport]] = []
+    while reports := read_reports(
+        TableFolder(queue_folder(checkpoint.location, len(found)), checkpoint.storage), QueueReport
+    ):
         found.append(reports)
     return found
-
-
-def write_report(folder: str, report: ShardReport) -> None:
-    """Put a shard's report in the place of its last one."""
-    write_value(folder, f"shard-{report.shard}.json", report.to_json())
-
-
-def read_reports(folder: str | TableFolder) -> list[ShardReport]:
-    """The last report of each shard that has made one."""
-    return [ShardReport.from_json(value) for value in read_values(folder, "shard-")]
-
-
-def write_served(folder: str, task: int, served: Served) -> None:
-    """Put what a task says of its rows in the place of what it said before."""
-    write_value(folder, f"served-{task}.json", dataclasses.asdict(served))
-
-
-def read_served(folder: str) -> list[Served]:
-    """What each task said last."""
-    return [Served(**value) for value in read_values(folder, "served-")]
-
-
-def _fields() -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(ShardReport)
-
-
-def write_value(folder: str | TableFolder, name: str, value: Mapping[str, Any]) -> None:
-    """Put a JSON value in the place of the last one of that name, whole or not at all."""
-    text = json.dumps(value).encode()
-    write_whole(folder, name, lambda stream: stream.write(text))
-
-
-def read_values(folder: str | TableFolder, prefix: str) -> list[dict[str, Any]]:
-    """The values of which the name begins so, in the order of names; none if there is no such folder."""
-    place = folder_at(folder)
-    names = sorted(name for name in place.names("") if name.startswith(prefix))
-    return [json.loads(value) for value in place.each(place.read, names)]
-
-
-def remove_values(folder: str | TableFolder, prefix: str, below: str) -> None:
-    """Take away the values of which the name begins so and comes before `below`; what is gone already is no error."""
-    place = folder_at(folder)
-    place.remove(name for name in place.names("") if name.startswith(prefix) and name < below)

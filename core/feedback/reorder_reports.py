@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from ...storage.folder import TableFolder
-from .queue_reports import read_values, write_value
+from .report_files import Report
 
-__all__ = ["ReorderReport", "read_reorder_reports", "write_reorder_report"]
+__all__ = ["ReorderReport"]
 
 
 @dataclasses.dataclass(frozen=True)
-class ReorderReport:
+class ReorderReport(Report):
     """What a shard did, and what it keeps after the batch. Counts are of the whole life of the checkpoint: what came was released, is held, or
     is counted as repeated or refused.
 
@@ -48,7 +47,6 @@ class ReorderReport:
         which nobody said what they mean.
     """
 
-    shard: int
     batch_id: int
     now_us: int
     rows: int
@@ -63,17 +61,3 @@ class ReorderReport:
     bounds: Mapping[str, int]
     promised: int | None = None
     needs: int | None = None
-
-
-def write_reorder_report(folder: str, report: ReorderReport) -> None:
-    """Put a shard's report in the place of its last one."""
-    write_value(folder, f"shard-{report.shard}.json", dataclasses.asdict(report))
-
-
-def read_reorder_reports(folder: str | TableFolder) -> list[ReorderReport]:
-    """The last report of each shard that has made one. Names of other versions are ignored."""
-    known = [field.name for field in dataclasses.fields(ReorderReport)]
-    return [
-        ReorderReport(**{name: value[name] for name in known if name in value})
-        for value in read_values(folder, "shard-")
-    ]

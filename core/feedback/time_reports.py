@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...storage.folder import TableFolder
-from .queue_reports import read_values
+from .report_files import read_values
 
 __all__ = ["batch_name", "reported_states"]
 

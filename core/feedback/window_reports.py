@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
-from ...storage.folder import TableFolder
-from .queue_reports import read_values, write_value
+from .report_files import Report
 
-__all__ = ["WindowReport", "read_window_reports", "write_window_report"]
+__all__ = ["WindowReport"]
 
 
 @dataclasses.dataclass(frozen=True)
-class WindowReport:
+class WindowReport(Report):
     """What a shard did in a batch, and what it keeps afterwards.
 
     Attributes
@@ -60,7 +58,6 @@ class WindowReport:
         What each feed has promised: those with a bound below `needs` are what is waited for. 2^63-1 for a feed that has ended.
     """
 
-    shard: int
     batch_id: int
     now_us: int
     bound: int | None
@@ -87,18 +84,3 @@ class WindowReport:
     aggregates: str | None = None
     state: Mapping[str, str] | None = None
     bounds: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> WindowReport:
-        """The report with these members. Names of other versions are ignored."""
-        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value})
-
-
-def write_window_report(folder: str, report: WindowReport) -> None:
-    """Put a shard's report in the place of its last one."""
-    write_value(folder, f"shard-{report.shard}.json", dataclasses.asdict(report))
-
-
-def read_window_reports(folder: str | TableFolder) -> list[WindowReport]:
-    """The last report of each shard that has made one."""
-    return [WindowReport.from_json(value) for value in read_values(folder, "shard-")]

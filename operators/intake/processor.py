@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...core.feedback.feed_reports import write_feed_reports
+from ...core.feedback.feed_reports import FeedReports
+from ...core.feedback.report_files import write_report
 from ..runtime.rows_aside import RowsAside
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
@@ -53,5 +54,5 @@ class IntakeProcessor(ShardProcessor):
             self._malformed.write(number, shard, feeds.malformed)
         if feeds.late is not None and self._late is not None:
             self._late.write(number, shard, feeds.late)
-        write_feed_reports(self._folder, shard, reports)
+        write_report(self._folder, FeedReports(shard, reports))
         return result

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from ...conf import clock
 from ...conf.errors import OptionError
 from ...core.feedback.checkpoint_layout import queue_folder
-from ...core.feedback.queue_reports import read_reports
+from ...core.feedback.queue_reports import QueueReport
+from ...core.feedback.report_files import read_reports
 from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.system_column import TIMESTAMP
 from ..runtime.row_pages import RowPages
@@ -60,7 +61,7 @@ def most_stale(
     ['vehicle_id', 'first_arrival', 'age_s', 'covered']
     """
     folder = queue_folder(os.fspath(checkpoint_location), queue)
-    reports = read_reports(folder)
+    reports = read_reports(folder, QueueReport)
     if not reports:
         raise OptionError(
             f"no queue has reported to {folder}",

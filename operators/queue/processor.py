@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...core.feedback.queue_reports import write_report
+from ...core.feedback.report_files import write_report
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
 from .control import Control, ShardPlan

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ...conf.errors import CheckpointError
 from ...core.feedback.ages import Ages
-from ...core.feedback.queue_reports import ShardReport
+from ...core.feedback.queue_reports import QueueReport
 from ...core.pushdown.ipc_frames import conflicts_in, from_frame
 from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.system_column import punctuation_mask, standing_for, system_field
@@ -68,14 +68,14 @@ class QueueShard:
         self._queue: UpdateQueue | None = None
         self._rows: RowPages | None = None
 
-    def run(self, frames: Sequence[bytes], control: Control | None) -> tuple[pa.Table | None, ShardReport]:
+    def run(self, frames: Sequence[bytes], control: Control | None) -> tuple[pa.Table | None, QueueReport]:
         """Take what arrived, give what is to be processed next, keep the rest.
 
         Returns
         -------
         pyarrow.Table or None
             Rows in the order of service, then the shard's own punctuation; None if there is neither.
-        ShardReport
+        QueueReport
         """
         tables = [from_frame(frame) for frame in frames]
         schema = tables[0].schema if tables else self._state.schema
@@ -181,7 +181,7 @@ class QueueShard:
         gone = self._state.save(self._queue, schema, self._plan, more)
         self._rows.save(np.flatnonzero(self._queue.pages.held), gone)
 
-    def _report(self, now_us: int, took: Enqueued, arrived: int, served: Ages, conflicts: int) -> ShardReport:
+    def _report(self, now_us: int, took: Enqueued, arrived: int, served: Ages, conflicts: int) -> QueueReport:
         queue, rows = self._queue, self._rows
         waiting = np.empty(0, dtype=np.int64) if queue is None else queue.locations
         places: list[list[int]] = []
@@ -194,7 +194,7 @@ class QueueShard:
             places = [[int(place[i]), int(i) + 1] for i in at]
         if queue is not None and rows is not None and self._plan.most_stale:
             most_stale = most_stale_here(queue, rows, self._plan.key, self._plan.most_stale)
-        return ShardReport(
+        return QueueReport(
             shard=self._number,
             now_us=now_us,
             arrived=arrived,

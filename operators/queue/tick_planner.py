@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...core.feedback.queue_reports import Served, ShardReport, read_reports, read_served
+from ...core.feedback.queue_reports import QueueReport, Served
+from ...core.feedback.report_files import read_reports
 from .budget import BatchCost, allot, auto_budget
 from .control import Control
 
@@ -36,7 +37,7 @@ class Planner:
     """
 
     slots: tuple[int, ...]
-    reports: Callable[[], list[ShardReport]]
+    reports: Callable[[], list[QueueReport]]
     served: Callable[[], list[Served]]
     budget: int | None
     auto: bool = False
@@ -55,8 +56,8 @@ class Planner:
         budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
         return cls(
             tuple(int(slot) for slot in options["slots"].split(",")),
-            lambda: read_reports(folder),
-            lambda: read_served(folder),
+            lambda: read_reports(folder, QueueReport),
+            lambda: read_reports(folder, Served),
             None if budget is None else int(budget),
             options.get("auto") == "true",
             None if duration is None else float(duration),

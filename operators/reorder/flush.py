@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
 
-from ...core.feedback.reorder_reports import read_reorder_reports
+from ...core.feedback.reorder_reports import ReorderReport
+from ...core.feedback.report_files import read_reports
 from ..queue.ticks import TickReader, TickSource
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class FlushPlanner:
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
         """The offset of the next tick: which shards it is for."""
         del now_us
-        due = [self.slots[report.shard] for report in read_reorder_reports(self.folder) if report.due]
+        due = [self.slots[report.shard] for report in read_reports(self.folder, ReorderReport) if report.due]
         return {"tick": start["tick"] + 1, "slots": due} if due else start
 
     def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ...core.feedback.reorder_reports import write_reorder_report
+from ...core.feedback.report_files import write_report
 from ..runtime.rows_aside import RowsAside
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
@@ -48,5 +48,5 @@ class ReorderProcessor(ShardProcessor):
         result, report = operator.run(frames, batch_id())
         if operator.refused is not None and self._late is not None:
             self._late.write(report.batch_id, shard, operator.refused)
-        write_reorder_report(self._folder, report)
+        write_report(self._folder, report)
         return result

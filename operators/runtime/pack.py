@@ -11,7 +11,8 @@ from pyspark import TaskContext
 
 from ...conf.clock import now_us
 from ...conf.errors import SchemaError
-from ...core.feedback.queue_reports import Served, write_served
+from ...core.feedback.queue_reports import Served
+from ...core.feedback.report_files import write_report
 from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.buckets import bucket_of
 from ...core.rows.conflicts import ties_within
@@ -82,7 +83,7 @@ def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Bat
                 yield from in_batches(table, schema)
         context = TaskContext.get()
         if context is not None:
-            write_served(folder, context.partitionId(), Served(rows, began_us, now_us()))
+            write_report(folder, Served(context.partitionId(), rows, began_us, now_us()))
 
     return run
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...conf.errors import CheckpointError, TableError
 from ...core.feedback.checkpoint_layout import SINK
-from ...core.feedback.queue_reports import read_values, write_value
+from ...core.feedback.report_files import read_values, write_value
 from ...delta_format.latest_table import METADATA_KEY, recorded_under
 from ...storage.folder import TableFolder
 

@@ -14,8 +14,9 @@ from memory import MemoryConnector
 
 from upstream.conf.errors import OptionError
 from upstream.core.feedback.checkpoint_layout import reorder_folder, windows_folder
-from upstream.core.feedback.reorder_reports import ReorderReport, write_reorder_report
-from upstream.core.feedback.window_reports import WindowReport, write_window_report
+from upstream.core.feedback.reorder_reports import ReorderReport
+from upstream.core.feedback.report_files import write_report
+from upstream.core.feedback.window_reports import WindowReport
 from upstream.core.watermark.bounds import AFTER_ALL
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
@@ -175,7 +176,7 @@ class OnDemand(Driver):
         self.folder = str(checkpoint)
 
     def holds(self, needs: int | None, operator: int = 0) -> None:
-        write_window_report(windows_folder(self.folder, operator), report(needs))
+        write_report(windows_folder(self.folder, operator), report(needs))
 
 
 def test_nothing_held_no_work(tmp_path: Any) -> None:
@@ -244,8 +245,8 @@ def test_rows_that_wait_for_their_turn_are_asked_for_too(tmp_path: Any) -> None:
     driver.send("a", BASE)
     driver.look()
     counts = {field.name: 0 for field in dataclasses.fields(ReorderReport) if field.type == "int"}
-    waiting = ReorderReport(**{**counts, "bounds": {}, "told": None, "needs": BASE + 5 * S})  # type: ignore[arg-type]
-    write_reorder_report(reorder_folder(driver.folder, 0), waiting)
+    waiting = ReorderReport(**{**counts, "bounds": {}, "promised": None, "needs": BASE + 5 * S})  # type: ignore[arg-type]
+    write_report(reorder_folder(driver.folder, 0), waiting)
     assert [driver.look(1) for _ in range(4)] == [None] * 4
     assert driver.look(2) == {"a": BASE + 6 * S}
 

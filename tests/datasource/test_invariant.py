@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from memory import MemoryConnector
 
 from upstream.core.feedback.checkpoint_layout import windows_folder
-from upstream.core.feedback.window_reports import WindowReport, write_window_report
+from upstream.core.feedback.report_files import write_report
+from upstream.core.feedback.window_reports import WindowReport
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.options import SourceOptions
@@ -81,7 +82,7 @@ class Pipeline:
         """What a window operator says below the checkpoint."""
         numbers = {field.name: 0 for field in dataclasses.fields(WindowReport) if field.type == "int"}
         report: Any = {**numbers, "shard": 0, "bound": None, "plan": {}, "needs": needs}
-        write_window_report(windows_folder(self.folder, 0), WindowReport(**report))
+        write_report(windows_folder(self.folder, 0), WindowReport(**report))
 
     def look(self, limit: int | None = None, *, frozen: bool = False) -> bool:
         planner = Planner(self.connector, self.options, self.shape, clock=lambda: self.now, new_id=lambda: "t")

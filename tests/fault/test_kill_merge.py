@@ -14,7 +14,8 @@ from deltalake import DeltaTable
 
 from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folder
 from upstream.core.feedback.feed_reports import read_feed_reports
-from upstream.core.feedback.reorder_reports import read_reorder_reports
+from upstream.core.feedback.reorder_reports import ReorderReport
+from upstream.core.feedback.report_files import read_reports
 
 from .killing import kill_session, start
 
@@ -83,7 +84,7 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
             each.bounds,
             each.promised,
         )
-        for each in read_reorder_reports(reorder_folder(checkpoint, 0))
+        for each in read_reports(reorder_folder(checkpoint, 0), ReorderReport)
     ]
     for name in ("left", "right"):
         counts += [(each.bound, each.rows, each.late) for each in read_feed_reports(feeds_folder(checkpoint, name))]
@@ -103,7 +104,9 @@ def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence
         checkpoint, table = killed / "checkpoint", killed / "table"
         return [
             (checkpoint / "offsets" / str(batch)).exists,
-            lambda: any(each.batch_id >= batch for each in read_reorder_reports(reorder_folder(str(checkpoint), 0))),
+            lambda: any(
+                each.batch_id >= batch for each in read_reports(reorder_folder(str(checkpoint), 0), ReorderReport)
+            ),
             lambda: any((checkpoint / "state").rglob(f"{batch + 1}[._]*")),
             (table / "_delta_log" / f"{batch + 1:020d}.json").exists,
             (checkpoint / "commits" / str(batch)).exists,

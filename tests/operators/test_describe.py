@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folder
-from upstream.core.feedback.feed_reports import FeedReport, write_feed_reports
-from upstream.core.feedback.reorder_reports import ReorderReport, write_reorder_report
+from upstream.core.feedback.feed_reports import FeedReport, FeedReports
+from upstream.core.feedback.reorder_reports import ReorderReport
+from upstream.core.feedback.report_files import write_report
 from upstream.operators.describe import Description, FeedState, Place, live_places, source_feeds
 from upstream.operators.runtime.feeds import ENDED
 
@@ -32,11 +33,11 @@ def test_reports_below_the_checkpoint_are_read(tmp_path):
     checkpoint = str(tmp_path)
     folders = [feeds_folder(checkpoint, "gps"), reorder_folder(checkpoint, 0)]
     assert live_places(folders, micros=False) == []
-    write_feed_reports(folders[0], 0, [FeedReport("north", 50, 60, 1, 10, 1, 2, 3)])
-    write_feed_reports(folders[0], 1, [FeedReport("south", None, None, 1, 1, 0, 0, 0)])
+    write_report(folders[0], FeedReports(0, [FeedReport("north", 50, 60, 1, 10, 1, 2, 3)]))
+    write_report(folders[0], FeedReports(1, [FeedReport("south", None, None, 1, 1, 0, 0, 0)]))
     for shard, bound in ((0, 40), (1, 30)):
         report = ReorderReport(shard, 1, 1, 5, 3, 2, 0, 0, 0, 0, 0, 9, {"left/x": bound, "right/y": ENDED}, 30)
-        write_reorder_report(folders[1], report)
+        write_report(folders[1], report)
     intake, reordering = live_places(folders, micros=False)
     assert intake.name == "input gps"
     assert intake.feeds == [FeedState("north", 50, late=1, suspects=2, malformed=3), FeedState("south", None)]

@@ -10,7 +10,7 @@ import pytest
 import upstream
 from upstream.conf.errors import SchemaError
 from upstream.core.feedback.checkpoint_layout import queue_folder
-from upstream.core.feedback.queue_reports import read_reports
+from upstream.core.feedback.report_files import read_reports
 from upstream.operators.queue.budget import BatchCost, auto_budget
 
 from .test_stream_on_spark import feed, run, table_of

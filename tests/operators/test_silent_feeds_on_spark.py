@@ -16,7 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 import upstream
 from upstream.conf.errors import OptionError
 from upstream.core.feedback.checkpoint_layout import windows_folder
-from upstream.core.feedback.window_reports import WindowReport, read_window_reports
+from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.window_reports import WindowReport
 from upstream.operators.aggregates.functions import count
 
 pytestmark = pytest.mark.spark
@@ -78,7 +79,7 @@ class Feeds:
         return sum(deltalake.DeltaTable(str(self.home / "table")).to_pyarrow_table(columns=["n"])["n"].to_pylist())
 
     def reports(self) -> list[WindowReport]:
-        return read_window_reports(windows_folder(str(self.checkpoint)))
+        return read_reports(windows_folder(str(self.checkpoint)), WindowReport)
 
 
 def until(query: StreamingQuery, condition: Callable[[], bool]) -> None:

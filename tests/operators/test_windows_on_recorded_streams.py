@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 
 import upstream
 from upstream.core.feedback.checkpoint_layout import windows_folder
-from upstream.core.feedback.window_reports import read_window_reports
+from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.window_reports import WindowReport
 from upstream.operators.aggregates.functions import avg, collect, count
 
 RECORDED = Path(__file__).parents[3] / "shared" / "data"
@@ -67,7 +68,7 @@ def table_of(results: upstream.UpdateStream, path: Path, every: bool) -> pl.Data
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     assert query.exception() is None
-    reports = read_window_reports(windows_folder(checkpoint))
+    reports = read_reports(windows_folder(checkpoint), WindowReport)
     assert reports
     assert sum(report.late for report in reports) == 0
     summaries = [summary for _, summary in upstream.LatestTable(path).history()]

@@ -17,7 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 import upstream
 from upstream.conf.errors import CheckpointError, OptionError, SchemaError
 from upstream.core.feedback.checkpoint_layout import windows_folder
-from upstream.core.feedback.window_reports import read_window_reports
+from upstream.core.feedback.report_files import read_reports
+from upstream.core.feedback.window_reports import WindowReport
 from upstream.operators.aggregates.functions import avg, count, max_, sum_
 
 pytestmark = pytest.mark.spark
@@ -131,7 +132,7 @@ def test_every_window_is_in_the_table_whatever_the_method(spark: SparkSession, t
     wanted = expected(windows_of(tmp_path / "feed", 100, 30) + "ORDER BY key, window_id")
     assert len(wanted) > 500
     assert got == wanted
-    reports = read_window_reports(windows_folder(str(checkpoint)))
+    reports = read_reports(windows_folder(str(checkpoint)), WindowReport)
     assert len(reports) == 4
     assert sum(report.late for report in reports) == 0
     assert len(upstream.LatestTable(tmp_path / "table").history()) >= 4

@@ -9,7 +9,7 @@ import pytest
 
 from upstream.conf.errors import CheckpointError
 from upstream.core.feedback.checkpoint_layout import queue_folder, times_folder
-from upstream.core.feedback.queue_reports import read_values, remove_values, write_value
+from upstream.core.feedback.report_files import read_values, remove_values, write_value
 from upstream.core.feedback.source_counts import journaled_counts
 from upstream.datasource.quarantine import Quarantine, count_quarantined
 from upstream.datasource.recorded_schema import keep_schema, recorded_schema, schema_name

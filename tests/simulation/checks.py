@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from upstream.core.feedback.checkpoint_layout import queue_folder
-from upstream.core.feedback.queue_reports import read_reports
+from upstream.core.feedback.report_files import read_reports
 from upstream.delta_format.deletion_vectors import COPIES, VECTORS
 
 from . import oracle

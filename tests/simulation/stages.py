@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import pyarrow as pa
 
 from upstream.core.feedback.checkpoint_layout import queue_folder, reorder_folder, windows_folder
-from upstream.core.feedback.queue_reports import read_reports
+from upstream.core.feedback.queue_reports import QueueReport
+from upstream.core.feedback.report_files import read_reports
 from upstream.core.rows.buckets import integers_with_hash
 from upstream.operators.queue.control import Control, ShardPlan
 from upstream.operators.queue.processor import QueueProcessor
@@ -81,7 +82,7 @@ class Stage:
 
     @property
     def waits(self) -> bool:
-        return self._folder is not None and any(report.waiting for report in read_reports(self._folder))
+        return self._folder is not None and any(report.waiting for report in read_reports(self._folder, QueueReport))
 
     def run(
         self, tasks: list[Batches], states: States, record: Any, batch: int, chance: random.Random, twins: float

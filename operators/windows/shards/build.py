@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ....core.feedback.window_reports import read_window_reports
+from ....core.feedback.report_files import read_reports
+from ....core.feedback.window_reports import WindowReport
 from ....core.rows.buckets import integers_with_hash
 from ....core.rows.system_column import SYSTEM
 from ...runtime.arrow_steps import choosing
@@ -49,7 +50,7 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
 
     plan = node.specification
     assert isinstance(plan, WindowPlan)
-    for report in read_window_reports(folder):
+    for report in read_reports(folder, WindowReport):
         check_identity(report.plan, plan)
         check_aggregates(report.aggregates, report.state, plan)
     results = result_schema(plan)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ....core.feedback.window_reports import WindowReport, read_window_reports
+from ....core.feedback.report_files import read_reports
+from ....core.feedback.window_reports import WindowReport
 from ....core.pushdown.ipc_frames import to_frame
 from ....core.rows.exact_integers import HIGHEST
 from ....core.rows.split import apart, by_bucket, some_at_once
@@ -45,7 +46,7 @@ def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable
     """
 
     def run(batches: Batches) -> Batches:
-        final = final_somewhere(read_window_reports(folder))
+        final = final_somewhere(read_reports(folder, WindowReport))
         for table in some_at_once(batches):
             yield frames_of(table, plan, slots, final)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import Row
 
-from ....core.feedback.window_reports import write_window_report
+from ....core.feedback.report_files import write_report
 from ...runtime.rows_aside import RowsAside
 from ...runtime.shard_processor import ShardProcessor, batch_id
 from ...runtime.store import Store
@@ -54,5 +54,5 @@ class WindowProcessor(ShardProcessor):
         result, report = windows.run(frames, batch_id())
         if self._late is not None and windows.late is not None:
             self._late.write(report.batch_id, report.shard, windows.late)
-        write_window_report(self._folder, report)
+        write_report(self._folder, report)
         return result

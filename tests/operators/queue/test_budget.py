@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError
-from upstream.core.feedback.queue_reports import Served, ShardReport
+from upstream.core.feedback.queue_reports import QueueReport, Served
 from upstream.operators.queue.budget import BatchCost, allot, auto_budget, check_budget
 from upstream.operators.queue.tick_planner import Planner
 
@@ -88,7 +88,7 @@ def report(shard, waiting, now_us, **changes):
         0,
     )
     figures |= {"ready_at_us": 0 if waiting else None, "oldest_us": None, "places": [[1, waiting]] if waiting else []}
-    return ShardReport(shard=shard, waiting=waiting, now_us=now_us, **{**figures, **changes})
+    return QueueReport(shard=shard, waiting=waiting, now_us=now_us, **{**figures, **changes})
 
 
 def test_ticks_go_on_while_rows_wait_and_stop_when_none_does():
@@ -101,7 +101,7 @@ def test_ticks_go_on_while_rows_wait_and_stop_when_none_does():
     assert (first["tick"], sum(first["shares"])) == (1, 10)
     assert [control.now_us for control in planner.controls(first)] == [6_000_000] * 2
     reports = [report(0, 20, 6_000_000, delivered=10), report(1, 0, 6_000_000)]
-    served = [Served(6, 6_200_000, 6_800_000), Served(4, 6_300_000, 6_900_000), Served(9, 100, 200)]
+    served = [Served(0, 6, 6_200_000, 6_800_000), Served(1, 4, 6_300_000, 6_900_000), Served(2, 9, 100, 200)]
     second = planner.plan(first, 7_000_000)
     cost = BatchCost(**second["cost"])
     assert (cost.fixed, cost.per_row) == (pytest.approx(0.3), pytest.approx(0.07))
@@ -149,6 +149,6 @@ def test_keys_whose_rows_were_shed_count_for_the_budget():
         planner.reports = lambda: reports
         return planner.plan(start, 7_000_000)["budget"]
 
-    planner = Planner((0,), list, lambda: [Served(100, 6_500_000, 6_600_000)], 100, auto=True)
+    planner = Planner((0,), list, lambda: [Served(0, 100, 6_500_000, 6_600_000)], 100, auto=True)
     assert budget(100) == 100
     assert budget(20_000) == 200  # twice the last one at most

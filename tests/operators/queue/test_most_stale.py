@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import upstream
 from upstream.conf.errors import OptionError
 from upstream.core.feedback.checkpoint_layout import queue_folder
-from upstream.core.feedback.queue_reports import read_reports, write_report
+from upstream.core.feedback.queue_reports import QueueReport
+from upstream.core.feedback.report_files import read_reports, write_report
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
 from upstream.operators.queue.control import Control, ShardPlan
@@ -55,7 +56,7 @@ def test_stalest_of_all_shards(policy, batches, tmp_path_factory):
     oldest = {}
     for key, at in pending:
         oldest[key] = min(oldest.get(key, at), at)
-    if not any(each.most_stale for each in read_reports(queue_folder(str(checkpoint)))):
+    if not any(each.most_stale for each in read_reports(queue_folder(str(checkpoint)), QueueReport)):
         assert pending == []
         return
     found = upstream.most_stale(checkpoint, 3, now_us=1_000_000)

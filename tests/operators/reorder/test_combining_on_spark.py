@@ -12,7 +12,8 @@ import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import OptionError, SchemaError
 from upstream.core.feedback.checkpoint_layout import reorder_folder
-from upstream.core.feedback.reorder_reports import read_reorder_reports
+from upstream.core.feedback.reorder_reports import ReorderReport
+from upstream.core.feedback.report_files import read_reports
 
 pytestmark = pytest.mark.spark
 
@@ -64,7 +65,7 @@ def table_of(place):
 
 
 def reports_of(place, number=0):
-    return read_reorder_reports(reorder_folder(str(place / "checkpoint"), number))
+    return read_reports(reorder_folder(str(place / "checkpoint"), number), ReorderReport)
 
 
 def test_the_preferred_rows_of_a_union_are_in_the_table_whichever_came_first(spark, tmp_path):

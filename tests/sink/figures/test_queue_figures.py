@@ -12,7 +12,8 @@ import pytest
 
 from upstream.core.feedback.ages import Ages
 from upstream.core.feedback.checkpoint_layout import queue_folder
-from upstream.core.feedback.queue_reports import ShardReport, write_report
+from upstream.core.feedback.queue_reports import QueueReport
+from upstream.core.feedback.report_files import write_report
 from upstream.sink.figures.run import run_figures
 from upstream.sink.figures.summary import CommitSummary, read_summaries
 
@@ -23,7 +24,7 @@ def report(
     sink: Any, shard: int, batch_id: int, age_s: float | None = None, waiting: int = 0, queue: int = 0, **changes: Any
 ) -> None:
     """Leave a shard's report, planned two seconds before the commit; what waits is `age_s` old at the commit."""
-    names = [field.name for field in dataclasses.fields(ShardReport)]
+    names = [field.name for field in dataclasses.fields(QueueReport)]
     values: dict[str, Any] = dict.fromkeys(names, 0) | {
         "shard": shard,
         "batch_id": batch_id,
@@ -35,7 +36,7 @@ def report(
         "ages": Ages(),
         "most_stale": None,
     }
-    write_report(queue_folder(str(sink.checkpoint), queue), ShardReport(**{**values, **changes}))
+    write_report(queue_folder(str(sink.checkpoint), queue), QueueReport(**{**values, **changes}))
 
 
 def commit(sink: Any, batch_id: int, age_s: float = 10.0) -> CommitSummary:

@@ -1,0 +1,77 @@
+"""Small JSON files below the query's checkpoint: the one path back from operators to the planner of the next batch and to the sink's commit.
+
+A report is a function of its batch, so a task that is tried again writes the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+from typing_extensions import Self
+
+from ...storage.atomic_write import write_whole
+from ...storage.folder import TableFolder, folder_at
+
+__all__ = ["Report", "read_reports", "read_values", "remove_values", "write_report", "write_value"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What one shard, or one task, reports of its last batch; each kind adds its fields.
+
+    Attributes
+    ----------
+    shard : int
+        Its number among those that report to the folder.
+    """
+
+    shard: int
+
+    prefix: ClassVar[str] = "shard-"
+    """What the names of the files begin with."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value, the inverse of :meth:`from_json`."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return the report that :meth:`to_json` described. Names of other versions are ignored."""
+        # Not every kind had its number in the file from the beginning.
+        known = {"shard": 0, **value}
+        return cls(**{field.name: known[field.name] for field in dataclasses.fields(cls) if field.name in known})
+
+
+ReportT = TypeVar("ReportT", bound=Report)
+
+
+def write_report(folder: str | TableFolder, report: Report) -> None:
+    """Put a shard's report in the place of its last one."""
+    write_value(folder, f"{report.prefix}{report.shard}.json", report.to_json())
+
+
+def read_reports(folder: str | TableFolder, kind: type[ReportT]) -> list[ReportT]:
+    """Return the last report of each shard that has made one, in the order of the files' names."""
+    return [kind.from_json(value) for value in read_values(folder, kind.prefix)]
+
+
+def write_value(folder: str | TableFolder, name: str, value: Mapping[str, Any]) -> None:
+    """Put a JSON value in the place of the last one of that name, whole or not at all."""
+    text = json.dumps(value).encode()
+    write_whole(folder, name, lambda stream: stream.write(text))
+
+
+def read_values(folder: str | TableFolder, prefix: str) -> list[dict[str, Any]]:
+    """Return the values whose name begins with `prefix`, in the order of names; none if there is no such folder."""
+    place = folder_at(folder)
+    names = sorted(name for name in place.names("") if name.startswith(prefix))
+    return [json.loads(value) for value in place.each(place.read, names)]
+
+
+def remove_values(folder: str | TableFolder, prefix: str, below: str) -> None:
+    """Remove the values whose name begins with `prefix` and comes before `below`; what is gone already is no error."""
+    place = folder_at(folder)
+    place.remove(name for name in place.names("") if name.startswith(prefix) and name < below)
