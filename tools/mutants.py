@@ -81,6 +81,8 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
             "tests/operators/windows/shards/test_eager.py",
             "tests/operators/windows/shards/test_groupwise.py",
             "tests/operators/windows/shards/test_held_results.py",
+            "tests/operators/windows/shards/test_changed_aggregates.py",
+            "tests/operators/windows/shards/test_state_and_reports.py",
             # Hundreds of batches each.
             *(
                 f"--deselect=tests/operators/windows/shards/test_shard.py::test_{name}"

@@ -1,0 +1,85 @@
+"""What a shard of windows leaves behind of each batch: state under names that checkpoints depend on, and a report."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from upstream.operators.aggregates.functions import max_, stddev_pop
+from upstream.operators.windows.kinds import SlidingWindows
+
+from .test_shard import plan_of
+from .windows_of import Run, punctuation_table, rows_table
+
+HOPPING = SlidingWindows(10, 5)
+LEAST = -(2**63)
+
+
+def names(run: Run) -> set[str]:
+    return {kind for kind, _ in run.stores[0].values}
+
+
+@pytest.mark.parametrize(
+    ("plan", "expected"),
+    [
+        ({}, {"head", "run", "running"}),
+        ({"method": "buffering"}, {"head", "rows", "running"}),
+        ({"emit": "eager"}, {"head", "run", "running"}),
+        ({"aggregates": {"top": max_("v")}, "method": "wid"}, {"head", "run"}),
+    ],
+    ids=["paned", "buffering", "eager", "wid"],
+)
+def test_state_lies_under_the_names_of_earlier_checkpoints(plan: dict[str, Any], expected: set[str]) -> None:
+    run = Run(plan_of(HOPPING, shards=1, **plan)).batches([([(1, 7, 1), (2, 8, 1)], 8), ([(1, 12, 1)], 11)])
+    assert names(run) == expected
+
+
+def test_a_key_with_windows_closed_ahead_of_the_others_is_kept_under_its_name() -> None:
+    run = Run(plan_of(HOPPING, shards=1))
+    run.tables(rows_table([(1, 7, 1), (2, 8, 1)], 1), punctuation_table(6, 1), punctuation_table(20, 1, key=1))
+    assert "ahead" in names(run)
+    assert run.reports[-1].ahead > run.reports[-1].closed
+
+
+def test_eager_emission_takes_no_promises_for_one_key() -> None:
+    """A key is committed to one window at a time, which closes by the low-watermark alone."""
+    run = Run(plan_of(HOPPING, "eager", shards=1))
+    run.tables(rows_table([(1, 7, 1), (2, 8, 1)], 1), punctuation_table(6, 1), punctuation_table(20, 1, key=1))
+    assert names(run) == {"head", "run", "running"}
+    assert run.reports[-1].ahead == LEAST
+    assert not run.results
+
+
+def test_the_head_names_the_batch_in_which_each_aggregate_began() -> None:
+    run = Run(plan_of(HOPPING, shards=1, aggregates={"spread": stddev_pop("v")})).batches([([(1, 7, 1)], 8)])
+    head = run.stores[0].values["head", 0]
+    members = json.loads(head)
+    assert {
+        "running",
+        "ahead",
+        "closed",
+        "final",
+        "since",
+        "runs",
+        "rows",
+        "bounds",
+        "told",
+        "told_us",
+    } <= members.keys()
+
+
+def test_a_report_counts_keys_with_a_running_window_and_rows_passed_over() -> None:
+    quiet = Run(plan_of(HOPPING, "lazy", shards=1)).batches([([(1, 7, 1), (2, 8, 1)], 8), ([(1, 12, 1)], 30)])
+    assert [report.superseded for report in quiet.reports] == [0, 0]
+    assert [report.running for report in quiet.reports] == [0, 0]
+    eager = Run(plan_of(SlidingWindows(3, 1), "eager", shards=1)).batches([([(1, 1, 1), (2, 1, 1)], 2)])
+    assert eager.reports[-1].running == 2
+
+
+def test_with_slack_punctuation_before_any_row_closes_nothing() -> None:
+    run = Run(plan_of(SlidingWindows(10, 10), method="buffering", shards=1, slack_us=5)).batches([([], 100)])
+    assert run.reports[-1].bound is None
+    assert run.reports[-1].closed == LEAST
+    assert not run.results
