@@ -221,8 +221,7 @@ def _report(checkpoint: Checkpoint, place: str, shard: int, report: Any) -> None
 
 def _planner(node: Queue, plan: ShardPlan, reports: list[Any]) -> Planner:
     """The planner of the queue's ticks, which reads here what shards said, and not in a folder."""
-    slots = ",".join(map(str, range(plan.shards)))
-    planner = Planner.of({**node.options, "feedback": "", "slots": slots})
+    planner = Planner.of(tuple(range(plan.shards)), {**node.options, "feedback": ""})
     return dataclasses.replace(planner, reports=lambda: reports, served=list)
 
 

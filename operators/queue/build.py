@@ -40,7 +40,7 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
     from ..runtime.pack import FRAME_DDL, PACKED_DDL, rows_to_frame, unpack
     from ..runtime.shard_processor import SparkShards
     from .processor import QueueProcessor
-    from .ticks import TickSource
+    from .tick_planner import QueueTicks
 
     plan = node.specification
     assert isinstance(plan, ShardPlan)
@@ -51,7 +51,7 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
         df = df.withColumn(name, column)
     session = df.sparkSession
     make_known(session)
-    session.dataSource.register(TickSource)
+    session.dataSource.register(QueueTicks)
     slots = integers_with_hash(range(plan.shards))
     packed = map_in_arrow(df, queue_pack(node, plan, slots), PACKED_DDL)
     options = {**node.options, "feedback": folder, "slots": ",".join(str(slot) for slot in slots)}

@@ -8,10 +8,11 @@ from typing import Any
 
 from ...core.feedback.queue_reports import QueueReport, Served
 from ...core.feedback.report_files import read_reports
+from ..runtime.ticks import TickSource
 from .budget import BatchCost, allot, auto_budget
 from .control import Control
 
-__all__ = ["Planner"]
+__all__ = ["Planner", "QueueTicks"]
 
 
 @dataclasses.dataclass
@@ -50,12 +51,12 @@ class Planner:
         return len(self.slots)
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Planner:
+    def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> Planner:
         """A planner from the options that the fluent stream gives."""
         folder = options["feedback"]
         budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
         return cls(
-            tuple(int(slot) for slot in options["slots"].split(",")),
+            slots,
             lambda: read_reports(folder, QueueReport),
             lambda: read_reports(folder, Served),
             None if budget is None else int(budget),
@@ -123,6 +124,19 @@ class Planner:
         cost = self.cost_s if self.cost_s is not None else cost
         per_shard = None if cost is None else cost * self.shards
         return [Control(offset["now_us"], share, per_shard, offset["drop"]) for share in offset["shares"]]
+
+
+class QueueTicks(TickSource):
+    """The ``upstream_ticks`` format; made by the fluent stream, not by users."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "upstream_ticks"
+
+    def planner(self) -> Planner:
+        """See :class:`TickSource`."""
+        return Planner.of(self.slots(), self.options)
 
 
 def _drop(budget: int | None, waiting: int, arrived: int) -> float:

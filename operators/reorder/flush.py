@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.datasource import DataSourceStreamReader
+from typing import Any
 
 from ...core.feedback.reorder_reports import ReorderReport
 from ...core.feedback.report_files import read_reports
-from ..queue.ticks import TickReader, TickSource
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+from ..runtime.ticks import TickSource
 
 __all__ = ["FlushPlanner", "FlushSource"]
 
@@ -56,8 +51,6 @@ class FlushSource(TickSource):
         """The name of the format."""
         return "upstream_flush"
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``."""
-        del schema
-        slots = tuple(int(slot) for slot in self.options["slots"].split(","))
-        return TickReader(FlushPlanner(self.options["folder"], slots))
+    def planner(self) -> FlushPlanner:
+        """See :class:`TickSource`."""
+        return FlushPlanner(self.options["folder"], self.slots())

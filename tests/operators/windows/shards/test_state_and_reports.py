@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from upstream.operators.aggregates.functions import max_, stddev_pop
-from upstream.operators.windows.kinds import SlidingWindows
+from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 
 from .test_shard import plan_of
 from .windows_of import Run, punctuation_table, rows_table
@@ -52,22 +52,20 @@ def test_eager_emission_takes_no_promises_for_one_key() -> None:
     assert not run.results
 
 
-def test_the_head_names_the_batch_in_which_each_aggregate_began() -> None:
+def test_the_head_has_the_members_of_earlier_checkpoints() -> None:
+    """A member under another name would count as absent, and a checkpoint would go on from a default."""
     run = Run(plan_of(HOPPING, shards=1, aggregates={"spread": stddev_pop("v")})).batches([([(1, 7, 1)], 8)])
-    head = run.stores[0].values["head", 0]
-    members = json.loads(head)
-    assert {
-        "running",
-        "ahead",
-        "closed",
-        "final",
-        "since",
-        "runs",
-        "rows",
-        "bounds",
-        "told",
-        "told_us",
-    } <= members.keys()
+    members = json.loads(run.stores[0].values["head", 0]).keys()
+    of_windows = {"running", "ahead", "closed", "final", "since", "told_us", "seen_us", "tombstones", "holding"}
+    assert of_windows | {"now_us", "seq", "runs", "rows", "bounds", "told"} <= members
+
+
+def test_the_end_of_all_feeds_leaves_no_running_window() -> None:
+    run = Run(plan_of(HOPPING, shards=1)).batches([([(1, 7, 1), (2, 8, 1)], 8), ([(1, 12, 1)], 11)])
+    assert "running" in names(run)
+    run.tables(punctuation_table(None, 2))
+    assert names(run) == {"head"}
+    assert run.reports[-1].running == 0
 
 
 def test_a_report_counts_keys_with_a_running_window_and_rows_passed_over() -> None:
@@ -83,3 +81,9 @@ def test_with_slack_punctuation_before_any_row_closes_nothing() -> None:
     assert run.reports[-1].bound is None
     assert run.reports[-1].closed == LEAST
     assert not run.results
+
+
+def test_the_end_of_all_feeds_closes_the_landmark_window_of_the_last_row_and_none_after_it() -> None:
+    run = Run(plan_of(LandmarkWindows(5), shards=1)).batches([([(1, 2, 1), (1, 7, 2)], 6)])
+    run.tables(punctuation_table(None, 2))
+    assert [(each["window_id"], each["total"]) for each in run.results] == [(0, 1), (1, 3)]

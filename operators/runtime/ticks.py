@@ -1,11 +1,12 @@
-"""Ticks: a source that makes a batch happen while rows wait in a queue, and tells the shards what the batch may do.
+"""Ticks: a source that starts a batch while rows wait in an operator's shards, and sends each shard a message.
 
-Its offset says all of it: the clock, each shard's budget, the measured cost. So a batch that is run again does the same. While nothing
-waits the offset stands still, and Spark starts no batch.
+Its offset holds all that the messages are made of, so a batch that is run again does the same. While nothing is due the offset stands still,
+and Spark starts no batch.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -14,8 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from ...conf.clock import now_us
-from ..runtime.pack import PACKED_DDL
-from .tick_planner import Planner
+from .pack import PACKED_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,12 +40,15 @@ class TickPlanner(Protocol):
 
 
 class TickSource(DataSource):
-    """The ``upstream_ticks`` format; made by the fluent stream, not by users."""
+    """A format for each kind of operator that needs ticks; made by the fluent stream, not by users."""
 
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format."""
-        return "upstream_ticks"
+    @abstractmethod
+    def planner(self) -> TickPlanner:
+        """Return the planner that the options describe."""
+
+    def slots(self) -> tuple[int, ...]:
+        """Return what each shard is grouped by."""
+        return tuple(int(slot) for slot in self.options["slots"].split(","))
 
     def schema(self) -> StructType | str:
         """A shard's slot, no rows, and a control."""
@@ -54,7 +57,7 @@ class TickSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For ``spark.readStream``."""
         del schema
-        return TickReader(Planner.of(self.options))
+        return TickReader(self.planner())
 
 
 class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
