@@ -89,12 +89,11 @@ def look_at(contents: Contents, bucket: int) -> tuple[BucketState, pa.Table, pa.
         buried = contents.buried(bucket)
     except Unreadable as found:
         buried, unburied = empty, found
-    counts = [contents.snapshot.live_rows(found.path) for found in unreadable]
     state = BucketState(
         bucket,
         rows.num_rows,
         tuple(unreadable),
-        None if None in counts else sum(count or 0 for count in counts),
+        contents.snapshot.count(found.path for found in unreadable),
         _duplicates(rows, contents.layout),
         _misplaced(rows, bucket, contents.layout),
         int((~newer(buried, rows, contents.layout, or_equal=True)).sum()),

@@ -85,13 +85,13 @@ def commit_command(
     TableError
         Somebody has written to the table meanwhile, or the entry cannot be written.
     """
-    target, version = contents.target, contents.table.version() + 1
+    target = contents.target
     told = {REPAIR_KEY: {"done": list(done), "keys": keys}, **(told or {})}
     try:
         committed = change.commit(operation, told, properties=properties, numbers=numbers)
     except OSError as error:
         raise TableError(
-            f"version {version} cannot be committed to the table at {target.location}: {target.masked(error)}",
+            f"version {change.version} cannot be committed to the table at {target.location}: {target.masked(error)}",
             hint="check that the folder may be written to and has room, and say it again",
         ) from error
     if not committed:
@@ -100,7 +100,7 @@ def commit_command(
             expected="nobody else writing to the table",
             hint="stop the queries that write to it, and say it again; the table is as it was",
         )
-    return version
+    return change.version
 
 
 def _rows_of(entry: Mapping[str, Any]) -> int | None:

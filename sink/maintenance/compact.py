@@ -117,13 +117,14 @@ def compact_bucket(
     log.follow(table.version())
     layout = Layout.recorded(table, target.location)
     files = DataFiles(target, layout.file_schema())
+    change = TableChange(target, table, files, changed=False, log=log, at_ms=written_ms)
     index = KeyIndex(target.location, layout.key, target.options.index_location, target.options.index_limit)
     vectors = log.vectors()
     held = {path: add["size"] for path, add in log.files.items() if add["partitionValues"][BUCKET] == str(bucket)}
     groups = _groups(held, vectors, small)
     if not groups:
         return 0
-    with TableChange(target, table, files, changed=False, log=log, at_ms=written_ms) as change:
+    with change:
         for paths in groups:
             rows = files.read_rows(paths, [vectors.get(path) for path in paths])
             made: StagedFile | None = None

@@ -37,6 +37,11 @@ class TableChange:
     at_ms
         When it is made, in milliseconds since the epoch; now unless given.
 
+    Attributes
+    ----------
+    version : int
+        That it makes.
+
     Raises
     ------
     TableError
@@ -53,8 +58,9 @@ class TableChange:
         log: LogReplay | None = None,
         at_ms: int | None = None,
     ) -> None:
+        # What is loaded is shared by all that this process writes to the table, and may move on.
+        self.version = table.version() + 1
         self._target = target
-        self._table = table
         self._files = files
         self._changed = changed
         self._log = replay_log(target, table) if log is None else log
@@ -118,6 +124,6 @@ class TableChange:
             configuration = {name: value for name, value in configuration.items() if value is not None}
             actions.insert(0, {"metaData": {**self._log.metadata, "configuration": configuration}})
         actions += [{"txn": {"appId": name, "version": number}} for name, number in (numbers or {}).items()]
-        version = self._table.version() + 1
-        self._committed = put_entry(self._target.folder, version, {"operation": operation, **(told or {})}, actions)
+        info = {"operation": operation, **(told or {})}
+        self._committed = put_entry(self._target.folder, self.version, info, actions)
         return self._committed
