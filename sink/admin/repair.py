@@ -230,41 +230,28 @@ def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]
 
 def _newest(contents: Contents, bucket: int, states: Sequence[BucketState]) -> pa.Table:
     """The newest row of each key that belongs to the bucket, wherever it lies."""
-    layout = contents.layout
-    parts = [_belonging(contents, other, bucket) for other in states if _has_rows_of(other, bucket)]
-    rows = pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
+    layout, none = contents.layout, contents.files.schema.empty_table()
+    forgotten = any(state.bucket == bucket and state.unburied is not None for state in states)
+    try:
+        with_rows = [state for state in states if state.bucket == bucket or bucket in state.misplaced]
+        rows = pa.concat_tables([none, *(_belonging(contents, state, bucket) for state in with_rows)])
+        buried = none.select(layout.deciding) if forgotten else contents.buried(bucket)
+    except Unreadable as found:  # it could be read at the first look
+        raise _unread(contents, found) from found
     newest = newest_rows(as_pending(rows), layout).rows
-    if any(state.bucket == bucket and state.unburied is not None for state in states):
-        buried = newest.slice(0, 0).select(layout.deciding)
-    else:
-        try:
-            buried = contents.buried(bucket)
-        except Unreadable as found:
-            raise _unread(contents, found) from found
     return newest.filter(pa.array(newer(buried, newest.select(layout.deciding), layout, or_equal=True)))
-
-
-def _has_rows_of(state: BucketState, bucket: int) -> bool:
-    return state.bucket == bucket or bucket in state.misplaced
 
 
 def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table:
     """What lies in one bucket, can be read, and belongs to another, or to itself."""
-    parts: list[pa.Table] = []
-    damaged = {file.path for file in source.unreadable}
+    layout, parts = contents.layout, [contents.files.schema.empty_table()]
+    damaged = {file.path for file in source.unreadable}  # said and counted before
     for path in contents.snapshot.of_bucket(source.bucket).rows:
-        if path in damaged:  # said and counted before
-            continue
-        try:
+        if path not in damaged:
             rows = contents.rows(path)
-        except Unreadable as found:  # it could be read at the first look
-            raise _unread(contents, found) from found
-        if not contents.layout.key:
-            parts.append(rows)
-            continue
-        mine = bucket_of(columns_at(rows, contents.layout.key), contents.layout.buckets) == bucket
-        parts.append(rows.filter(pa.array(mine)))
-    return pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
+            mine = bucket_of(columns_at(rows, layout.key), layout.buckets) == bucket if layout.key else None
+            parts.append(rows if mine is None else rows.filter(pa.array(mine)))
+    return pa.concat_tables(parts)
 
 
 def _orphans(contents: Contents, before_us: int) -> list[str]:
