@@ -5,9 +5,12 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 from rich.console import Console
 
-from ..sink.admin.erase import Erasure, erase_text_key
+from ..sink.admin.erase import Erasure, erase
+from ..sink.admin.key_text import text_key
+from ..sink.spec.layout import Layout
 
 __all__ = ["print_erasure"]
 
@@ -22,7 +25,11 @@ def print_erasure(
     dry_run: bool,
 ) -> None:
     """Erase a key and print what was done."""
-    done = erase_text_key(path, key, storage=storage, outputs=outputs, index_location=index_location, dry_run=dry_run)
+
+    def values(layout: Layout, location: str) -> list[pa.Array]:
+        return text_key(layout, location, key)
+
+    done = erase(path, values, storage, outputs, index_location, dry_run=dry_run)
     say = Console(highlight=False, markup=False, soft_wrap=True)
     for line in _lines(done, dry=dry_run):
         say.print(line)

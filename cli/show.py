@@ -61,11 +61,9 @@ def show(
     """
     import polars as pl
 
-    from ..conf.locations import absolute_location
     from ..sink.admin.scan import open_table, scan_table
-    from ..storage.folder import TableFolder
 
-    table = open_table(TableFolder(absolute_location(path), storage), path)
+    table = open_table(path, storage)
     frame = scan_table(table)
     names = frame.collect_schema().names()
     wanted = list(columns) or [name for name in names if everything or not name.startswith(_OURS)]

@@ -19,6 +19,7 @@ __all__ = [
     "SEQ",
     "TIME_PROPERTY",
     "Delivered",
+    "known_fields",
     "recorded_under",
 ]
 
@@ -75,14 +76,19 @@ class Delivered:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Delivered:
-        """What :meth:`to_json` described. Unknown names, of later versions, are ignored."""
-        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value})
+        """What :meth:`to_json` described."""
+        return cls(**known_fields(cls, value))
 
     @classmethod
     def of_commit(cls, commit_info: Mapping[str, Any]) -> Delivered | None:
         """What a commit says that it delivered; None for a commit of others, or of a release that did not say so."""
         recorded = recorded_under(DELIVERED_KEY, commit_info)
         return None if recorded is None else cls.from_json(recorded)
+
+
+def known_fields(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
+    """What a JSON object says of the fields of a dataclass. Unknown names, of later versions, are left out."""
+    return {field.name: value[field.name] for field in dataclasses.fields(kind) if field.name in value}
 
 
 def recorded_under(key: str, commit_info: Mapping[str, Any]) -> Mapping[str, Any] | None:

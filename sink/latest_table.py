@@ -6,10 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..conf.arguments import path_argument
-from ..conf.errors import OptionError
+from ..conf.arguments import duration_argument, path_argument
 from ..conf.locations import absolute_location
-from ..conf.units import parse_duration_us
 from ..storage.folder import TableFolder
 from .admin.check import Report, check_table
 from .admin.erase import Erasure, erase_key
@@ -18,7 +16,7 @@ from .admin.key_bucket import key_bucket
 from .admin.maintain import maintain_table
 from .admin.rebucket import rebucket_table
 from .admin.repair import Repairs, repair_table
-from .admin.scan import open_table, scan_table
+from .admin.scan import open_table, scan_columns
 from .commit.lease import release_lease
 from .figures.run import RunFigures, run_staleness
 from .figures.summary import CommitSummary, read_summaries
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from .spec.maintenance_rules import Maintained
 
 __all__ = ["LatestTable"]
-
-_OWN = "_upstream_"
 
 
 class LatestTable:
@@ -51,7 +47,8 @@ class LatestTable:
     Notes
     -----
     Nothing is read before a method needs it. A method that changes rows makes one commit, or leaves the table as it was; :meth:`compact` makes one for each bucket, none of which
-    changes a row.
+    changes a row. In an object store, :meth:`repair`, :meth:`rebucket`, :meth:`keep_history`, :meth:`compact` and :meth:`erase` need the extra ``stores``, and raise
+    :class:`~upstream.errors.EnvironmentMissingError` without it.
 
     Examples
     --------
@@ -92,15 +89,7 @@ class LatestTable:
         >>> table.rows(["vehicle_id", "speed"]).filter(pl.col("speed") > 10).collect().rows()
         [(2, 20.0)]
         """
-        found = scan_table(open_table(TableFolder(absolute_location(self.path), self._storage), self.path))
-        names = found.collect_schema().names()
-        wanted = [name for name in names if not name.startswith(_OWN)] if columns is None else list(columns)
-        absent = [name for name in wanted if name not in names]
-        if absent:
-            raise OptionError(
-                f"the table has no column {', '.join(absent)}", expected="columns among " + ", ".join(names)
-            )
-        return found.select(wanted)
+        return scan_columns(open_table(self.path, self._storage), columns)
 
     def check(self, *, source: str | None = None) -> Report:
         """Check that the table is what the sink promises: one row per key, each in its bucket, none that a deletion overrules; files, log and counts as recorded.
@@ -158,8 +147,6 @@ class LatestTable:
             `retention` is no duration.
         TableError
             There is no table of UpStream's, it cannot be read or written, rows would go without `force`, or somebody has written to it meanwhile.
-        EnvironmentMissingError
-            It lies in an object store, and the package is not installed by which an entry is put there.
 
         Examples
         --------
@@ -171,7 +158,7 @@ class LatestTable:
             storage=self._storage,
             dry_run=dry_run,
             orphans=orphans,
-            retention_us=_retention_us(retention),
+            retention_us=duration_argument("retention", retention, such_as="'7 days'"),
             force=force,
         )
 
@@ -206,7 +193,13 @@ class LatestTable:
         >>> table.maintain(retention="7 days", dry_run=True).files
         0
         """
-        return self._maintain(retention, versions, dry_run=dry_run, compact=False)
+        return maintain_table(
+            self.path,
+            storage=self._storage,
+            retention_us=None if retention is None else duration_argument("retention", retention, such_as="'7 days'"),
+            versions=versions,
+            dry_run=dry_run,
+        )
 
     def compact(self) -> Maintained:
         """Write files again that are small or have dead rows, then :meth:`maintain`. A batch under way may have to be repeated.
@@ -225,7 +218,7 @@ class LatestTable:
         --------
         >>> done = table.compact()
         """
-        return self._maintain(None, None, dry_run=False, compact=True)
+        return maintain_table(self.path, storage=self._storage, compact=True)
 
     def rebucket(self, buckets: int) -> int:
         """Divide the table into another number of buckets.
@@ -249,8 +242,6 @@ class LatestTable:
             The number is not at least 1, or the table is not divided by a key.
         TableError
             There is no such table, it cannot be read or written, or somebody has written to it meanwhile.
-        EnvironmentMissingError
-            As for :meth:`repair`.
 
         Examples
         --------
@@ -280,8 +271,6 @@ class LatestTable:
             It is none of the two.
         TableError
             There is no such table, it keeps all rows, it has no time, it cannot be read or written, or somebody has written to it meanwhile.
-        EnvironmentMissingError
-            As for :meth:`repair`.
 
         Examples
         --------
@@ -362,8 +351,6 @@ class LatestTable:
             The values are not as many as the key's columns, or not of their types.
         TableError
             There is no such table, it cannot be read or written, or others commit all the time.
-        EnvironmentMissingError
-            As for :meth:`repair`.
 
         Examples
         --------
@@ -422,20 +409,3 @@ class LatestTable:
         """
         taken = release_lease(TableFolder(absolute_location(self.path), self._storage))
         return None if taken is None else taken.query_id
-
-    def _maintain(self, retention: str | None, versions: int | None, *, dry_run: bool, compact: bool) -> Maintained:
-        return maintain_table(
-            self.path,
-            storage=self._storage,
-            retention_us=None if retention is None else _retention_us(retention),
-            versions=versions,
-            dry_run=dry_run,
-            compact=compact,
-        )
-
-
-def _retention_us(retention: str) -> int:
-    try:
-        return parse_duration_us(retention)
-    except ValueError:
-        raise OptionError(f"retention={retention!r}", expected="a duration such as '7 days'") from None

@@ -29,33 +29,28 @@ _TRIAL = "_upstream_put_if_absent"
 _TRIAL_RETRIES = 2
 # What a store can do it keeps; what it could not may have been mended.
 _REFUSED_FOR_S = 60.0
-# Of the library's options those of its client for HTTP, which obstore wants apart: among the store's own it ends in a panic over them.
-_OF_CLIENT = {
-    "allow_http",
-    "allow_invalid_certificates",
-    "connect_timeout",
-    "default_content_type",
-    "disable_system_certificates",
-    "http1_only",
-    "http2_keep_alive_interval",
-    "http2_keep_alive_timeout",
-    "http2_keep_alive_while_idle",
-    "http2_max_frame_size",
-    "http2_only",
-    "pool_idle_timeout",
-    "pool_max_idle_per_host",
-    "proxy_ca_certificate",
-    "proxy_excludes",
-    "proxy_url",
-    "randomize_addresses",
-    "read_timeout",
-    "timeout",
-    "user_agent",
-}
 _DO_WITHOUT = "queries do without where the option engine is left out: then buckets are written anew"
-_OF_RETRIES = ("max_retries", "retry_timeout")
-_OF_BACKOFF = "backoff_config."
 _CLOUDS = ("aws_", "google_", "azure_")
+
+
+def _duration(value: str) -> dt.timedelta:
+    return dt.timedelta(microseconds=parse_duration_us(value))
+
+
+# Of the options, as delta-rs names them, those that obstore wants apart from the store's own, among which it ends in a panic over them: for
+# its client for HTTP, as they are, and for its retries, as values of Python's.
+_OF_CLIENT = {
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "disable_system_certificates", "http1_only",
+    "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_max_frame_size", "http2_only",
+    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url", "randomize_addresses",
+    "read_timeout", "timeout", "user_agent",
+}  # fmt: skip
+_OF_RETRIES: dict[str, Callable[[str], Any]] = {"max_retries": int, "retry_timeout": _duration}
+_OF_BACKOFF: dict[str, Callable[[str], Any]] = {
+    "backoff_config.init_backoff": _duration,
+    "backoff_config.max_backoff": _duration,
+    "backoff_config.base": float,
+}
 
 
 class _Tried(NamedTuple):
@@ -163,8 +158,10 @@ def _opened(location: str, options: _Options, retries: int | None = None) -> Obj
             bare = _bare(name)
             if bare in _OF_CLIENT:
                 client[bare] = value
-            elif bare in _OF_RETRIES or bare.startswith(_OF_BACKOFF):
-                _set_retry(retry, bare, value)
+            elif bare in _OF_RETRIES:
+                retry[bare] = _OF_RETRIES[bare](value)
+            elif bare in _OF_BACKOFF:
+                retry.setdefault("backoff", {})[bare.partition(".")[2]] = _OF_BACKOFF[bare](value)
             elif _is_known(location, name, value):
                 own[name] = value
         if retries is not None:
@@ -194,21 +191,6 @@ def _is_known(location: str, name: str, value: str) -> bool:
     except BaseError:  # it wants more options, or has one more word to say when all are there
         return True
     return True
-
-
-def _set_retry(retry: dict[str, Any], name: str, value: str) -> None:
-    """As delta-rs names them."""
-    if name == "max_retries":
-        retry[name] = int(value)
-    elif name == "retry_timeout":
-        retry[name] = _duration(value)
-    else:
-        part = name.removeprefix(_OF_BACKOFF)
-        retry.setdefault("backoff", {})[part] = float(value) if part == "base" else _duration(value)
-
-
-def _duration(value: str) -> dt.timedelta:
-    return dt.timedelta(microseconds=parse_duration_us(value))
 
 
 def _hashable(storage: Mapping[str, str]) -> _Options:

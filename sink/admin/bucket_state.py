@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.rows.buckets import bucket_of
@@ -14,12 +13,11 @@ from ...core.rows.columns import columns_at
 from ...core.rows.newest import key_codes
 from ...delta_format.latest_table import SEQ
 from ..merge.contest import contest
+from ..merge.pending import Mask
 from ..spec.layout import Layout
 from ..table.contents import Contents, Unreadable
 
 __all__ = ["BucketState", "look_at", "newer"]
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,15 +60,13 @@ class BucketState:
         return not (self.unreadable or self.duplicates or self.misplaced or self.overruled)
 
 
-def look_at(contents: Contents, bucket: int, *, whole: bool) -> tuple[BucketState, pa.Table, pa.Table]:
+def look_at(contents: Contents, bucket: int) -> tuple[BucketState, pa.Table, pa.Table]:
     """Read a bucket, and say what is wrong with it.
 
     Parameters
     ----------
     contents, bucket
         Of which table, and which.
-    whole
-        Read the columns that decide nothing too, to see whether they can be read.
 
     Returns
     -------
@@ -83,7 +79,7 @@ def look_at(contents: Contents, bucket: int, *, whole: bool) -> tuple[BucketStat
     paths = contents.snapshot.of_bucket(bucket).rows
     for path in paths:
         try:
-            parts.append(contents.deciding(path, whole=whole))
+            parts.append(contents.deciding(path))
         except Unreadable as found:
             unreadable.append(found)
     empty = contents.files.schema.empty_table().select(contents.layout.deciding)
@@ -93,12 +89,11 @@ def look_at(contents: Contents, bucket: int, *, whole: bool) -> tuple[BucketStat
         buried = contents.buried(bucket)
     except Unreadable as found:
         buried, unburied = empty, found
-    counts = [contents.snapshot.live_rows(found.path) for found in unreadable]
     state = BucketState(
         bucket,
         rows.num_rows,
         tuple(unreadable),
-        None if None in counts else sum(count or 0 for count in counts),
+        contents.snapshot.count(found.path for found in unreadable),
         _duplicates(rows, contents.layout),
         _misplaced(rows, bucket, contents.layout),
         int((~newer(buried, rows, contents.layout, or_equal=True)).sum()),

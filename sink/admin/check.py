@@ -81,25 +81,7 @@ class Report:
 
 
 def check_table(path: str, *, storage: Mapping[str, str] | None = None, source: str | None = None) -> Report:
-    """Check a table: one row per key, each in its bucket, none that a deletion overrules; files, log and counts as recorded.
-
-    Parameters
-    ----------
-    path
-        The table.
-    storage
-        Options for an object store.
-    source
-        A folder or file of Parquet, or a Delta table, with input that the table was made from: its newest row of each key must be in
-        the table, or lose to what is there.
-
-    Raises
-    ------
-    TableError
-        There is no table, it is not one of ours, or it cannot be opened.
-    SchemaError
-        The source lacks the key or the time.
-    """
+    """Check a table. What it looks for, and the errors, are described with :meth:`~upstream.LatestTable.check`."""
     with Contents.opened(path, storage) as contents:
         return _check(contents, source)
 
@@ -111,7 +93,7 @@ def _check(contents: Contents, source: str | None) -> Report:
     compared = 0
     with SourceRows(contents, source) as given:
         for bucket, rows in _aligned(given.by_bucket(), contents.buckets):
-            state, held, buried = look_at(contents, bucket, whole=True)
+            state, held, buried = look_at(contents, bucket)
             states.append(state)
             if rows is not None:
                 compared += rows.rows.num_rows

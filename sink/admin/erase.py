@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -21,27 +21,23 @@ from ...delta_format.data_files import LiveFiles
 from ...delta_format.latest_table import DELIVERED_KEY
 from ..spec.layout import Layout
 from ..spec.maintenance_rules import MaintenanceRules
-from ..table.contents import Contents, Unreadable
+from ..table.contents import Contents
 from ..table.key_index import KeyIndex
-from ..table.log_entry import add_action, check_features, put_entry, removed_action
-from ..table.table import load_table, remove_unnamed, replay_log
+from ..table.table import load_table
+from ..table.table_change import TableChange
 from ..table.tombstones import APP_ID, TombstoneList
-from .erased_outputs import append_pending, erase_from_output, outputs_of
+from .erased_outputs import append_pending, erase_from_output, erasing, outputs_of
 from .key_bucket import typed_key
 from .key_rows import Found, KeyRows
-from .key_text import text_key
-from .layout_change import nothing_since
-from .repairs import REPAIR_KEY
+from .repairs import REPAIR_KEY, nothing_since
 
-if TYPE_CHECKING:
-    from ..table.files import StagedFile
-
-__all__ = ["Erasure", "Remnant", "erase_key", "erase_text_key"]
+__all__ = ["Erasure", "Remnant", "erase", "erase_key"]
 
 _ATTEMPTS = 8
 _DAY_US = 86_400_000_000
 
 Key = Callable[[Layout, str], list[pa.Array]]
+"""The values of a key as columns of one row, for a layout and a table's location."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,62 +101,15 @@ def erase_key(
     index_location: str | None = None,
     dry_run: bool = False,
 ) -> Erasure:
-    """Take a key out of a table, of its tables of late and conflicting rows, and of this machine's index cache.
-
-    A query may be writing meanwhile. Its batch goes on unless it touches the key's bucket at that very moment: then the query stops, and goes on when it is
-    restarted. A row of the key that comes later is a new row. Earlier versions hold the key until their retention is over; the result says until when.
-
-    Parameters
-    ----------
-    path, storage
-        The table.
-    *key
-        The values of its key's columns, in their order.
-    outputs
-        Tables of late or conflicting rows, beside those that the table's log names.
-    index_location
-        The query's option ``indexLocation``, if it has one.
-    dry_run
-        Say what would be done, and do nothing.
-
-    Returns
-    -------
-    Erasure
-
-    Raises
-    ------
-    OptionError
-        The values are not as many as the key's columns, or not of their types.
-    TableError
-        There is no such table, a file cannot be read, an entry cannot be written, or others commit all the time.
-    EnvironmentMissingError
-        It lies in an object store, and the package is not installed by which an entry is put there.
-    """
+    """Take a key out of a table, as :meth:`~upstream.LatestTable.erase` describes it."""
 
     def values(layout: Layout, location: str) -> list[pa.Array]:
         return typed_key(layout, location, key)
 
-    return _erase(path, values, storage, outputs, index_location, dry_run=dry_run)
+    return erase(path, values, storage, outputs, index_location, dry_run=dry_run)
 
 
-def erase_text_key(
-    path: str,
-    given: Sequence[str],
-    *,
-    storage: Mapping[str, str] | None = None,
-    outputs: Sequence[str] = (),
-    index_location: str | None = None,
-    dry_run: bool = False,
-) -> Erasure:
-    """Do as :func:`erase_key` does, of a key as :func:`~upstream.sink.admin.key_text.text_key` reads it."""
-
-    def values(layout: Layout, location: str) -> list[pa.Array]:
-        return text_key(layout, location, given)
-
-    return _erase(path, values, storage, outputs, index_location, dry_run=dry_run)
-
-
-def _erase(
+def erase(
     path: str,
     key: Key,
     storage: Mapping[str, str] | None,
@@ -169,6 +118,7 @@ def _erase(
     *,
     dry_run: bool,
 ) -> Erasure:
+    """Take a key out of a table; parameters and errors as of :meth:`~upstream.LatestTable.erase`, but for the key."""
     for _ in range(_ATTEMPTS):
         with Contents.opened(path, storage) as contents:
             values = key(contents.layout, contents.target.location)
@@ -194,14 +144,8 @@ class _Attempt:
             rows.found_in(contents.files, path, vector) for path, vector in zip(held.rows, held.vectors, strict=True)
         )
         self.found: list[Found] = [each for each in looked if each is not None]
-        try:
+        with contents.needed():
             self._buried = contents.buried(self._bucket)
-        except Unreadable as error:
-            raise TableError(
-                f"the file {error.path} of the table's deletions cannot be read: {error.reason}",
-                expected="a table that `upstream check` finds right",
-                hint=f"run `upstream repair {contents.target.location}` first",
-            ) from error
         self._mine = rows.among(self._buried)
         self.tombstones = int(self._mine.sum())
 
@@ -209,58 +153,38 @@ class _Attempt:
         """Take it out; False if somebody else has taken the version."""
         if not self.found and not self.tombstones:
             return True
-        contents, made = self.contents, list[str]()
-        log = replay_log(contents.target, contents.table)
-        check_features(log, contents.target.location)
-        before, at_ms, committed = contents.table.version(), now_us() // 1000, False
-        try:
-            staged: list[StagedFile] = []
+        contents, bucket = self.contents, self._bucket
+        with erasing(contents.target), TableChange(contents.target, contents.table, contents.files) as change:
             for each in self.found:
-                if each.kept.num_rows:
-                    staged.append(contents.files.stage(each.kept, self._bucket, 0))
-                    made.append(staged[-1].path)
-            deletions = self._deletions(made)
-            actions = [removed_action(log.files[each.path], at_ms) for each in self.found]
-            actions += [add_action(file, at_ms) for file in staged]
-            actions.append({"txn": {"appId": APP_ID, "version": deletions.number}})
-            info = {
-                "operation": "ERASE",
-                "engineInfo": "pyspark-upstream",
-                "readVersion": before,
+                kept = contents.files.stage(each.kept, bucket, 0) if each.kept.num_rows else None
+                change.replace([each.path], [kept])
+            deletions = self._deletions(change)
+            told = {
                 REPAIR_KEY: {"done": ["a key was erased"], "keys": self._rows_left()},
                 DELIVERED_KEY: nothing_since(contents.table).to_json(),
             }
-            committed = put_entry(contents.target.folder, before + 1, info, actions)
-        except OSError as error:
-            raise TableError(
-                f"the key cannot be erased from the table at {contents.target.location}: {contents.target.masked(error)}",
-                hint="check that the folder may be written to and has room, and say it again",
-            ) from error
-        finally:
-            if not committed:
-                remove_unnamed(contents.target, contents.files, made)
+            committed = change.commit("ERASE", told, numbers={APP_ID: deletions.number})
         if committed:
             contents.files.remove(contents.snapshot.tombstones.held() - deletions.held())
         return committed
 
-    def _deletions(self, made: list[str]) -> TombstoneList:
+    def _deletions(self, change: TableChange) -> TombstoneList:
         contents, held = self.contents, self.contents.snapshot.tombstones
         if not self.tombstones:
             return held
         left = self._buried.filter(pa.array(~self._mine))
         if left.num_rows:
             file = contents.tombstones.stage(left, self._bucket, 0)
-            made.append(file.path)
+            change.wrote(file.path)
             deletions = held.replaced([file], contents.files)
         else:
             deletions = held.without([self._bucket], contents.files)
-        made.append(deletions.place)
+        change.wrote(deletions.place)
         return deletions
 
     def _rows_left(self) -> int | None:
-        snapshot = self.contents.snapshot
-        counts = [snapshot.live_rows(path) for path in snapshot.rows]
-        return None if None in counts else sum(count or 0 for count in counts) - sum(each.live for each in self.found)
+        count = self.contents.snapshot.count()
+        return None if count is None else count - sum(each.live for each in self.found)
 
 
 def _beside(

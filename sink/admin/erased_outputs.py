@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ...conf.clock import now_us
 from ...conf.errors import TableError
-from ...delta_format.data_files import LiveFiles
 from ...delta_format.latest_table import METADATA_KEY, recorded_under
 from ..merge.outputs import OUTPUTS_KEY, Outputs, write_outputs
 from ..spec.key_names import columns_of
-from ..table.file_statistics import file_stats
 from ..table.files import DataFiles
-from ..table.log_entry import check_features, put_entry, removed_action
 from ..table.table import load_table, replay_log
+from ..table.table_change import TableChange
 from .key_rows import KeyRows
 
 if TYPE_CHECKING:
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
     from ..spec.layout import Layout
     from ..spec.options import SinkTarget
 
-__all__ = ["append_pending", "erase_from_output", "outputs_of"]
+__all__ = ["append_pending", "erase_from_output", "erasing", "outputs_of"]
 
 _ATTEMPTS = 8
 
@@ -75,7 +72,7 @@ def erase_from_output(
                 f"the table at {place} {'lacks ' + ', '.join(missing) if missing else 'is partitioned'}",
                 expected="a table of late or of conflicting rows, with the key's columns",
             )
-        taken = _take_out(there, log, files, rows, dry_run=dry_run)
+        taken = _take_out(there, table, log, files, rows, dry_run=dry_run)
         if taken is not None:
             if taken and not dry_run:
                 table.update_incremental()
@@ -88,53 +85,35 @@ def erase_from_output(
     )
 
 
-def _take_out(target: SinkTarget, log: LogReplay, files: DataFiles, rows: KeyRows, *, dry_run: bool) -> int | None:
+def _take_out(
+    target: SinkTarget, table: DeltaTable, log: LogReplay, files: DataFiles, rows: KeyRows, *, dry_run: bool
+) -> int | None:
     """Commit the files without the key; None if somebody else has taken the version."""
     vectors = log.vectors()
     found = [each for path in sorted(log.files) if (each := rows.found_in(files, path, vectors.get(path))) is not None]
     count = sum(each.live + each.dead for each in found)
     if not found or dry_run:
         return count
-    check_features(log, target.location)
-    made: list[str] = []
-    at_ms, committed = now_us() // 1000, False
-    actions: list[dict[str, Any]] = []
-    try:
+    with erasing(target), TableChange(target, table, files, log=log) as change:
         for each in found:
-            actions.append(removed_action(log.files[each.path], at_ms))
-            if each.kept.num_rows:
-                path, size = files.write_rows(each.kept)
-                made.append(path)
-                actions.append(_added(path, size, each.kept, at_ms))
-        info = {"operation": "ERASE", "engineInfo": "pyspark-upstream", "readVersion": log.version}
-        committed = put_entry(target.folder, log.version + 1, info, actions)
+            kept = files.stage(each.kept, None, 0) if each.kept.num_rows else None
+            change.replace([each.path], [kept])
+        return count if change.commit("ERASE") else None
+
+
+@contextlib.contextmanager
+def erasing(target: SinkTarget) -> Generator[None]:
+    """What is said where the commit of an erasure cannot be written.
+
+    Raises
+    ------
+    TableError
+        The disk or the store has failed.
+    """
+    try:
+        yield
     except OSError as error:
         raise TableError(
             f"the key cannot be erased from the table at {target.location}: {target.masked(error)}",
             hint="check that the folder may be written to and has room, and say it again",
         ) from error
-    finally:
-        if not committed:
-            _discard(target, files, made)
-    return count if committed else None
-
-
-def _added(path: str, size: int, rows: pa.Table, at_ms: int) -> dict[str, Any]:
-    return {
-        "add": {
-            "path": path,
-            "partitionValues": {},
-            "size": size,
-            "modificationTime": at_ms,
-            "dataChange": True,
-            "stats": file_stats(rows),
-        }
-    }
-
-
-def _discard(target: SinkTarget, files: DataFiles, made: Sequence[str]) -> None:
-    """Remove files that an attempt has left, but none that the table names: the commit may have been made although it seemed to fail."""
-    with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
-        table = load_table(target)
-        held = set[str]() if table is None else set(LiveFiles.of(table).paths)
-        files.remove(set(made) - held)

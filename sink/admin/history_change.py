@@ -19,33 +19,17 @@ from ..merge.newest_rows import newest_rows
 from ..merge.pending import as_pending
 from ..spec.history import Keep
 from ..table.contents import Contents
-from .layout_change import LayoutChange, nothing_since
+from ..table.table_change import TableChange
+from .repairs import commit_command, nothing_since
 
 __all__ = ["change_keep"]
 
 
 def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = None) -> int:
-    """Let a table keep more or fewer of the newest rows of each key; returns its version afterwards.
+    """Let a table keep more or fewer of the newest rows of each key, as :meth:`~upstream.LatestTable.keep_history` describes it; returns its version afterwards.
 
-    A query that is writing to it fails with its next batch, and goes on when it is restarted with the new ``keep``. A process that dies leaves the table as
-    it was, and files that ``upstream maintain`` removes later. Versions from before have the rows that have left, as far as the retention goes.
-
-    Parameters
-    ----------
-    path, storage
-        The table.
-    keep
-        ``latest``, or ``latest N``.
-
-    Raises
-    ------
-    OptionError
-        It is none of the two.
-    TableError
-        There is no such table, it keeps all rows, it has no time by which rows of a key could be told apart, a file cannot be read, the entry cannot be written,
-        or somebody has written to the table meanwhile.
-    EnvironmentMissingError
-        It lies in an object store, and the package is not installed by which an entry is put there.
+    A process that dies leaves the table as it was, and files that ``upstream maintain`` removes later. Versions from before have the rows that have left, as
+    far as the retention goes.
     """
     try:
         wanted = Keep.parse(str(keep))
@@ -71,27 +55,22 @@ def _change(contents: Contents, wanted: Keep) -> int:
             expected="a table that was made with a time column, and without guard=arrival",
             hint="fill a table at another path, with a time column",
         )
-    with LayoutChange(contents) as change:
-        keys = _leave_out(contents, wanted, change) if wanted.count < held.count else _rows(contents)
+    with TableChange(contents.target, contents.table, contents.files) as change, contents.needed():
+        keys = _leave_out(contents, wanted, change) if wanted.count < held.count else contents.snapshot.count()
         properties = {KEEP_PROPERTY: None if wanted.latest else str(wanted)}
         told = {DELIVERED_KEY: nothing_since(contents.table).to_json()}
-        return change.commit("CHANGE KEEP", f"keep {held} became {wanted}", keys, properties, told=told)
+        done = [f"keep {held} became {wanted}"]
+        return commit_command(contents, change, "CHANGE KEEP", done, keys, properties=properties, told=told)
 
 
-def _leave_out(contents: Contents, keep: Keep, change: LayoutChange) -> int:
+def _leave_out(contents: Contents, keep: Keep, change: TableChange) -> int:
     """Write the buckets anew that have more rows of a key; how many rows the table has then."""
     layout, count = dataclasses.replace(contents.layout, keep=keep), 0
     for bucket in contents.buckets:
         paths = contents.snapshot.of_bucket(bucket).rows
-        rows = pa.concat_tables([contents.files.schema.empty_table(), *map(change.read, paths)])
+        rows = pa.concat_tables([contents.files.schema.empty_table(), *map(contents.rows, paths)])
         newest = newest_rows(as_pending(rows), layout).rows
         count += newest.num_rows
         if newest.num_rows < rows.num_rows:
-            change.replace(paths, [contents.files.stage(newest, bucket, 0)], changed=True)
+            change.replace(paths, [contents.files.stage(newest, bucket, 0)])
     return count
-
-
-def _rows(contents: Contents) -> int | None:
-    """How many rows the table has, as far as the log says."""
-    counts = [contents.snapshot.live_rows(path) for path in contents.snapshot.rows]
-    return None if None in counts else sum(count or 0 for count in counts)

@@ -20,30 +20,7 @@ __all__ = ["key_bucket", "typed_key"]
 
 
 def key_bucket(path: str, *key: Any, storage: Mapping[str, str] | None = None) -> int:
-    """The bucket of a table in which the rows of a key are, if there are any: the value of their column ``_upstream_bucket``.
-
-    Polars and deltalake read all files of a table with deletion vectors even where one key is asked for; with a filter on the bucket beside that on the key
-    they read one bucket's. ``upstream rebucket`` changes it.
-
-    Parameters
-    ----------
-    path, storage
-        The table.
-    *key
-        The values of its key's columns, in their order.
-
-    Returns
-    -------
-    int
-        From 0 to the table's number of buckets - 1; what ``pmod(hash(k1, k2, …), buckets)`` is in Spark.
-
-    Raises
-    ------
-    TableError
-        There is no such table, or it is not one of ours.
-    OptionError
-        The values are not as many as the key's columns, or not of their types.
-    """
+    """The bucket of a table in which the rows of a key are, as :meth:`~upstream.LatestTable.key_bucket` describes it."""
     given = storage or {}
     with TableFolder(absolute_location(path), given).guarded():
         target, _, layout = recorded_layout(path, given)

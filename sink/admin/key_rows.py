@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import TableError
@@ -17,11 +16,10 @@ from ..spec.key_names import columns_of
 
 if TYPE_CHECKING:
     from ...delta_format.deletion_vectors import DeletionVector
+    from ..merge.pending import Mask
     from ..table.files import DataFiles
 
 __all__ = ["Found", "KeyRows"]
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,32 +27,11 @@ def maintain_table(
     dry_run: bool = False,
     compact: bool = False,
 ) -> Maintained:
-    """Remove what no version within the retention needs, and make a checkpoint of the log.
-
-    Parameters
-    ----------
-    path, storage
-        The table.
-    retention_us, versions
-        How much of its past is kept; None is what the table records.
-    dry_run
-        Only say what would be done.
-    compact
-        Write files again that are small or have dead rows, too. A batch under way may have to be repeated.
-
-    Returns
-    -------
-    Maintained
-
-    Raises
-    ------
-    TableError
-        There is no such table, UpStream has not made it, or it cannot be read or written.
-    """
+    """Maintain a table, as :meth:`~upstream.LatestTable.maintain` and, with `compact`, :meth:`~upstream.LatestTable.compact` describe it."""
     from deltalake.exceptions import DeltaError
 
     folder = TableFolder(absolute_location(path), storage or {})
-    table = open_table(folder, path)
+    table = open_table(path, storage)
     try:
         configuration = table.metadata().configuration
         if not is_ours(configuration):

@@ -18,9 +18,10 @@ from ...conf.errors import OptionError
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
 from ...delta_format.latest_table import BUCKETS_PROPERTY
-from ..table.contents import Contents, Unreadable
+from ..table.contents import Contents
+from ..table.table_change import TableChange
 from ..table.tombstones import APP_ID, TombstoneList
-from .layout_change import LayoutChange
+from .repairs import commit_command
 
 if TYPE_CHECKING:
     from ..table.files import StagedFile
@@ -29,27 +30,7 @@ __all__ = ["rebucket_table"]
 
 
 def rebucket_table(path: str, buckets: int, *, storage: Mapping[str, str] | None = None) -> int:
-    """Lay a table out in another number of buckets; returns its version afterwards.
-
-    A query that is writing to it fails with its next batch, and goes on when it is restarted; one that was given the option ``buckets`` has to be given the
-    new number. A process that dies leaves the table as it was, and files that ``upstream maintain`` removes later.
-
-    Parameters
-    ----------
-    path, storage
-        The table.
-    buckets
-        How many; 500,000 to 1 million keys in each is a good measure.
-
-    Raises
-    ------
-    OptionError
-        The number is not at least 1, or the table is not divided by a key.
-    TableError
-        There is no such table, a file cannot be read, the entry cannot be written, or somebody has written to the table meanwhile.
-    EnvironmentMissingError
-        It lies in an object store, and the package is not installed by which an entry is put there.
-    """
+    """Lay a table out in another number of buckets, as :meth:`~upstream.LatestTable.rebucket` describes it; returns its version afterwards."""
     count = whole_argument("buckets", buckets)
     if count is None:
         raise OptionError("no number of buckets is given", expected="at least 1")
@@ -66,35 +47,32 @@ def _rebucket(contents: Contents, buckets: int) -> int:
         )
     if buckets == layout.buckets:
         return contents.table.version()
-    with LayoutChange(contents) as change:
-        rows = change.replace(contents.snapshot.rows, _parts(contents, buckets, change), changed=False)
+    with TableChange(contents.target, contents.table, contents.files, changed=False) as change, contents.needed():
+        rows = change.replace(contents.snapshot.rows, _parts(contents, buckets))
         buried: list[StagedFile] = []
-        for file in _tombstones(contents, buckets, change):
+        for file in _tombstones(contents, buckets):
             change.wrote(file.path)
             buried.append(file)
         deletions = TombstoneList().replaced(buried, contents.files)
         change.wrote(*([deletions.place] if deletions.number else []))
-        done = f"{layout.buckets} buckets became {buckets}"
-        properties = {BUCKETS_PROPERTY: str(buckets)}
-        return change.commit("REBUCKET", done, rows, properties, numbers={APP_ID: deletions.number})
+        done, properties = [f"{layout.buckets} buckets became {buckets}"], {BUCKETS_PROPERTY: str(buckets)}
+        numbers = {APP_ID: deletions.number}
+        return commit_command(contents, change, "REBUCKET", done, rows, properties=properties, numbers=numbers)
 
 
-def _parts(contents: Contents, buckets: int, change: LayoutChange) -> Iterator[StagedFile]:
+def _parts(contents: Contents, buckets: int) -> Iterator[StagedFile]:
     """The rows as files of the new buckets."""
     step = math.gcd(contents.layout.buckets, buckets)
     for first in range(step):
         old = [bucket for bucket in contents.buckets if bucket % step == first]
-        rows = [change.read(path) for bucket in old for path in contents.snapshot.of_bucket(bucket).rows]
+        rows = [contents.rows(path) for bucket in old for path in contents.snapshot.of_bucket(bucket).rows]
         for bucket, part in _divided(rows, contents.layout.key, buckets):
             yield contents.files.stage(part, bucket, 0)
 
 
-def _tombstones(contents: Contents, buckets: int, change: LayoutChange) -> Iterator[StagedFile]:
+def _tombstones(contents: Contents, buckets: int) -> Iterator[StagedFile]:
     """The deletions as files of the new buckets: there are few, and each bucket has one file."""
-    try:
-        buried = [contents.buried(bucket) for bucket in contents.snapshot.tombstones.paths]
-    except Unreadable as error:
-        raise change.unreadable(error) from None
+    buried = [contents.buried(bucket) for bucket in contents.snapshot.tombstones.paths]
     for bucket, part in _divided(buried, contents.layout.key, buckets):
         yield contents.tombstones.stage(part, bucket, 0)
 

@@ -16,24 +16,23 @@ from ...conf.clock import now_us
 from ...conf.errors import TableError
 from ...core.rows.buckets import bucket_of
 from ...core.rows.columns import columns_at
-from ..commit.entry_commit import EntryCommit
-from ..maintenance.orphans import orphans_of
-from ..merge.held_rows import Replacement
+from ...delta_format.deletion_vectors import VECTORS
 from ..merge.newest_rows import newest_rows
 from ..merge.pending import as_pending
 from ..table.contents import Contents, Unreadable
-from ..table.table import remove_unnamed
-from ..table.tombstones import APP_ID
+from ..table.table_change import TableChange
+from ..table.tombstones import APP_ID, FOLDER
 from .bucket_state import BucketState, look_at, newer
 from .log_state import look_at_log
-from .repairs import REPAIR_KEY, rows_recorded
+from .repairs import commit_command, rows_recorded
 
 if TYPE_CHECKING:
     from ..table.files import StagedFile
 
 __all__ = ["Repairs", "repair_table"]
 
-_WEEK_US = 7 * 86_400_000_000
+_HOUR_US = 3_600_000_000
+_WEEK_US = 168 * _HOUR_US
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,28 +72,9 @@ def repair_table(
     retention_us: int = _WEEK_US,
     force: bool = False,
 ) -> Repairs:
-    """Mend a table. No query may be writing to it.
+    """Mend a table, as :meth:`~upstream.LatestTable.repair` describes it.
 
-    Parameters
-    ----------
-    path, storage
-        The table.
-    dry_run
-        Say what would be done, and do nothing.
-    orphans
-        Remove files that no version within the retention needs.
-    retention_us
-        How old these have to be, in microseconds.
-    force
-        Whether rows may go that are no duplicates: those in files that are gone or damaged, and those that are older than a deletion of their key.
-
-    Raises
-    ------
-    TableError
-        There is no table, it is not one of ours, it cannot be opened, a file cannot be read and nothing shows that it is damaged, rows would go
-        without `force`, or somebody has written to it meanwhile.
-    EnvironmentMissingError
-        It lies in an object store, and the package is not installed by which an entry is put there.
+    Its bound for orphans is in microseconds here. A file that cannot be read while nothing shows that it is damaged ends the repair: nothing is changed then.
     """
     with Contents.opened(path, storage) as contents:
         return _repair(contents, dry_run=dry_run, orphans=orphans, retention_us=retention_us, force=force)
@@ -103,7 +83,7 @@ def repair_table(
 def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: int, force: bool) -> Repairs:
     before = contents.snapshot.version
     log = look_at_log(contents)
-    states = [look_at(contents, bucket, whole=True)[0] for bucket in contents.buckets]
+    states = [look_at(contents, bucket)[0] for bucket in contents.buckets]
     _check_proven(contents, states)
     wrong = {state.bucket for state in states if not state.is_right}
     touched = sorted(wrong.union(*(state.misplaced for state in states)))
@@ -129,7 +109,7 @@ def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: i
         contents.table.update_incremental()
         contents.table.create_checkpoint()
     if orphans:
-        found = orphans_of(contents, now_us() - retention_us)
+        found = _orphans(contents, now_us() - retention_us)
         done += [f"the file {each} is removed: no version within the retention needs it" for each in found]
         if not dry_run:
             contents.files.remove(found)
@@ -213,30 +193,15 @@ def _commit(
     done: Sequence[str],
 ) -> int:
     """Commit the repair; how many rows the table has then."""
-    made: list[str] = []
-    committed = False
-    try:
-        replacements: list[Replacement] = []
+    rows = _kept(states, touched)
+    with TableChange(contents.target, contents.table, contents.files) as change:
         for bucket in touched:
-            file = _written_anew(contents, bucket, states)
-            made += [] if file is None else [file.path]
-            replacements.append(Replacement(file, contents.snapshot.of_bucket(bucket).rows))
+            rows += change.replace(contents.snapshot.of_bucket(bucket).rows, [_written_anew(contents, bucket, states)])
         deletions = contents.snapshot.tombstones.without(unburied, contents.files)
-        made += {deletions.place} - contents.snapshot.tombstones.held() if deletions.number else ()
-        rows = _kept(states, touched) + sum(0 if each.rows is None else each.rows.rows for each in replacements)
+        change.wrote(*({deletions.place} - contents.snapshot.tombstones.held() if deletions.number else ()))
         _check_count(contents, states, rows)
-        told = {REPAIR_KEY: {"done": list(done), "keys": rows}}
-        entry = EntryCommit(contents.target, contents.files, now_us() // 1000)
-        committed = entry.commit(contents.table, replacements, {APP_ID: deletions.number}, told, made)
-    finally:
-        if not committed:
-            remove_unnamed(contents.target, contents.files, made)
-    if not committed:
-        raise TableError(
-            f"somebody else has written to the table at {contents.target.location} during the repair",
-            expected="nobody else writing to the table",
-            hint="stop the queries that write to it, and repair it again; it is as it was",
-        )
+        numbers = {APP_ID: deletions.number}
+        commit_command(contents, change, "WRITE", done, rows, numbers=numbers, meanwhile="during the repair")
     return rows
 
 
@@ -265,38 +230,48 @@ def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]
 
 def _newest(contents: Contents, bucket: int, states: Sequence[BucketState]) -> pa.Table:
     """The newest row of each key that belongs to the bucket, wherever it lies."""
-    layout = contents.layout
-    parts = [_belonging(contents, other, bucket) for other in states if _has_rows_of(other, bucket)]
-    rows = pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
+    layout, none = contents.layout, contents.files.schema.empty_table()
+    forgotten = any(state.bucket == bucket and state.unburied is not None for state in states)
+    try:
+        with_rows = [state for state in states if state.bucket == bucket or bucket in state.misplaced]
+        rows = pa.concat_tables([none, *(_belonging(contents, state, bucket) for state in with_rows)])
+        buried = none.select(layout.deciding) if forgotten else contents.buried(bucket)
+    except Unreadable as found:  # it could be read at the first look
+        raise _unread(contents, found) from found
     newest = newest_rows(as_pending(rows), layout).rows
-    if any(state.bucket == bucket and state.unburied is not None for state in states):
-        buried = newest.slice(0, 0).select(layout.deciding)
-    else:
-        try:
-            buried = contents.buried(bucket)
-        except Unreadable as found:
-            raise _unread(contents, found) from found
     return newest.filter(pa.array(newer(buried, newest.select(layout.deciding), layout, or_equal=True)))
-
-
-def _has_rows_of(state: BucketState, bucket: int) -> bool:
-    return state.bucket == bucket or bucket in state.misplaced
 
 
 def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table:
     """What lies in one bucket, can be read, and belongs to another, or to itself."""
-    parts: list[pa.Table] = []
-    damaged = {file.path for file in source.unreadable}
+    layout, parts = contents.layout, [contents.files.schema.empty_table()]
+    damaged = {file.path for file in source.unreadable}  # said and counted before
     for path in contents.snapshot.of_bucket(source.bucket).rows:
-        if path in damaged:  # said and counted before
-            continue
-        try:
+        if path not in damaged:
             rows = contents.rows(path)
-        except Unreadable as found:  # it could be read at the first look
-            raise _unread(contents, found) from found
-        if not contents.layout.key:
-            parts.append(rows)
-            continue
-        mine = bucket_of(columns_at(rows, contents.layout.key), contents.layout.buckets) == bucket
-        parts.append(rows.filter(pa.array(mine)))
-    return pa.concat_tables(parts) if parts else contents.files.schema.empty_table()
+            mine = bucket_of(columns_at(rows, layout.key), layout.buckets) == bucket if layout.key else None
+            parts.append(rows if mine is None else rows.filter(pa.array(mine)))
+    return pa.concat_tables(parts)
+
+
+def _orphans(contents: Contents, before_us: int) -> list[str]:
+    """Paths of files last changed before a moment, relative to the table, sorted.
+
+    Data files as VACUUM finds them; and those of deletions, which it passes over.
+    """
+    hours = max(-(-(now_us() - before_us) // _HOUR_US), 0)
+    found = contents.table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+    held = contents.snapshot.named()
+    # Which vectors a version within the retention needs is known to maintenance, not to VACUUM.
+    found = [each for each in found if not each.startswith(f"{VECTORS}/")]
+    return sorted({*found, *_old_deletions(contents, FOLDER, before_us)} - held)
+
+
+def _old_deletions(contents: Contents, folder: str, before_us: int) -> list[str]:
+    found: list[str] = []
+    for each in contents.target.folder.listing(folder):
+        if each.is_folder:
+            found += _old_deletions(contents, f"{folder}{each.name}/", before_us)
+        elif each.modified_us < before_us:
+            found.append(folder + each.name)
+    return found

@@ -1,19 +1,25 @@
-"""What commits say of how many rows the table has: batches in their summaries, repairs in what they record of themselves."""
+"""What commits say of how many rows the table has: batches in their summaries, commands in what they record of themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...delta_format.latest_table import METADATA_KEY, recorded_under
+from ...conf.clock import now_us
+from ...conf.errors import TableError
+from ...delta_format.latest_table import METADATA_KEY, Delivered, recorded_under
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["REPAIR_KEY", "RowsRecorded", "rows_recorded"]
+    from ..table.contents import Contents
+    from ..table.table_change import TableChange
+
+__all__ = ["REPAIR_KEY", "RowsRecorded", "commit_command", "nothing_since", "rows_recorded"]
 
 REPAIR_KEY = "upstreamRepair"
-"""Where the commit of a repair has what it did, and how many rows the table has after it."""
+"""Where the commit of a command has what it did, and how many rows the table has after it."""
 
 _LOOK_BACK = 256
 
@@ -42,6 +48,59 @@ def rows_recorded(table: DeltaTable) -> RowsRecorded | None:
             return RowsRecorded(int(entry["version"]), rows, ", ".join(dict.fromkeys(operations)))
         operations.append(str(entry.get("operation", "unknown")))
     return None
+
+
+def nothing_since(table: DeltaTable) -> Delivered:
+    """Return what those who follow the table are told: no row, and the promise that was given last."""
+    told = (Delivered.of_commit(entry) for entry in table.history(_LOOK_BACK))
+    last = next((found for found in told if found is not None), Delivered(0, {}, {}))
+    return dataclasses.replace(last, committed_at_us=now_us(), rows={}, deletions={})
+
+
+def commit_command(
+    contents: Contents,
+    change: TableChange,
+    operation: str,
+    done: Sequence[str],
+    keys: int | None,
+    *,
+    properties: Mapping[str, str | None] | None = None,
+    numbers: Mapping[str, int] | None = None,
+    told: Mapping[str, Any] | None = None,
+    meanwhile: str = "while it was laid out anew",
+) -> int:
+    """Commit a command's change, which records what it did; returns the table's version.
+
+    Parameters
+    ----------
+    contents, change, operation, properties, numbers, told
+        The table, and as of :meth:`~upstream.sink.table.table_change.TableChange.commit`.
+    done, keys
+        A sentence each, and how many rows the table has afterwards; None if that is not known.
+    meanwhile
+        When nobody else may write.
+
+    Raises
+    ------
+    TableError
+        Somebody has written to the table meanwhile, or the entry cannot be written.
+    """
+    target = contents.target
+    told = {REPAIR_KEY: {"done": list(done), "keys": keys}, **(told or {})}
+    try:
+        committed = change.commit(operation, told, properties=properties, numbers=numbers)
+    except OSError as error:
+        raise TableError(
+            f"version {change.version} cannot be committed to the table at {target.location}: {target.masked(error)}",
+            hint="check that the folder may be written to and has room, and say it again",
+        ) from error
+    if not committed:
+        raise TableError(
+            f"somebody else has written to the table at {target.location} {meanwhile}",
+            expected="nobody else writing to the table",
+            hint="stop the queries that write to it, and say it again; the table is as it was",
+        )
+    return change.version
 
 
 def _rows_of(entry: Mapping[str, Any]) -> int | None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...conf.errors import TableError
+from ...conf.errors import OptionError, TableError
+from ...conf.locations import absolute_location
 from ...delta_format.column_mapping import is_mapped
+from ...storage.folder import TableFolder
 
 if TYPE_CHECKING:
     import polars as pl
     from deltalake import DeltaTable
 
-    from ...storage.folder import TableFolder
+__all__ = ["open_table", "scan_columns", "scan_table"]
 
-__all__ = ["open_table", "scan_table"]
+_OWN = "_upstream_"
 
 
 def scan_table(table: DeltaTable) -> pl.LazyFrame:
@@ -33,15 +36,30 @@ def scan_table(table: DeltaTable) -> pl.LazyFrame:
     return pl.DataFrame(pa.RecordBatchReader.from_stream(table.scan()).read_all()).lazy()
 
 
-def open_table(folder: TableFolder, path: str) -> DeltaTable:
+def scan_columns(table: DeltaTable, columns: Sequence[str] | None) -> pl.LazyFrame:
+    """Return some columns of the rows; all but UpStream's own if none are named.
+
+    Raises
+    ------
+    OptionError
+        The table lacks a column.
+    """
+    found = scan_table(table)
+    names = found.collect_schema().names()
+    wanted = [name for name in names if not name.startswith(_OWN)] if columns is None else list(columns)
+    absent = [name for name in wanted if name not in names]
+    if absent:
+        raise OptionError(f"the table has no column {', '.join(absent)}", expected="columns among " + ", ".join(names))
+    return found.select(wanted)
+
+
+def open_table(path: str, storage: Mapping[str, str] | None = None) -> DeltaTable:
     """Return the table in a folder.
 
     Parameters
     ----------
-    folder
-        The table's.
-    path
-        As the user calls it.
+    path, storage
+        As the user calls it, and the options of its store.
 
     Raises
     ------
@@ -51,6 +69,7 @@ def open_table(folder: TableFolder, path: str) -> DeltaTable:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
+    folder = TableFolder(absolute_location(path), storage or {})
     try:
         return DeltaTable(folder.location, storage_options=dict(folder.storage) or None)
     except TableNotFoundError:

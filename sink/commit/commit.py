@@ -10,37 +10,32 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...conf.clock import now_us
 from ...conf.errors import TableError
-from ...core.feedback.source_counts import journaled_counts
-from ...delta_format.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, NOTHING_YET, Delivered
+from ...delta_format.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, Delivered
 from ..figures.freshness import HISTORY_KEY, history_note
-from ..figures.queue_figures import look_at_queue
 from ..figures.summary import CommitSummary, last_summary
-from ..figures.target_verdict import judged
-from ..maintenance.runner import commit_hooks, last_maintained, maintain
-from ..merge.bucket import BucketMerge, BucketMerger, Tally
-from ..merge.feed_bounds import later_bound
+from ..maintenance.runner import commit_hooks, maintain
+from ..merge.bucket import BucketMerge, BucketMerger
 from ..merge.newest_rows import newest_rows
 from ..merge.outputs import OUTPUTS_KEY, Aside, Outputs, PutAside, files_named
 from ..merge.pending import concat_pending
-from ..merge.staleness import Arrivals
 from ..merge.task import TaskResult
 from ..spec import steps
 from ..spec.layout import Layout
 from ..spec.options import SinkTarget
 from ..spec.steps import Step
-from ..table.files import DataFiles, StagedFile
+from ..table.files import DataFiles
 from ..table.table import Snapshot, create_table, load_table, take_snapshot
 from ..table.tombstones import APP_ID
+from .account import Merged, summarise
 from .arrival_order import Numbering
 from .batch_identity import BatchIdentity
 from .entry_commit import EntryCommit
-from .last_commit import LastCommit
+from .last_commit import LastCommit, last_remembered
 from .rebase import buckets_changed
 from .writer_id import writer_id
 
@@ -99,7 +94,7 @@ class BatchCommit:
         ] = []  # files to be removed at the end, unless the table names them then: written here, or replaced
         try:
             query_id = writer_id(self._target)
-            last = self._last_commit()
+            last = last_remembered(self._target)
             table = load_table(self._target)
             if table is None and last is None:
                 if not any(result.rows or result.bounds for result in results):
@@ -126,7 +121,7 @@ class BatchCommit:
         made: list[str],
     ) -> CommitSummary | None:
         identity = BatchIdentity.of(self._target, query_id, batch_id, self._layout.described())
-        merged = _Merged.of(results)
+        merged = Merged.of(results)
         for _ in range(_TRIES):
             recorded = identity.recorded(table)
             if last is not None:
@@ -150,7 +145,7 @@ class BatchCommit:
             merged = self._merge_again(merged, snapshot, made)
             steps.reached(Step.MERGED_AGAIN)
             before = last_summary(table, query_id, near=None if last is None else last.version)
-            summary = self._summarise(results, merged, snapshot, before, batch_id, query_id)
+            summary = summarise(identity, results, merged, snapshot, before, self._clock_us)
             if summary is None:
                 return None
             # Which files the tombstones are in from now on. Without a time column none has to be kept.
@@ -185,10 +180,6 @@ class BatchCommit:
             hint="stop the other writer and restart this query; it repeats the batch",
         )
 
-    def _last_commit(self) -> LastCommit | None:
-        """What the query knows to have committed; a batch of its own has no checkpoint, and knows nothing."""
-        return None if self._target.application is not None else LastCommit.of(self._target.checkpoint_folder)
-
     def _remember(self, table: DeltaTable, version: int, batch_id: int) -> None:
         if self._target.application is None:
             LastCommit(str(table.metadata().id), version, batch_id).remember(self._target.checkpoint_folder)
@@ -216,7 +207,7 @@ class BatchCommit:
                 hint="restart the query; it repeats the batch upon the table as it is now",
             )
 
-    def _merge_again(self, merged: _Merged, snapshot: Snapshot, made: list[str]) -> _Merged:
+    def _merge_again(self, merged: Merged, snapshot: Snapshot, made: list[str]) -> Merged:
         by_bucket: dict[int, list[BucketMerge]] = {}
         for merge in merged.merges:
             by_bucket.setdefault(merge.bucket, []).append(merge)
@@ -237,61 +228,7 @@ class BatchCommit:
             assert merge.won, "rows that won alone win together, and against the same rows in other files"
             made += [file.path for file in merge.staged()]
             final.append(merge)
-        return _Merged(final, strays, PutAside.together([merged.aside, aside.staged()]))
-
-    def _summarise(
-        self,
-        results: Sequence[TaskResult],
-        merged: _Merged,
-        snapshot: Snapshot,
-        last: CommitSummary | None,
-        batch_id: int,
-        query_id: str,
-    ) -> CommitSummary | None:
-        marks = dict(last.low_watermarks) if last else {}
-        for result in results:
-            for feed, bound in result.bounds.items():
-                marks[feed] = later_bound(marks[feed], bound) if feed in marks else bound
-        rows = sum(result.rows for result in results)
-        if rows == 0 and ((last is not None and marks == last.low_watermarks) or not marks):
-            return None
-        updates = sum(result.updates for result in results)
-        tally = merged.tally
-        committed_us = self._clock_us()
-        arrivals = Arrivals.together([result.arrivals for result in results])
-        staleness = arrivals.staleness(committed_us)
-        checkpoint = self._target.checkpoint_folder if self._target.checkpoint else None  # a batch has none
-        waiting = look_at_queue(checkpoint, batch_id) if checkpoint else None
-        open_marks = [bound for bound in marks.values() if bound is not None]
-        summary = CommitSummary(
-            batch_id=batch_id,
-            query_id=query_id,
-            committed_at_us=committed_us,
-            rows=rows,
-            updates=updates,
-            delivered=tally.delivered,
-            superseded=updates - tally.delivered,
-            older=sum(result.older for result in results),
-            keys=_keys_after(snapshot, merged),
-            low_watermarks=dict(sorted(marks.items())),
-            low_watermark=None if NOTHING_YET in open_marks else min(open_marks, default=None),
-            staleness=staleness,
-            stray_buckets=merged.strays,
-            deleted=tally.deleted,
-            absent=tally.absent,
-            ages=None if staleness is None else arrivals.ages(committed_us),
-            area=None if staleness is None else arrivals.area(committed_us, last.committed_at_us if last else None),
-            conflicts=merged.aside.conflicts,
-            late=merged.aside.late,
-            no_text=merged.aside.texts,
-            sources=journaled_counts(checkpoint, batch_id) if checkpoint else None,
-            maintained=last_maintained(self._target.location),
-        )
-        if waiting is not None:
-            oldest = None if waiting.oldest_us is None else max(committed_us - waiting.oldest_us, 0) / 1e6
-            summary = dataclasses.replace(summary, queue=waiting.did, pending=waiting.pending, oldest=oldest)
-        target = self._target.options.target
-        return summary if target is None else judged(summary, target, last)
+        return Merged(final, strays, PutAside.together([merged.aside, aside.staged()]))
 
     def _transact(self, table: DeltaTable, commit: _Commit, made: list[str]) -> bool:
         """Whether the commit was made; False if somebody else has taken the version."""
@@ -341,52 +278,10 @@ class BatchCommit:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Merged:
-    """The merges of buckets in which anything won, how many buckets had come in several tasks, and what was put aside."""
-
-    merges: list[BucketMerge]
-    strays: int
-    aside: PutAside
-
-    @classmethod
-    def of(cls, results: Sequence[TaskResult]) -> _Merged:
-        """As the tasks give them."""
-        won = [merge for result in results for merge in result.merges if merge.won]
-        return cls(won, 0, PutAside.together([result.aside for result in results]))
-
-    @property
-    def rows(self) -> list[StagedFile]:
-        return [merge.rows for merge in self.merges if merge.rows is not None]
-
-    @property
-    def tombstones(self) -> list[StagedFile]:
-        return [merge.tombstones for merge in self.merges if merge.tombstones is not None]
-
-    @property
-    def deletions(self) -> list[StagedFile]:
-        return [merge.deletions for merge in self.merges if merge.deletions is not None]
-
-    def delivered(self, summary: CommitSummary) -> Delivered:
-        """What the commit tells those who follow the table."""
-        marks = summary.low_watermarks.values()
-        return Delivered(
-            summary.committed_at_us,
-            {file.path: file.fresh for file in self.rows if file.fresh},
-            {file.path: file.rows for file in self.deletions},
-            summary.low_watermark,
-            bool(marks) and all(mark is None for mark in marks),
-        )
-
-    @property
-    def tally(self) -> Tally:
-        return functools.reduce(Tally.plus, (merge.tally for merge in self.merges), Tally())
-
-
-@dataclasses.dataclass(frozen=True)
 class _Commit:
     """What is to become visible at once: files, the account of them, numbers of transactions by their application, and what else the commit says of itself."""
 
-    merged: _Merged
+    merged: Merged
     summary: CommitSummary
     numbers: Mapping[str, int]
     told: Mapping[str, Any]
@@ -402,12 +297,3 @@ def _named_beside(table: DeltaTable) -> set[str]:
     told = [Delivered.of_commit(entry) for entry in entries]
     named = set[str]().union(*map(files_named, entries))
     return named | {path for each in told if each is not None for path in each.deletions}
-
-
-def _keys_after(snapshot: Snapshot, merged: _Merged) -> int | None:
-    gone = {path for merge in merged.merges for path in merge.replaced}
-    kept = [snapshot.live_rows(path) for path in snapshot.rows if path not in gone]
-    if any(rows is None for rows in kept):
-        return None
-    dead = sum(merge.replacement.newly_dead(snapshot.vectors) for merge in merged.merges)
-    return sum(rows or 0 for rows in kept) - dead + sum(file.rows for file in merged.rows)

@@ -104,8 +104,6 @@ class EntryCommit:
             info = {
                 "operation": "WRITE",
                 "operationParameters": {"mode": "Append", "partitionBy": f'["{BUCKET}"]'},
-                "engineInfo": "pyspark-upstream",
-                "readVersion": before,
                 **told,
             }
             if not put_entry(self._target.folder, before + 1, info, actions):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..spec.options import SinkTarget
 
-__all__ = ["LastCommit", "version_remembered"]
+__all__ = ["LastCommit", "last_remembered", "version_remembered"]
 
 _NAME = "last-commit.json"
 
@@ -125,15 +125,20 @@ class LastCommit:
         )
 
 
-def version_remembered(target: SinkTarget) -> int | None:
-    """The version with the query's last commit, or a later one, by its checkpoint; None if that does not know, or there is none.
+def last_remembered(target: SinkTarget) -> LastCommit | None:
+    """What the writer's checkpoint remembers; None if that does not know, or there is none: a batch of its own has no checkpoint.
 
     Raises
     ------
     CheckpointError
         As :meth:`LastCommit.of`.
     """
-    last = LastCommit.of(target.checkpoint_folder) if target.application is None and target.checkpoint else None
+    return LastCommit.of(target.checkpoint_folder) if target.application is None and target.checkpoint else None
+
+
+def version_remembered(target: SinkTarget) -> int | None:
+    """The version with the query's last commit, or a later one; None, and errors, as of :func:`last_remembered`."""
+    last = last_remembered(target)
     return None if last is None else last.version
 
 

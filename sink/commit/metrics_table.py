@@ -9,19 +9,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ...conf.errors import TableError
-from ...core.feedback.ages import Staleness
 from ...core.rows.system_column import TIMESTAMP
 from ..figures.freshness import complete_up_to_us
-from ..figures.queue_figures import QueueFigures
 from ..figures.summary import CommitSummary, summaries_after
 from ..merge.side_table import SideTable
-from ..spec.maintenance_rules import Maintained
 from ..spec.options import SinkTarget
 from ..table.file_statistics import file_stats
 from ..table.files import DataFiles
@@ -39,49 +36,45 @@ _TRIES = 20
 # Each commit adds a file of one row; so often they are made one.
 _COMPACT_EVERY = 100
 
-_FIGURES = ("mean", "p50", "p99", "max")
-_COUNTS = (
-    "rows",
-    "updates",
-    "delivered",
-    "superseded",
-    "older",
-    "deleted",
-    "absent",
-    "conflicts",
-    "late",
-    "keys",
-    "pending",
-)
-_OF_SOURCES = ("received", "late", "late_idle", "suspects")
-_OF_MAINTENANCE = ("entries", "files", "orphans", "bytes", "compacted")
-_OF_QUEUE = ("arrived", "delivered", "superseded", "older", "conflicts", "shed")
+_Figure = str | Callable[[CommitSummary], Any]
+"""By its path through the parts of a summary, any of which may be absent; or what reads it."""
 
-METRICS_SCHEMA = pa.schema(
-    [
-        ("table", pa.string()),
-        ("query_id", pa.string()),
-        ("batch_id", pa.int64()),
-        ("committed_at", TIMESTAMP),
-        *((name, pa.int64()) for name in _COUNTS),
-        ("oldest_s", pa.float64()),
-        *((f"staleness_{name}_s", pa.float64()) for name in _FIGURES),
-        ("area_least", pa.float64()),
-        ("area_most", pa.float64()),
-        *((f"queue_{name}", pa.int64()) for name in _OF_QUEUE),
-        *((f"queue_staleness_{name}_s", pa.float64()) for name in _FIGURES),
-        ("batch_s", pa.float64()),
-        ("low_watermark", pa.string()),
-        ("complete_up_to", TIMESTAMP),
-        ("target", pa.string()),
-        ("target_met", pa.bool_()),
-        ("needed_rows_per_s", pa.float64()),
-        ("needed_budget", pa.int64()),
-        ("maintenance_s", pa.float64()),
-        *((f"maintenance_{name}", pa.int64()) for name in _OF_MAINTENANCE),
-        *((f"total_{name}", pa.int64()) for name in _OF_SOURCES),
-    ]
-)
+
+def _batch_s(summary: CommitSummary) -> float | None:
+    return None if summary.queue is None else max(summary.committed_at_us - summary.queue.clock_us, 0) / 1e6
+
+
+def _each(name: str, path: str, figures: str, kind: pa.DataType) -> list[tuple[str, pa.DataType, _Figure]]:
+    return [(name.format(each), kind, path.format(each)) for each in figures.split()]
+
+
+_SECONDS, _NUMBER = pa.float64(), pa.int64()
+_COUNTS = "rows updates delivered superseded older deleted absent conflicts late keys pending"
+_FIGURES = "mean p50 p99 max"
+_COLUMNS: list[tuple[str, pa.DataType, _Figure]] = [
+    ("query_id", pa.string(), "query_id"),
+    ("batch_id", _NUMBER, "batch_id"),
+    ("committed_at", TIMESTAMP, "committed_at_us"),
+    *_each("{}", "{}", _COUNTS, _NUMBER),
+    ("oldest_s", _SECONDS, "oldest"),
+    *_each("staleness_{}_s", "staleness.{}", _FIGURES, _SECONDS),
+    ("area_least", pa.float64(), lambda each: None if each.area is None else each.area[0]),
+    ("area_most", pa.float64(), lambda each: None if each.area is None else each.area[1]),
+    *_each("queue_{}", "queue.{}", "arrived delivered superseded older conflicts shed", _NUMBER),
+    *_each("queue_staleness_{}_s", "queue.staleness.{}", _FIGURES, _SECONDS),
+    ("batch_s", _SECONDS, _batch_s),
+    ("low_watermark", pa.string(), lambda each: None if each.low_watermark is None else str(each.low_watermark)),
+    ("complete_up_to", TIMESTAMP, lambda each: complete_up_to_us(each.low_watermark)),
+    ("target", pa.string(), "target"),
+    ("target_met", pa.bool_(), "target_met"),
+    ("needed_rows_per_s", pa.float64(), "needed_rows_per_s"),
+    ("needed_budget", _NUMBER, "needed_budget"),
+    ("maintenance_s", _SECONDS, "maintained.seconds"),
+    *_each("maintenance_{}", "maintained.{}", "entries files orphans bytes compacted", _NUMBER),
+    *_each("total_{}", "sources.{}", "received late late_idle suspects", _NUMBER),
+]
+
+METRICS_SCHEMA = pa.schema([("table", pa.string()), *((name, kind) for name, kind, _ in _COLUMNS)])
 """The table's columns. Times ending in ``_s`` are seconds; ``batch_s`` is from the plan of a queue's batch to its commit;
 ``complete_up_to`` is the low-watermark where it is a time;
 those beginning with ``maintenance_`` say what was removed, or put together, after this process's commit before; those with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
@@ -97,7 +90,8 @@ def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
     location
         The main table's, for the column ``table``.
     """
-    return pa.Table.from_pylist([_row(each, location) for each in summaries], METRICS_SCHEMA)
+    columns = [pa.array([_read(each, figure) for each in summaries], kind) for _, kind, figure in _COLUMNS]
+    return pa.table([pa.array([location] * len(summaries), pa.string()), *columns], schema=METRICS_SCHEMA)
 
 
 def write_metrics(target: SinkTarget) -> int:
@@ -201,45 +195,10 @@ def _compact(place: SinkTarget) -> None:
             table.optimize.compact()
 
 
-def _row(summary: CommitSummary, location: str) -> dict[str, Any]:
-    queue = summary.queue
-    area = summary.area or (None, None)
-    low = summary.low_watermark
-    return {
-        "table": location,
-        "query_id": summary.query_id,
-        "batch_id": summary.batch_id,
-        "committed_at": summary.committed_at_us,
-        **{name: getattr(summary, name) for name in _COUNTS},
-        "oldest_s": summary.oldest,
-        **_seconds("staleness", summary.staleness),
-        "area_least": area[0],
-        "area_most": area[1],
-        **({} if queue is None else {f"queue_{name}": getattr(queue, name) for name in _OF_QUEUE}),
-        **_seconds("queue_staleness", None if queue is None else queue.staleness),
-        "batch_s": _batch_s(summary, queue),
-        "low_watermark": None if low is None else str(low),
-        "complete_up_to": complete_up_to_us(low),
-        "target": summary.target,
-        "target_met": summary.target_met,
-        "needed_rows_per_s": summary.needed_rows_per_s,
-        "needed_budget": summary.needed_budget,
-        **_of_maintenance(summary.maintained),
-        **(
-            {} if summary.sources is None else {f"total_{name}": getattr(summary.sources, name) for name in _OF_SOURCES}
-        ),
-    }
-
-
-def _of_maintenance(done: Maintained | None) -> dict[str, Any]:
-    if done is None:
-        return {}
-    return {"maintenance_s": done.seconds} | {f"maintenance_{name}": getattr(done, name) for name in _OF_MAINTENANCE}
-
-
-def _seconds(name: str, figures: Staleness | None) -> dict[str, float]:
-    return {} if figures is None else {f"{name}_{each}_s": getattr(figures, each) for each in _FIGURES}
-
-
-def _batch_s(summary: CommitSummary, queue: QueueFigures | None) -> float | None:
-    return None if queue is None else max(summary.committed_at_us - queue.clock_us, 0) / 1e6
+def _read(summary: CommitSummary, figure: _Figure) -> Any:
+    if not isinstance(figure, str):
+        return figure(summary)
+    value: Any = summary
+    for name in figure.split("."):
+        value = None if value is None else getattr(value, name)
+    return value

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.queue_reports import read_queues
+from ...delta_format.latest_table import known_fields
 from ...storage.folder import TableFolder
 
 __all__ = ["QueueFigures", "Waiting", "look_at_queue"]
@@ -41,8 +42,8 @@ class QueueFigures:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueFigures:
-        """The figures that :func:`dataclasses.asdict` described. Names of later versions are ignored."""
-        known = {field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value}
+        """The figures that :func:`dataclasses.asdict` described."""
+        known = known_fields(cls, value)
         if known["staleness"] is not None:
             known["staleness"] = Staleness(**known["staleness"])
         return cls(**known)

@@ -49,22 +49,7 @@ class RunFigures:
 def run_staleness(
     path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
 ) -> RunFigures | None:
-    """The figures of the query that last wrote to a table, from its log.
-
-    Parameters
-    ----------
-    path
-        The table.
-    after_version
-        The version that the run began with; -1 for all that the log still holds.
-    storage_options
-        For a table in an object store.
-
-    Returns
-    -------
-    RunFigures or None
-        None if there is no commit.
-    """
+    """The figures of the query that last wrote to a table, from its log, as :meth:`~upstream.LatestTable.staleness` describes them."""
     return run_figures([summary for _, summary in read_summaries(path, after_version, storage_options)])
 
 

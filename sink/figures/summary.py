@@ -10,13 +10,13 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.source_counts import SourceCounts
-from ...delta_format.latest_table import METADATA_KEY, recorded_under
+from ...delta_format.latest_table import METADATA_KEY, known_fields, recorded_under
 from ...storage.folder import TableFolder
 from ..spec.maintenance_rules import Maintained
 from .queue_figures import QueueFigures
@@ -140,22 +140,19 @@ class CommitSummary:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CommitSummary:
         """The summary that :meth:`to_json` described. Unknown names, of later versions, are ignored."""
-        known = {field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value}
-        if known.get("staleness") is not None:
-            known["staleness"] = Staleness(**known["staleness"])
-        if known.get("ages") is not None:
-            known["ages"] = Ages.from_json(known["ages"])
-        if known.get("area") is not None:
-            known["area"] = tuple(known["area"])
-        if known.get("queue") is not None:
-            known["queue"] = QueueFigures.from_json(known["queue"])
-        if known.get("sources") is not None:
-            known["sources"] = SourceCounts(**known["sources"])
-        if known.get("maintained") is not None:
-            known["maintained"] = Maintained.from_json(known["maintained"])
-        return cls(**known)
+        known = known_fields(cls, value)
+        read = {name: part(known[name]) for name, part in _PARTS.items() if known.get(name) is not None}
+        return cls(**{**known, **read})
 
 
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "staleness": lambda value: Staleness(**value),
+    "ages": Ages.from_json,
+    "area": tuple,
+    "queue": QueueFigures.from_json,
+    "sources": lambda value: SourceCounts(**value),
+    "maintained": Maintained.from_json,
+}
 _MAY_BE_ABSENT = frozenset(
     field.name for field in dataclasses.fields(CommitSummary) if field.default is not dataclasses.MISSING
 )
@@ -217,21 +214,9 @@ def summaries_after(table: DeltaTable, query_id: str, batch_id: int) -> list[Com
 def read_summaries(
     path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
 ) -> list[tuple[int, CommitSummary]]:
-    """The summaries of commits after a version, oldest first. Costs one failed look-up when there is none.
+    """The summaries of commits after a version, as :meth:`~upstream.LatestTable.history` describes them.
 
-    Parameters
-    ----------
-    path
-        The table.
-    after_version
-        The last version already seen; -1 for all that the log still holds.
-    storage_options
-        For a table in an object store.
-
-    Returns
-    -------
-    list of (int, CommitSummary)
-        Versions with their summaries. Commits of others (OPTIMIZE, for example) are left out; an absent table has none.
+    Costs one failed look-up when there is none.
     """
     location = absolute_location(path)
     if "://" in location:

@@ -7,7 +7,7 @@ in tables under column mapping. By hand it is done to all buckets of any table.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,9 @@ from ...delta_format.latest_table import BUCKET
 from ..spec.layout import Layout
 from ..table.files import DataFiles, StagedFile
 from ..table.key_index import KeyIndex
-from ..table.log_entry import add_action, check_features, may_put_entries, put_entry, removed_action
-from ..table.table import remove_unnamed, replay_log
+from ..table.log_entry import may_put_entries
+from ..table.table import replay_log
+from ..table.table_change import TableChange
 from .wear import wear_of, worst_buckets
 
 if TYPE_CHECKING:
@@ -43,23 +44,8 @@ _ATTEMPTS = 5
 def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], int] = now_us) -> int:
     """Write anew each bucket that has files to put together, or rows that are marked as dead, by a commit of its own; returns how many files went.
 
-    A query that writes meanwhile goes on with the new files. Readers, and those who follow the table, do not notice.
-
-    Parameters
-    ----------
-    target, table
-        The table; brought up to date.
-    clock_us
-        The time.
-
-    Raises
-    ------
-    TableError
-        A file cannot be read, or somebody else has written to the table in the midst of it each time. What was done stays.
-    OSError
-        An entry cannot be written.
-    EnvironmentMissingError
-        The table lies in an object store, and the package is not installed by which an entry is put there.
+    A query that writes meanwhile goes on with the new files. Readers, and those who follow the table, do not notice. Errors as of :func:`compact_bucket`; and a
+    TableError if somebody else has written to the table in the midst of a bucket each time. What was done stays.
     """
     gone, log = 0, replay_log(target, table)
     for bucket in sorted({int(add["partitionValues"][BUCKET]) for add in log.files.values()}):
@@ -83,21 +69,8 @@ def compact_worst(
 ) -> int:
     """Write anew the buckets that have become the worst to read, of a table with deletion vectors; returns how many files went.
 
-    Each by a commit of its own, so that it may end anywhere. If somebody else commits at the same moment the rest waits for the next time.
-
-    Parameters
-    ----------
-    target, table
-        The table.
-    late
-        Whether the time is used up; asked before each bucket.
-    clock_us
-        The time.
-
-    Raises
-    ------
-    TableError, OSError
-        As of :func:`compact_bucket`.
+    Each by a commit of its own, so that it may end anywhere: `late`, whether the time is used up, is asked before each bucket. If somebody else commits at the same
+    moment the rest waits for the next time. Errors as of :func:`compact_bucket`.
     """
     if "deletionVectors" not in (table.protocol().writer_features or ()) or not may_put_entries(target, table):
         return 0
@@ -142,35 +115,28 @@ def compact_bucket(
         The entry cannot be written.
     """
     log.follow(table.version())
-    check_features(log, target.location)
     layout = Layout.recorded(table, target.location)
     files = DataFiles(target, layout.file_schema())
+    change = TableChange(target, table, files, changed=False, log=log, at_ms=written_ms)
     index = KeyIndex(target.location, layout.key, target.options.index_location, target.options.index_limit)
     vectors = log.vectors()
     held = {path: add["size"] for path, add in log.files.items() if add["partitionValues"][BUCKET] == str(bucket)}
     groups = _groups(held, vectors, small)
     if not groups:
         return 0
-    actions: list[dict[str, Any]] = []
-    made: list[StagedFile] = []
-    committed = False
-    try:
+    with change:
         for paths in groups:
             rows = files.read_rows(paths, [vectors.get(path) for path in paths])
+            made: StagedFile | None = None
             if rows.num_rows:
                 rows = _by_key(rows, layout.key)
-                made.append(files.stage(rows, bucket, 0, to_last=True))
+                made = files.stage(rows, bucket, 0, to_last=True)
+                change.wrote(made.path)
                 # Now its columns are at hand. Who still needs one that goes makes it anew.
-                index.replace(paths, made[-1].path, rows.select(layout.deciding))
-            actions += [removed_action(log.files[path], written_ms, changed=False) for path in paths]
-        actions += [add_action(file, written_ms, changed=False) for file in made]
-        info = {"operation": "OPTIMIZE", "engineInfo": "pyspark-upstream", "readVersion": table.version()}
-        committed = put_entry(target.folder, table.version() + 1, info, actions)
-    finally:
-        if not committed:
-            remove_unnamed(target, files, [file.path for file in made])
-    if not committed:
-        return None
+                index.replace(paths, made.path, rows.select(layout.deciding))
+            change.replace(paths, [made])
+        if not change.commit("OPTIMIZE"):
+            return None
     table.update_incremental()
     return sum(map(len, groups))
 

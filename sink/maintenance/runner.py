@@ -13,17 +13,16 @@ import dataclasses
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from ...conf.clock import now_us
 from ...delta_format.column_mapping import is_mapped
 from ...delta_format.data_files import LiveFiles
-from ...delta_format.deletion_vectors import COPIES, VECTORS, DeletionVector, copy_of, put_back
-from ...delta_format.latest_table import BUCKET, Delivered
+from ...delta_format.deletion_vectors import COPIES, put_back
+from ...delta_format.latest_table import BUCKET
 from ...delta_format.log import LogReplay, entry_place
-from ...storage.folder import Listed, TableFolder
+from ...storage.folder import TableFolder
 from ..spec import steps
 from ..spec.maintenance_rules import (
     FILE_RETENTION,
@@ -40,9 +39,8 @@ from ..spec.maintenance_rules import (
 from ..spec.options import SinkOptions, SinkTarget
 from ..spec.steps import Step
 from ..table.log_entry import put_entry
-from ..table.tombstones import DELETIONS, TombstoneList
-from ..table.tombstones import FOLDER as TOMBSTONES
 from .compact import compact_bucket, compact_worst
+from .removal import Removal, Restores, vector_files
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable, PostCommitHookProperties
@@ -54,10 +52,6 @@ _LOG = logging.getLogger("upstream.maintenance")
 _ENTRIES = "_delta_log/"
 _LAST_CHECKPOINT = "_last_checkpoint"
 
-# So many entries are read and removed from one look at the time to the next.
-_CHUNK = 32
-# A file that no version names may be of a batch that is still under way, whatever the retention.
-_UNNAMED_US = 86_400_000_000
 # A bucket with so many files of less than that is read faster as one.
 _MANY, _SMALL = 8, 16 << 20
 
@@ -70,8 +64,7 @@ class _Known:
     checkpointed_us: int = 0
     weighed_to: int = -1  # entries up to this version have been asked for their length
     weight: int = 0  # bytes of the entries after the checkpoint
-    looked_to: int = -1  # entries up to this version have been asked whether they are a RESTORE
-    restored: int = -1
+    restores: Restores = dataclasses.field(default_factory=Restores)
 
 
 _known: dict[str, _Known] = {}  # by Delta's table id
@@ -203,7 +196,7 @@ class Upkeep:
         log = self._log()
         done.oldest = oldest_promised(log.entries, self._rules, self._clock_us())
         if not self._dry:
-            vectors = self._vectors(self._table.version())
+            vectors = vector_files(self._folder, self._table, self._table.version())
             put_back(self._folder, (path for path in vectors if not path.startswith(COPIES)))
             self._set_properties(log, done)
             done.compacted = self._compact(self._table)
@@ -215,7 +208,9 @@ class Upkeep:
         if base is None:
             done.oldest = min(log.entries)
         else:
-            self._clear(log, base, done, deadline, whole=whole)
+            given = self._folder, self._table, self._rules, self._known.restores, self._clock_us
+            removal = Removal(*given, lambda: self._seconds() > deadline, dry=self._dry)
+            removal.run(log, base, done, whole=whole)
         done.seconds = self._seconds() - begun
         return done
 
@@ -280,108 +275,10 @@ class Upkeep:
         version, log = self._table.version(), LogReplay(self._folder)
         log.follow(version)
         changed = {**log.metadata, "configuration": {**log.metadata["configuration"], **properties}}
-        info = {"operation": "SET TBLPROPERTIES", "engineInfo": "pyspark-upstream", "readVersion": version}
+        info = {"operation": "SET TBLPROPERTIES"}
         committed = put_entry(self._folder, version + 1, info, [{"metaData": changed}])
         self._table.update_incremental()
         return committed
-
-    def _clear(self, log: LogFiles, base: int, done: Maintained, deadline: float, *, whole: bool) -> None:
-        """Remove what only versions before the base need."""
-        from deltalake import DeltaTable
-
-        if not self._look_for_restores(base, deadline):
-            done.left = True
-            return
-        if self._known.restored > base:
-            done.held = f"version {self._known.restored} is a RESTORE, so files that older entries call removed may be in use again"
-            done.oldest = min(log.entries)
-            return
-        at_base = DeltaTable(self._folder.location, base, storage_options=dict(self._folder.storage) or None)
-        kept = _paths(at_base) | _paths(self._table) | self._vectors(base) | self._vectors(self._table.version())
-        doomed = log.before(base)
-        for start in range(0, len(doomed), _CHUNK):
-            if self._seconds() > deadline:
-                done.left = True
-                return
-            self._clear_versions(doomed[start : start + _CHUNK], log, kept, done)
-        self._clear_replaced_by(base, kept, done)
-        edge = min(log.entries[base], self._clock_us() - self._rules.retention_us) - _UNNAMED_US
-        partitions = sorted(each.name for each in self._folder.listing() if each.is_folder and "=" in each.name)
-        units = ["", *partitions]
-        for unit in units if whole else [units[self._table.version() // self._rules.every % len(units)]]:
-            if self._seconds() > deadline:
-                done.left = True
-                return
-            self._clear_orphans(unit, edge, kept, done)
-
-    def _clear_versions(self, versions: list[int], log: LogFiles, kept: set[str], done: Maintained) -> None:
-        there = [version for version in versions if version in log.entries]
-        contents = self._folder.each(self._entry, there)
-        gone = {path: size for content in contents for path, size in _out_of_use(content).items() if path not in kept}
-        done.files += len(gone)
-        done.bytes += sum(gone.values())
-        done.entries += len(there)
-        if not self._dry:
-            self._folder.remove(gone)
-            # Not before what they name is gone, and in their order: the log stays without a gap if this ends here.
-            for version in versions:
-                self._folder.remove(f"{_ENTRIES}{name}" for name in log.names[version])
-
-    def _clear_replaced_by(self, base: int, kept: set[str], done: Maintained) -> None:
-        """Remove what the base took out of use: a table that rests has no later entry with which it would go."""
-        content = self._entry(base)
-        gone = {path: size for path, size in _out_of_use(content, told=False).items() if path not in kept}
-        gone = {path: size for path, size in gone.items() if self._folder.has(path)}
-        done.files += len(gone)
-        done.bytes += sum(gone.values())
-        if not self._dry:
-            self._folder.remove(gone)
-
-    def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: Maintained) -> None:
-        """In one of the table's folders: what is older than all that is kept, and in none of it."""
-        listed: dict[str, int] = {}
-        folders = [unit, f"{DELETIONS}{unit}"] if unit else ["", VECTORS, COPIES]
-        for folder in folders:
-            listed |= _old_files(folder, self._folder.listing(folder), edge_us, (".parquet", ".bin"))
-        if not unit:  # what a process has left that died while it put an entry
-            listed |= _old_files(_ENTRIES.rstrip("/"), self._folder.listing(_ENTRIES), edge_us, (".tmp",))
-        folder = f"{TOMBSTONES}{unit}"
-        if buried := _old_files(folder.rstrip("/"), self._folder.listing(folder), edge_us, (".parquet", ".json")):
-            remembered = TombstoneList.of(self._table, self._folder).held()
-            listed |= {path: size for path, size in buried.items() if path not in remembered}
-        gone = {path: size for path, size in listed.items() if path not in kept}
-        done.orphans += len(gone)
-        done.bytes += sum(gone.values())
-        if not self._dry:
-            self._folder.remove(gone)
-
-    def _look_for_restores(self, base: int, deadline: float) -> bool:
-        """Ask the entries after the base whether they brought back files of before; False if time ran out. A process asks each entry once."""
-        known, last = self._known, self._table.version()
-        for start in range(max(base, known.looked_to) + 1, last + 1, _CHUNK):
-            if self._seconds() > deadline:
-                return False
-            versions = range(start, min(start + _CHUNK, last + 1))
-            for version, content in zip(versions, self._folder.each(self._entry, versions), strict=True):
-                if b'"operation":"RESTORE"' in content:
-                    known.restored = version
-            known.looked_to = versions[-1]
-        return True
-
-    def _vectors(self, version: int) -> set[str]:
-        """The files of deletion vectors that a version has."""
-        if "deletionVectors" not in (self._table.protocol().writer_features or ()):
-            return set()
-        log = LogReplay(self._folder)
-        log.follow(version)
-        paths = {vector.path for vector in log.vectors().values() if vector.path is not None}
-        return paths | set(map(copy_of, paths))
-
-    def _entry(self, version: int) -> bytes:
-        try:
-            return self._folder.read(f"{_ENTRIES}{version:020d}.json")
-        except FileNotFoundError:
-            return b""
 
     def _compact_a_bucket(self, table: DeltaTable) -> int:
         """Put the small files of one bucket together: the one with the most of them."""
@@ -411,38 +308,3 @@ class Upkeep:
         log = LogReplay(self._folder)
         went = compact_bucket(target, table, log, bucket, _SMALL, self._clock_us() // 1000)
         return went or 0  # if somebody else was faster there will be another time
-
-
-def _out_of_use(content: bytes, *, told: bool = True) -> dict[str, int]:
-    """The files that one entry took out of the table, or (`told`) named for followers alone, with their sizes as far as it says them."""
-    removed: dict[str, int] = {}
-    added: set[str] = set()
-    for line in content.splitlines():
-        action: dict[str, Any] = json.loads(line) if line.strip() else {}
-        if remove := action.get("remove"):
-            removed[unquote(remove["path"])] = remove.get("size") or 0
-            if (vector := remove.get("deletionVector")) and (place := DeletionVector.from_json(vector).path):
-                removed |= {place: 0, copy_of(place): 0}
-        elif add := action.get("add"):
-            added.add(unquote(add["path"]))
-        elif told and (info := action.get("commitInfo")) and (delivered := Delivered.of_commit(info)):
-            removed |= dict.fromkeys(delivered.deletions, 0)
-    # One that was taken out and added by the same entry is still the table's, with other rows deleted. One of another folder is not ours.
-    return {path: size for path, size in removed.items() if path not in added and _inside(path)}
-
-
-def _inside(path: str) -> bool:
-    return not path.startswith("/") and "://" not in path and ".." not in path.split("/")
-
-
-def _old_files(folder: str, listed: Iterable[Listed], edge_us: int, endings: tuple[str, ...]) -> dict[str, int]:
-    prefix = f"{folder}/" if folder else ""
-    return {
-        prefix + each.name: each.size
-        for each in listed
-        if not each.is_folder and each.modified_us < edge_us and each.name.endswith(endings)
-    }
-
-
-def _paths(table: DeltaTable) -> set[str]:
-    return set(LiveFiles.of(table).paths)

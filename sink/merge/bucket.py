@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...conf.errors import TableError
@@ -20,11 +19,9 @@ from .conflicts import lost_against
 from .contest import Contest, contest
 from .engine import Engine
 from .held_rows import HeldRows, Replacement, Rivals
-from .pending import Pending, as_pending, concat_pending
+from .pending import Mask, Pending, as_pending, concat_pending
 
 __all__ = ["BucketMerge", "BucketMerger", "Outcome", "Tally", "Verdict"]
-
-Mask = npt.NDArray[np.bool_]
 
 
 class Tally(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from ...core.rows.conflicts import differing
 from ...delta_format.latest_table import SEQ
@@ -18,12 +17,9 @@ from ...delta_format.latest_table import SEQ
 if TYPE_CHECKING:
     from ..spec.layout import Layout
     from .contest import Contest
-    from .pending import Pending
+    from .pending import Int64s, Mask, Pending
 
 __all__ = ["lost_against", "lost_pairs", "lost_within"]
-
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 def lost_pairs(one: Pending, at: Int64s, two: Pending, other: Int64s, layout: Layout) -> Mask:

@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...delta_format.deletion_vectors import DeletionVector
@@ -15,11 +13,10 @@ from ..table.files import DataFiles, StagedFile
 
 if TYPE_CHECKING:
     from ..table.table import Held
+    from .pending import Int64s, Mask
 
 __all__ = ["HeldRows", "Mark", "Replacement", "Rivals", "StageWith", "counts_of"]
 
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 StageWith = Callable[[pa.Table], "StagedFile | None"]
 """Writes the rows that are kept, and the fresh ones after them, into one file; None if there are none."""

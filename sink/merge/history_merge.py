@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.rows.columns import columns_at
@@ -17,11 +16,9 @@ from .bucket import BucketMerge, BucketMerger, Outcome, Tally, Verdict
 from .conflicts import lost_pairs
 from .engine import Engine
 from .held_rows import Replacement
-from .pending import Int64s, Pending, as_pending, concat_pending, seq_in_order
+from .pending import Int64s, Mask, Pending, as_pending, concat_pending, seq_in_order
 
 __all__ = ["AllRows", "NewestFew", "merger_of"]
-
-Mask = npt.NDArray[np.bool_]
 
 
 def merger_of(

@@ -15,7 +15,6 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,11 +33,10 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from ..spec.layout import Layout
-    from .pending import Pending
+    from .pending import Mask, Pending
 
 __all__ = ["OUTPUTS_KEY", "Aside", "Output", "Outputs", "PutAside", "files_named", "write_outputs"]
 
-Mask = npt.NDArray[np.bool_]
 
 OUTPUTS_KEY = "upstreamOutputs"
 """Where a commit's metadata names the files of its late and its conflicting rows."""

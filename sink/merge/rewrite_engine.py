@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ..spec.layout import Layout
 from ..table.files import BucketReader, DataFiles
 from ..table.table import Held
 from .held_rows import Replacement, Rivals, StageWith, counts_of
+from .pending import Int64s, Mask
 from .small_files import files_to_fold
 
 __all__ = ["BesideRows", "RewrittenRows"]
-
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 class RewrittenRows:

@@ -10,14 +10,12 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ...core.feedback.ages import Ages, Staleness
-from .pending import UNKNOWN
+from .pending import UNKNOWN, Int64s
 
 __all__ = ["Arrivals"]
 
-Int64s = npt.NDArray[np.int64]
 
 # More distinct arrivals than this are grouped by rank, so that a message stays small; ranks are then right to 1 in this many.
 _MOST = 4096

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from ..table.files import StagedFile
     from ..table.table import Snapshot
     from .outputs import Outputs
+    from .pending import Int64s
 
 __all__ = ["TaskResult", "run_task"]
 
@@ -97,7 +97,7 @@ def run_task(
         The worker's local disk has no room for rows beyond what memory is to hold.
     """
     merges: list[BucketMerge] = []
-    firsts: list[npt.NDArray[np.int64]] = []
+    firsts: list[Int64s] = []
     won = keys = 0
     aside = Aside(outputs)
     with contextlib.closing(Gathering(layout, schema, aside, base)) as gathering:

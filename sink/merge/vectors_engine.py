@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ...delta_format.deletion_vectors import encode_vector
@@ -12,12 +11,10 @@ from ..table.files import DataFiles, StagedFile, conform
 from ..table.key_index import KeyIndex, key_hashes
 from ..table.table import Held
 from .held_rows import Mark, Replacement, Rivals, StageWith, counts_of
+from .pending import Int64s, Mask
 from .small_files import files_to_fold
 
 __all__ = ["MarkedRows"]
-
-Int64s = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 class MarkedRows:

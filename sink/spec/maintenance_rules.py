@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ...delta_format.latest_table import LAYOUT_PROPERTY
+from ...delta_format.latest_table import LAYOUT_PROPERTY, known_fields
 
 __all__ = [
     "FILE_RETENTION",
@@ -279,11 +279,7 @@ class Maintained:
     held: str | None = None
     failed: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value, the inverse of :meth:`from_json`."""
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Maintained:
-        """What :meth:`to_json` described. Unknown names, of later versions, are ignored."""
-        return cls(**{field.name: value[field.name] for field in dataclasses.fields(cls) if field.name in value})
+        """What :func:`dataclasses.asdict` described."""
+        return cls(**known_fields(cls, value))

@@ -37,15 +37,12 @@ class Unreadable(Exception):  # noqa: N818 it is what was found, not an error of
     ----------
     path : str
         Relative to the table.
-    gone : bool
-        Whether there is none.
     reason : str
     proven : bool
         Whether a second look has shown that the file is missing, or that its size or its footer is wrong; else reading it failed for another reason.
     """
 
     path: str
-    gone: bool
     reason: str
     proven: bool = True
 
@@ -116,6 +113,24 @@ class Contents:
         with TableFolder(absolute_location(path), given).guarded():
             yield cls.of(path, given)
 
+    @contextlib.contextmanager
+    def needed(self) -> Generator[None]:
+        """For who can do nothing without the files that are read in the block.
+
+        Raises
+        ------
+        TableError
+            One cannot be read.
+        """
+        try:
+            yield
+        except Unreadable as error:
+            raise TableError(
+                f"the file {error.path} of the table at {self.target.location} cannot be read: {error.reason}",
+                expected="a table that `upstream check` finds right",
+                hint=f"run `upstream repair {self.target.location}` first",
+            ) from None
+
     @property
     def buckets(self) -> list[int]:
         """All there should be, and others that files say they are of."""
@@ -131,15 +146,15 @@ class Contents:
         """
         return self._read(self.files, path, self.files.schema.names)
 
-    def deciding(self, path: str, *, whole: bool = False) -> pa.Table:
-        """Of the rows of a data file the columns that decide which is newer; if `whole`, the others are read too, and dropped.
+    def deciding(self, path: str) -> pa.Table:
+        """Of the rows of a data file the columns that decide which is newer; the others are read too, to see whether they can be, and dropped.
 
         Raises
         ------
         Unreadable
             It is gone, damaged, or not what the log says.
         """
-        return self._read(self.files, path, self.layout.deciding, whole=whole)
+        return self._read(self.files, path, self.layout.deciding)
 
     def buried(self, bucket: int) -> pa.Table:
         """The tombstones of a bucket: key, time and `_upstream_seq`.
@@ -154,21 +169,21 @@ class Contents:
             return pa.schema([self.files.schema.field(name) for name in self.layout.deciding]).empty_table()
         return self._read(self.tombstones, path, self.layout.deciding)
 
-    def _read(self, files: DataFiles, path: str, columns: list[str], *, whole: bool = False) -> pa.Table:
+    def _read(self, files: DataFiles, path: str, columns: list[str]) -> pa.Table:
         try:
             reader = files.open([path], [self.snapshot.vectors.get(path)])
             try:
                 kept = reader.read(columns)
                 for name in files.schema.names:
-                    if whole and name not in columns:
+                    if name not in columns:
                         reader.read([name])
             finally:
                 reader.close()
         except (OSError, pa.ArrowException, TableError) as error:
-            raise self._second_look(path) or Unreadable(path, False, _first_line(error), proven=False) from error
+            raise self._second_look(path) or Unreadable(path, _first_line(error), proven=False) from error
         counted, size = self.snapshot.rows.get(path), self.sizes.get(path)
         if (counted is not None and reader.rows != counted) or (size is not None and files.size(path) != size):
-            raise self._second_look(path) or Unreadable(path, False, "it changes while it is read", proven=False)
+            raise self._second_look(path) or Unreadable(path, "it changes while it is read", proven=False)
         return kept
 
     def _second_look(self, path: str) -> Unreadable | None:
@@ -184,14 +199,14 @@ class Contents:
         try:
             found = self.files.size(path)
             if size is not None and found != size:
-                return Unreadable(path, False, f"it has {found} bytes, and the log says {size}")
+                return Unreadable(path, f"it has {found} bytes, and the log says {size}")
             end = folder.read_range(path, max(found - _END, 0), min(found, _END))
             length = int.from_bytes(end[:4], "little") + _END
             if len(end) < _END or end[4:] != b"PAR1" or length > found:
-                return Unreadable(path, False, "it does not end as a Parquet file does")
+                return Unreadable(path, "it does not end as a Parquet file does")
             footer = folder.read_range(path, found - length, length)
         except FileNotFoundError:
-            return Unreadable(path, True, "it is not there")
+            return Unreadable(path, "it is not there")
         except (OSError, pa.ArrowException):
             return None
         if len(footer) != length:
@@ -199,9 +214,9 @@ class Contents:
         try:
             rows = pq.read_metadata(pa.BufferReader(footer)).num_rows
         except (OSError, pa.ArrowException) as error:
-            return Unreadable(path, False, f"its footer cannot be read: {_first_line(error)}")
+            return Unreadable(path, f"its footer cannot be read: {_first_line(error)}")
         if counted is not None and rows != counted:
-            return Unreadable(path, False, f"it has {rows} rows, and the log says {counted}")
+            return Unreadable(path, f"it has {rows} rows, and the log says {counted}")
         return None
 
 

@@ -46,8 +46,8 @@ class StagedFile:
 
     Attributes
     ----------
-    bucket : int
-        The partition it belongs to.
+    bucket : int or None
+        The partition it belongs to; None in a table without any.
     path : str
         Relative to the table.
     size : int
@@ -60,7 +60,7 @@ class StagedFile:
         Of the fresh rows, int64, where only arrival says which is newer.
     """
 
-    bucket: int
+    bucket: int | None
     path: str
     size: int
     rows: int
@@ -93,7 +93,7 @@ class DataFiles:
         return DataFiles(self._target, self.schema, folder)
 
     def stage(
-        self, rows: pa.Table, bucket: int, fresh: int, arrival_us: bytes | None = None, *, to_last: bool = False
+        self, rows: pa.Table, bucket: int | None, fresh: int, arrival_us: bytes | None = None, *, to_last: bool = False
     ) -> StagedFile:
         """Write one file of a bucket; no reader sees it before it is committed.
 
@@ -107,7 +107,7 @@ class DataFiles:
             As of :meth:`write_rows`.
         """
         steps.reached(Step.DECIDED)
-        path, size = self.write_rows(rows, f"{BUCKET}={bucket}/", to_last=to_last)
+        path, size = self.write_rows(rows, "" if bucket is None else f"{BUCKET}={bucket}/", to_last=to_last)
         steps.reached(Step.STAGED)
         return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
 

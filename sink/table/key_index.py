@@ -178,7 +178,7 @@ class KeyIndex:
         if self._written < _TIDY_EVERY:
             return
         self._written = 0
-        home = self._folder()
+        home = self.home
         needed = {_file_name(path) for path in named}
         now = time.time()
         kept: list[tuple[float, int, str]] = []
@@ -197,11 +197,6 @@ class KeyIndex:
                 os.remove(place)
             room += size
 
-    @property
-    def home(self) -> str:
-        """The folder of this table's indexes."""
-        return self._folder()
-
     def forget(self, named: Iterable[str]) -> int:
         """Remove the indexes of all but some data files, whatever their age; how many went. A batch under way makes anew what it needs.
 
@@ -211,7 +206,7 @@ class KeyIndex:
             The data files that the table names.
         """
         kept, gone = {_file_name(path) for path in named}, 0
-        for entry in list(os.scandir(self._folder())):
+        for entry in list(os.scandir(self.home)):
             if entry.name not in kept:
                 with contextlib.suppress(FileNotFoundError):  # another process was faster
                     os.remove(entry.path)
@@ -264,9 +259,11 @@ class KeyIndex:
         self._written += 1
 
     def _place(self, path: str) -> str:
-        return os.path.join(self._folder(), _file_name(path))
+        return os.path.join(self.home, _file_name(path))
 
-    def _folder(self) -> str:
+    @property
+    def home(self) -> str:
+        """The folder of this table's indexes."""
         if self._home is None:
             parent = self._parent or _own_folder()
             os.makedirs(parent, mode=0o700, exist_ok=True)

@@ -71,7 +71,7 @@ def add_action(file: StagedFile, written_ms: int, *, changed: bool = True) -> Ac
     return {
         "add": {
             "path": file.path,
-            "partitionValues": {BUCKET: str(file.bucket)},
+            "partitionValues": {} if file.bucket is None else {BUCKET: str(file.bucket)},
             "size": file.size,
             "modificationTime": written_ms,
             "dataChange": changed,
@@ -202,6 +202,7 @@ def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], action
     # Before the entry can be seen. Files that lie elsewhere were there before.
     added = [unquote(each["add"]["path"]) for each in listed if "add" in each]
     folder.sync(path for path in added if "://" not in path and not path.startswith("/") and folder.has(path))
-    told = {"commitInfo": {"timestamp": int(time.time() * 1000), "txnId": str(uuid.uuid4()), **info}}
+    by = {"timestamp": int(time.time() * 1000), "txnId": str(uuid.uuid4()), "engineInfo": "pyspark-upstream"}
+    told = {"commitInfo": {**by, **({"readVersion": version - 1} if version else {}), **info}}
     content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [told, *listed])
     return folder.put_new(entry_place(version), content.encode())

@@ -1,4 +1,4 @@
-"""Tables under column mapping: made, and given columns, by entries of our own. delta-rs (1.6.6) does neither; it commits to them like to any other."""
+"""Tables made by entries of our own, and given columns: under column mapping, which delta-rs (1.6.6) can do neither of, though it commits to such tables like to any other."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def make_table(
     *,
     vectors: bool = False,
 ) -> bool:
-    """Make a table whose columns are mapped to themselves, or that has deletion vectors, or both; False if there is one.
+    """Make a table, whose columns may be mapped to themselves and which may have deletion vectors; False if there is one.
 
     Parameters
     ----------
@@ -92,11 +92,13 @@ def make_table(
     }
     if target.is_local:
         os.makedirs(os.path.dirname(os.path.join(target.location, entry_place(0))), exist_ok=True)
-    info = {"operation": "CREATE TABLE", "engineInfo": "pyspark-upstream"}
+    info = {"operation": "CREATE TABLE"}
     protocol = plain_protocol(schema) if ids is None else mapping_protocol(schema)
     assert protocol is not None, "a new table has none yet"
     protocol = with_vectors(protocol) or protocol if vectors else protocol
-    return put_entry(target.folder, 0, info, [{"protocol": protocol}, {"metaData": described}])
+    made = put_entry(target.folder, 0, info, [{"protocol": protocol}, {"metaData": described}])
+    target.folder.sync([entry_place(0)] if made else [])  # with the folders that were made for it
+    return made
 
 
 def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids) -> bool:
@@ -124,7 +126,7 @@ def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids
     actions = [{"metaData": {**log.metadata, "schemaString": _text(mapped(schema, ids)), "configuration": told}}]
     if (protocol := mapping_protocol(schema, log.protocol)) is not None:
         actions.insert(0, {"protocol": protocol})
-    info = {"operation": "CHANGE COLUMNS", "engineInfo": "pyspark-upstream", "readVersion": version}
+    info = {"operation": "CHANGE COLUMNS"}
     return put_entry(target.folder, version + 1, info, actions)
 
 

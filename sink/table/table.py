@@ -7,16 +7,14 @@ import dataclasses
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...conf.errors import TableError
 from ...delta_format.data_files import LiveFiles
 from ...delta_format.deletion_vectors import copy_of
 from ...delta_format.latest_table import BUCKET
 from ...delta_format.log import LogReplay, entry_place
-from ...storage.folder import TableFolder
 from ..spec.layout import Layout
 from ..spec.maintenance_rules import retention_properties
 from ..spec.options import SinkTarget
@@ -131,6 +129,11 @@ class Snapshot:
         count, vector = self.rows[path], self.vectors.get(path)
         return count if count is None or vector is None else count - vector.cardinality
 
+    def count(self, paths: Iterable[str] | None = None) -> int | None:
+        """How many rows count in some files, or in all; None where the statistics of one do not say."""
+        counts = [self.live_rows(path) for path in (self.rows if paths is None else paths)]
+        return None if None in counts else sum(count or 0 for count in counts)
+
     def named(self) -> set[str]:
         """Every file that this version of the table names, those of its deletions included."""
         kept = {path for vector in self.vectors.values() if (path := vector.path) is not None}
@@ -213,7 +216,7 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
     TableError
         It cannot be made, or what is there now does not fit.
     """
-    from deltalake import Schema
+    from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
 
     schema = layout.plain_schema()
@@ -224,12 +227,20 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
         and target.folder.puts_refused() is None
     )
     try:
-        if layout.ids is not None or vectors:
+        # Of an entry that can be seen before it is on the disk, a power cut may leave an empty one, and no table that opens: delta-rs does not wait.
+        if layout.ids is not None or vectors or (target.is_durable and target.is_local):
             made = make_table(target, schema, layout.ids, [BUCKET], configuration, vectors=vectors)
             if made and vectors and options.engine == "auto":
                 say_chosen(target.location)
         else:
-            _create(target, Schema.from_json(json.dumps(schema)), configuration)
+            DeltaTable.create(
+                target.location,
+                Schema.from_json(json.dumps(schema)),
+                partition_by=[BUCKET],
+                configuration=configuration,
+                storage_options=dict(target.storage) or None,
+                raise_if_key_not_exists=False,
+            )
     except (DeltaError, OSError) as error:
         found = load_table(target)
         if found is None:
@@ -242,23 +253,6 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
         raise TableError(f"the table at {target.location} was made and is gone again")
     layout.check(table, target.location)
     return table
-
-
-def _create(target: SinkTarget, schema: Any, configuration: Mapping[str, str]) -> None:
-    from deltalake import DeltaTable
-
-    given: dict[str, Any] = {"partition_by": [BUCKET], "configuration": configuration, "raise_if_key_not_exists": False}
-    if not (target.is_durable and target.is_local):
-        DeltaTable.create(target.location, schema, storage_options=dict(target.storage) or None, **given)
-        return
-    # Of an entry that can be seen before it is on the disk, a power cut may leave an empty one, and no table that opens.
-    first = entry_place(0)
-    with tempfile.TemporaryDirectory() as elsewhere:
-        DeltaTable.create(elsewhere, schema, **given)
-        content = TableFolder(elsewhere).read(first)
-    os.makedirs(os.path.dirname(os.path.join(target.location, first)), exist_ok=True)
-    if target.folder.put_new(first, content):
-        target.folder.sync([first])
 
 
 def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Snapshot:
@@ -282,7 +276,10 @@ def remove_unnamed(target: SinkTarget, files: DataFiles, paths: Iterable[str]) -
     """
     with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
         table = load_table(target)
-        held = set[str]() if table is None else take_snapshot(table, files, target).named()
+        held = set[str]()
+        if table is not None:
+            divided = table.metadata().partition_columns
+            held |= take_snapshot(table, files, target).named() if divided else set(LiveFiles.of(table).paths)
         files.remove(set(paths) - held)
 
 

@@ -99,7 +99,9 @@ class TombstoneList:
 
     def replaced(self, staged: Iterable[StagedFile], files: DataFiles) -> TombstoneList:
         """A list, written, in which these files take the place of their buckets' earlier ones; this one if there are none."""
-        return self._with(dict(self.paths) | {file.bucket: file.path for file in staged}, files)
+        return self._with(
+            dict(self.paths) | {file.bucket: file.path for file in staged if file.bucket is not None}, files
+        )
 
     def without(self, buckets: Iterable[int], files: DataFiles) -> TombstoneList:
         """A list, written, in which some buckets have no tombstones any more; this one if they have none."""

@@ -113,7 +113,7 @@ def test_compaction_that_is_always_overtaken_says_so(tmp_path: Path, monkeypatch
     sink.batch(0, [sink.rows([(key, 0, "base") for key in range(20_000)])])
     sink.batch(1, [sink.rows([(key, 1, "more") for key in range(10)], seq=30_000)])
     before, files = sink.latest(), sink.files()
-    monkeypatch.setattr("upstream.sink.maintenance.compact.put_entry", lambda *_: False)
+    monkeypatch.setattr("upstream.sink.table.table_change.put_entry", lambda *_: False)
     with pytest.raises(TableError, match="somebody else has written to the table each time"):
         asked(sink.path, "--compact")
     assert sink.latest() == before

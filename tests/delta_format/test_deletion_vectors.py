@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 from upstream.conf.errors import TableError
 from upstream.delta_format.deletion_vectors import (
@@ -40,6 +41,23 @@ def mask(rows: int, spans: list[tuple[int, int]]) -> np.ndarray:
 def test_what_is_written_is_read(rows: int, spans: list[tuple[int, int]]) -> None:
     dead = mask(rows, spans)
     assert (decode_vector(encode_vector(dead), rows) == dead).all()
+
+
+@given(st.integers(1, 3 * CONTAINER), SPANS, st.booleans())
+def test_it_is_what_the_library_of_these_bitmaps_writes(
+    rows: int, spans: list[tuple[int, int]], every_other: bool
+) -> None:
+    """CRoaring reads what is written here, and what it writes is read here; where it makes no runs the bytes are the same."""
+    dead = mask(rows, spans)
+    dead[1::2] &= not every_other
+    theirs = BitMap64(np.flatnonzero(dead).tolist())
+    ours = encode_vector(dead)
+    assert BitMap64.deserialize(ours[4:]) == theirs
+    if dead.any() and not theirs.get_statistics()["n_run_containers"]:
+        assert ours[4:] == theirs.serialize()
+    assert (decode_vector(ours[:4] + theirs.serialize(), rows) == dead).all()
+    theirs.run_optimize()
+    assert (decode_vector(ours[:4] + theirs.serialize(), rows) == dead).all()
 
 
 @given(SPANS)

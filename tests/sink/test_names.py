@@ -247,7 +247,7 @@ def test_small_files_are_put_together(make_sink: Any, engine: str, monkeypatch: 
         return Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), rules).run().compacted
 
     with monkeypatch.context() as patched:
-        patched.setattr("upstream.sink.maintenance.compact.put_entry", lambda *_: False)
+        patched.setattr("upstream.sink.table.table_change.put_entry", lambda *_: False)
         held = sink.files()
         assert compact() == 0, "somebody else has written"
     assert sink.files() == held

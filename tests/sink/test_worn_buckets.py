@@ -24,7 +24,7 @@ from upstream.sink.maintenance import wear
 from upstream.sink.maintenance.wear import SHARE, wear_of
 from upstream.sink.spec import steps
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
-from upstream.sink.table import files
+from upstream.sink.table import files, table_change
 from upstream.sink.table.key_index import KeyIndex
 from upstream.storage.folder import TableFolder
 
@@ -92,11 +92,11 @@ class Killed(BaseException):
 
 def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before and after each step and each entry, batch after batch; the next commit goes on with it."""
-    monkeypatch.setattr(compacting, "remove_unnamed", lambda *_: None)
+    monkeypatch.setattr(table_change, "remove_unnamed", lambda *_: None)
     sink = make_sink(maintenanceBudget="1 hour")
     sink.batch(0, [sink.rows([(key, 0, "base") for key in range(400)])])
     model: dict[int, tuple[int, str]] = dict.fromkeys(range(400), (0, "base"))
-    put = compacting.put_entry
+    put = table_change.put_entry
     reached = steps.reached
     died = 0
     for number in range(1, 40):
@@ -118,7 +118,7 @@ def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypa
         def watched(*given: Any, moment: Any = moment, compact: Any = compact) -> Any:
             with monkeypatch.context() as within:
                 within.setattr(steps, "reached", lambda _: moment())
-                within.setattr(compacting, "put_entry", put_or_die)
+                within.setattr(table_change, "put_entry", put_or_die)
                 return compact(*given)
 
         rows = [(key, number, f"v{number}") for key in range(number % 7, 400, 7)]

@@ -27,6 +27,7 @@ from upstream.sink.admin.check import check_table
 from upstream.sink.admin.erase import erase_key
 from upstream.sink.maintenance.runner import Upkeep
 from upstream.sink.spec.maintenance_rules import MaintenanceRules
+from upstream.sink.table import table_change
 from upstream.storage.folder import TableFolder
 
 ENGINES = ("rewrite", "vectors")
@@ -143,7 +144,7 @@ def test_a_batch_under_way_is_refused_with_words_and_goes_on_elsewhere(make_sink
 
 
 def test_a_commit_in_between_is_heeded(make_sink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink, put, raced = grown(make_sink, tmp_path), erasing.put_entry, list[int]()
+    sink, put, raced = grown(make_sink, tmp_path), table_change.put_entry, list[int]()
 
     def race(*given: Any) -> bool:
         if not raced:
@@ -151,7 +152,7 @@ def test_a_commit_in_between_is_heeded(make_sink: Any, tmp_path: Path, monkeypat
             write(sink, 4, [sink.rows([(KEYS[1], 9, "meanwhile")], seq=400)])
         return put(*given)
 
-    monkeypatch.setattr(erasing, "put_entry", race)
+    monkeypatch.setattr(table_change, "put_entry", race)
     erase(sink, KEYS[1])
     assert KEYS[1] not in sink.latest()
     live = sink.live_files()

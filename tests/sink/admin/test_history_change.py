@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.datasource.connectors.latest_table.log import TableLog
-from upstream.sink.admin import layout_change
 from upstream.sink.admin.check import check_table
 from upstream.sink.admin.history_change import change_keep
+from upstream.sink.table import table_change
 from upstream.sink.table.recorded_options import recorded_options
 from upstream.storage.folder import TableFolder
 
@@ -132,7 +132,7 @@ def test_a_batch_under_way_is_not_committed_upon_it(make_sink: Any, keep: str) -
 def test_one_who_was_faster_stays_and_nothing_is_left_behind(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = grown(make_sink(keep="latest 3"))
     files, before = sink.files(), held(sink)
-    monkeypatch.setattr(layout_change, "put_entry", lambda *_: False)
+    monkeypatch.setattr(table_change, "put_entry", lambda *_: False)
     with pytest.raises(TableError, match="somebody else has written"):
         change_keep(str(sink.path), "latest")
     assert (sink.files(), held(sink)) == (files, before)
@@ -144,7 +144,7 @@ def test_a_full_disk_is_said_and_nothing_is_left_behind(make_sink: Any, monkeypa
 
     sink = grown(make_sink(keep="latest 3"))
     files = sink.files()
-    monkeypatch.setattr(layout_change, "put_entry", full)
+    monkeypatch.setattr(table_change, "put_entry", full)
     with pytest.raises(TableError, match=r"cannot be committed.*No space left"):
         change_keep(str(sink.path), "latest")
     assert sink.files() == files

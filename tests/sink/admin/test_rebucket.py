@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.datasource.connectors.latest_table.log import TableLog
-from upstream.sink.admin import layout_change
 from upstream.sink.admin.check import check_table
 from upstream.sink.admin.rebucket import rebucket_table
 from upstream.sink.spec.placement import buckets_for, buckets_outgrown
+from upstream.sink.table import table_change
 from upstream.sink.table.recorded_options import recorded_options
 from upstream.storage.folder import TableFolder
 
@@ -106,7 +106,7 @@ def test_followers_see_that_no_row_has_changed(sink: Any) -> None:
 def test_one_who_was_faster_stays_and_nothing_is_left_behind(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(sink)
     files, before = sink.files(), sink.latest()
-    monkeypatch.setattr(layout_change, "put_entry", lambda *_: False)
+    monkeypatch.setattr(table_change, "put_entry", lambda *_: False)
     with pytest.raises(TableError, match="somebody else has written"):
         rebucket_table(str(sink.path), 8)
     assert (sink.files(), sink.latest()) == (files, before)

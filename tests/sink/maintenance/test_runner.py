@@ -18,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from written import not_utf_8
 
 from upstream.sink.figures.summary import read_summaries
+from upstream.sink.maintenance import removal
 from upstream.sink.maintenance import runner as upkeep_module
 from upstream.sink.maintenance.runner import Upkeep, maintain
 from upstream.sink.merge import engine as engine_module
@@ -137,7 +138,7 @@ def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monk
     age(sink, range(21), now)
     rules = MaintenanceRules(5 * HOUR, every=5)
     promised = {version: at(sink, version) for version in (15, 20)}
-    monkeypatch.setattr(upkeep_module, "_CHUNK", 4)
+    monkeypatch.setattr(removal, "_CHUNK", 4)
     removed = TableFolder._remove
     chance = random.Random(5)
     rounds = 0
@@ -175,7 +176,7 @@ def test_time_that_runs_out_leaves_the_rest_for_the_next_time(make_sink: Any, mo
     checkpoint_every(sink, range(20), every=5)
     now = time.time_ns() // 1000
     age(sink, range(21), now)
-    monkeypatch.setattr(upkeep_module, "_CHUNK", 4)
+    monkeypatch.setattr(removal, "_CHUNK", 4)
     entries, rounds = [], 0
     while rounds == 0 or entries[-1][1]:
         rounds += 1

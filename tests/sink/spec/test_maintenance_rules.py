@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -196,4 +198,4 @@ def test_the_properties_never_say_less_than_a_second(retention: int) -> None:
 
 def test_an_account_survives_its_json() -> None:
     done = Maintained(7, oldest=3, seconds=0.5, checkpoint=True, files=4, held="a reason")
-    assert Maintained.from_json(done.to_json() | {"of a later version": 1}) == done
+    assert Maintained.from_json(dataclasses.asdict(done) | {"of a later version": 1}) == done

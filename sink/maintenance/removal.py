@@ -1,0 +1,217 @@
+"""What no version that is kept needs is removed: entry by entry of the log, and then what no entry names.
+
+The log's oldest entries name the files that went out of use first; a file goes before the entry that names it, so it may end anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from ...delta_format.data_files import LiveFiles
+from ...delta_format.deletion_vectors import COPIES, VECTORS, DeletionVector, copy_of
+from ...delta_format.latest_table import Delivered
+from ...delta_format.log import LogReplay, entry_place
+from ...storage.folder import Listed, TableFolder
+from ..spec.maintenance_rules import LogFiles, Maintained, MaintenanceRules
+from ..table.tombstones import DELETIONS, TombstoneList
+from ..table.tombstones import FOLDER as TOMBSTONES
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Removal", "Restores", "vector_files"]
+
+_ENTRIES = "_delta_log/"
+# So many entries are read and removed from one look at the time to the next.
+_CHUNK = 32
+# A file that no version names may be of a batch that is still under way, whatever the retention.
+_UNNAMED_US = 86_400_000_000
+
+
+@dataclasses.dataclass
+class Restores:
+    """What a process knows of a table's RESTOREs, whose entries it would have to read again else."""
+
+    looked_to: int = -1  # entries up to this version have been asked
+    version: int = -1  # of the last one
+
+
+class Removal:
+    """Removes from one table.
+
+    Parameters
+    ----------
+    folder, table
+        The table, at its latest version.
+    rules
+        How much is kept.
+    restores
+        What is known already.
+    clock_us, late
+        The time, and whether that for maintenance is used up.
+    dry
+        Only count what would be removed.
+    """
+
+    def __init__(
+        self,
+        folder: TableFolder,
+        table: DeltaTable,
+        rules: MaintenanceRules,
+        restores: Restores,
+        clock_us: Callable[[], int],
+        late: Callable[[], bool],
+        *,
+        dry: bool,
+    ) -> None:
+        self._folder = folder
+        self._table = table
+        self._rules = rules
+        self._restores = restores
+        self._clock_us = clock_us
+        self._late = late
+        self._dry = dry
+
+    def run(self, log: LogFiles, base: int, done: Maintained, *, whole: bool) -> None:
+        """Remove what only versions before the base need, as far as the time goes.
+
+        Parameters
+        ----------
+        log, base
+            The log's files, and the version from whose checkpoint on everything stays.
+        done
+            Is told what was done.
+        whole
+            Look for files that no version names in all of the table's folders, not in the one whose turn it is.
+        """
+        from deltalake import DeltaTable
+
+        if not self._look_for_restores(base):
+            done.left = True
+            return
+        if self._restores.version > base:
+            done.held = f"version {self._restores.version} is a RESTORE, so files that older entries call removed may be in use again"
+            done.oldest = min(log.entries)
+            return
+        at_base = DeltaTable(self._folder.location, base, storage_options=dict(self._folder.storage) or None)
+        kept = set(LiveFiles.of(at_base).paths) | set(LiveFiles.of(self._table).paths)
+        for version in (base, self._table.version()):
+            kept |= vector_files(self._folder, self._table, version)
+        doomed = log.before(base)
+        for start in range(0, len(doomed), _CHUNK):
+            if self._late():
+                done.left = True
+                return
+            self._clear_versions(doomed[start : start + _CHUNK], log, kept, done)
+        self._clear_replaced_by(base, kept, done)
+        edge = min(log.entries[base], self._clock_us() - self._rules.retention_us) - _UNNAMED_US
+        partitions = sorted(each.name for each in self._folder.listing() if each.is_folder and "=" in each.name)
+        units = ["", *partitions]
+        for unit in units if whole else [units[self._table.version() // self._rules.every % len(units)]]:
+            if self._late():
+                done.left = True
+                return
+            self._clear_orphans(unit, edge, kept, done)
+
+    def _clear_versions(self, versions: list[int], log: LogFiles, kept: set[str], done: Maintained) -> None:
+        there = [version for version in versions if version in log.entries]
+        contents = self._folder.each(self._entry, there)
+        gone = {path: size for content in contents for path, size in _out_of_use(content).items() if path not in kept}
+        done.files += self._remove(gone, done)
+        done.entries += len(there)
+        if not self._dry:
+            # Not before what they name is gone, and in their order: the log stays without a gap if this ends here.
+            for version in versions:
+                self._folder.remove(f"{_ENTRIES}{name}" for name in log.names[version])
+
+    def _clear_replaced_by(self, base: int, kept: set[str], done: Maintained) -> None:
+        """Remove what the base took out of use: a table that rests has no later entry with which it would go."""
+        content = self._entry(base)
+        gone = {path: size for path, size in _out_of_use(content, told=False).items() if path not in kept}
+        gone = {path: size for path, size in gone.items() if self._folder.has(path)}
+        done.files += self._remove(gone, done)
+
+    def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: Maintained) -> None:
+        """In one of the table's folders: what is older than all that is kept, and in none of it."""
+        listed: dict[str, int] = {}
+        folders = [unit, f"{DELETIONS}{unit}"] if unit else ["", VECTORS, COPIES]
+        for folder in folders:
+            listed |= _old_files(folder, self._folder.listing(folder), edge_us, (".parquet", ".bin"))
+        if not unit:  # what a process has left that died while it put an entry
+            listed |= _old_files(_ENTRIES.rstrip("/"), self._folder.listing(_ENTRIES), edge_us, (".tmp",))
+        folder = f"{TOMBSTONES}{unit}"
+        if buried := _old_files(folder.rstrip("/"), self._folder.listing(folder), edge_us, (".parquet", ".json")):
+            remembered = TombstoneList.of(self._table, self._folder).held()
+            listed |= {path: size for path, size in buried.items() if path not in remembered}
+        gone = {path: size for path, size in listed.items() if path not in kept}
+        done.orphans += self._remove(gone, done)
+
+    def _look_for_restores(self, base: int) -> bool:
+        """Ask the entries after the base whether they brought back files of before; False if time ran out. A process asks each entry once."""
+        known, last = self._restores, self._table.version()
+        for start in range(max(base, known.looked_to) + 1, last + 1, _CHUNK):
+            if self._late():
+                return False
+            versions = range(start, min(start + _CHUNK, last + 1))
+            for version, content in zip(versions, self._folder.each(self._entry, versions), strict=True):
+                if b'"operation":"RESTORE"' in content:
+                    known.version = version
+            known.looked_to = versions[-1]
+        return True
+
+    def _remove(self, gone: dict[str, int], done: Maintained) -> int:
+        done.bytes += sum(gone.values())
+        if not self._dry:
+            self._folder.remove(gone)
+        return len(gone)
+
+    def _entry(self, version: int) -> bytes:
+        try:
+            return self._folder.read(entry_place(version))
+        except FileNotFoundError:
+            return b""
+
+
+def vector_files(folder: TableFolder, table: DeltaTable, version: int) -> set[str]:
+    """Return the files of deletion vectors that a version of a table has, and their copies."""
+    if "deletionVectors" not in (table.protocol().writer_features or ()):
+        return set()
+    log = LogReplay(folder)
+    log.follow(version)
+    paths = {vector.path for vector in log.vectors().values() if vector.path is not None}
+    return paths | set(map(copy_of, paths))
+
+
+def _out_of_use(content: bytes, *, told: bool = True) -> dict[str, int]:
+    """The files that one entry took out of the table, or (`told`) named for followers alone, with their sizes as far as it says them."""
+    removed: dict[str, int] = {}
+    added: set[str] = set()
+    for line in content.splitlines():
+        action: dict[str, Any] = json.loads(line) if line.strip() else {}
+        if remove := action.get("remove"):
+            removed[unquote(remove["path"])] = remove.get("size") or 0
+            if (vector := remove.get("deletionVector")) and (place := DeletionVector.from_json(vector).path):
+                removed |= {place: 0, copy_of(place): 0}
+        elif add := action.get("add"):
+            added.add(unquote(add["path"]))
+        elif told and (info := action.get("commitInfo")) and (delivered := Delivered.of_commit(info)):
+            removed |= dict.fromkeys(delivered.deletions, 0)
+    # One that was taken out and added by the same entry is still the table's, with other rows deleted. One of another folder is not ours.
+    return {path: size for path, size in removed.items() if path not in added and _inside(path)}
+
+
+def _inside(path: str) -> bool:
+    return not path.startswith("/") and "://" not in path and ".." not in path.split("/")
+
+
+def _old_files(folder: str, listed: Iterable[Listed], edge_us: int, endings: tuple[str, ...]) -> dict[str, int]:
+    prefix = f"{folder}/" if folder else ""
+    return {
+        prefix + each.name: each.size
+        for each in listed
+        if not each.is_folder and each.modified_us < edge_us and each.name.endswith(endings)
+    }

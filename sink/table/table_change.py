@@ -1,0 +1,129 @@
+"""One commit by an entry of our own: the files that leave the table, those that come, and nothing left behind if it is not made.
+
+A process that dies on the way leaves the table as it was, and files that ``upstream maintain`` removes later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, final
+
+from ...conf.clock import now_us
+from .log_entry import add_action, check_features, put_entry, removed_action
+from .table import remove_unnamed, replay_log
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from ...delta_format.log import LogReplay
+    from ..spec.options import SinkTarget
+    from .files import DataFiles, StagedFile
+
+__all__ = ["TableChange"]
+
+
+@final
+class TableChange:
+    """What is written for the change, and its commit; to be used by ``with``.
+
+    Parameters
+    ----------
+    target, table, files
+        The table as it is, and its data files.
+    changed
+        Whether rows come or go; else they only lie elsewhere afterwards.
+    log
+        What has been read of the table's log, if anything has.
+    at_ms
+        When it is made, in milliseconds since the epoch; now unless given.
+
+    Attributes
+    ----------
+    version : int
+        That it makes.
+
+    Raises
+    ------
+    TableError
+        The table has a feature by whose rules no entry is written here.
+    """
+
+    def __init__(
+        self,
+        target: SinkTarget,
+        table: DeltaTable,
+        files: DataFiles,
+        *,
+        changed: bool = True,
+        log: LogReplay | None = None,
+        at_ms: int | None = None,
+    ) -> None:
+        # What is loaded is shared by all that this process writes to the table, and may move on.
+        self.version = table.version() + 1
+        self._target = target
+        self._files = files
+        self._changed = changed
+        self._log = replay_log(target, table) if log is None else log
+        check_features(self._log, target.location)
+        self._at_ms = now_us() // 1000 if at_ms is None else at_ms
+        self._made: list[str] = []
+        self._actions: list[dict[str, Any]] = []
+        self._committed = False
+
+    def __enter__(self) -> TableChange:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self._committed:
+            remove_unnamed(self._target, self._files, self._made)
+
+    def wrote(self, *paths: str) -> None:
+        """Files that are to go unless the commit is made."""
+        self._made += paths
+
+    def replace(self, gone: Iterable[str], rows: Iterable[StagedFile | None]) -> int:
+        """Put files, written as they are asked for, in the place of others; how many rows they hold. None is where there are no rows for a file."""
+        count = 0
+        for file in rows:
+            if file is not None:
+                self.wrote(file.path)
+                self._actions.append(add_action(file, self._at_ms, changed=self._changed))
+                count += file.rows
+        self._actions += [removed_action(self._log.files[path], self._at_ms, changed=self._changed) for path in gone]
+        return count
+
+    def commit(
+        self,
+        operation: str,
+        told: Mapping[str, Any] | None = None,
+        *,
+        properties: Mapping[str, str | None] | None = None,
+        numbers: Mapping[str, int] | None = None,
+    ) -> bool:
+        """Make it; False if somebody else has taken the version.
+
+        Parameters
+        ----------
+        operation, told
+            What it is called in the table's history, and what else it says of itself.
+        properties
+            Those that become others; None takes one away.
+        numbers
+            Of transactions, by their application.
+
+        Raises
+        ------
+        OSError
+            The entry cannot be written.
+        EnvironmentMissingError
+            The table lies in an object store, and the package is not installed by which an entry is put there.
+        """
+        actions = list(self._actions)
+        if properties:
+            configuration = {**self._log.metadata["configuration"], **properties}
+            configuration = {name: value for name, value in configuration.items() if value is not None}
+            actions.insert(0, {"metaData": {**self._log.metadata, "configuration": configuration}})
+        actions += [{"txn": {"appId": name, "version": number}} for name, number in (numbers or {}).items()]
+        info = {"operation": operation, **(told or {})}
+        self._committed = put_entry(self._target.folder, self.version, info, actions)
+        return self._committed
