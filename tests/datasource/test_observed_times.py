@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import MemoryConnector
+from kit.journal import through_json
+from kit.memory_connector import MemoryConnector
 
 from upstream.core.feedback.source_counts import SourceCounts, journaled_counts
 from upstream.core.watermark.bounds import beginning
@@ -72,7 +73,7 @@ class Stream:
 
     def plan(self) -> bool:
         start = self.journal[-1]
-        end = json.loads(json.dumps(self.planner.plan(start, Limit())))
+        end = through_json(self.planner.plan(start, Limit()))
         if end == start:
             return False
         self.journal.append(end)
