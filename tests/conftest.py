@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import Phase, settings
+from kit import modules
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -29,17 +28,9 @@ settings.register_profile(
 settings.load_profile(os.environ.get("UPSTREAM_EXAMPLES", "other"))
 
 
-def _benchmarks() -> ModuleType:
-    """The package `benchmarks` under another name, so that tests import from it: a folder of tests has its own name."""
-    home = Path(__file__).resolve().parents[1] / "benchmarks"
-    spec = importlib.util.spec_from_file_location(
-        "the_benchmarks", home / "__init__.py", submodule_search_locations=[str(home)]
-    )
-    assert spec is not None
-    return importlib.util.module_from_spec(spec)
+modules.name_benchmarks()
 
-
-sys.modules.setdefault("the_benchmarks", _benchmarks())
+HEAVY = ("simulation", "cluster", "fault", "examples", "cli", "benchmarks")
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +54,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what a fixture or a folder starts, so that `-m` leaves out all of it."""
+    """Mark what a fixture or a folder starts, so that `-m` leaves out all of it; what takes longest comes first, lest one process ends alone."""
     for item in items:
         folder, *below = item.path.relative_to(Path(__file__).parent).parts
         # The models are functions of numbers: their tests run no benchmark.
@@ -76,6 +67,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if "broker" in fixtures:
             item.add_marker(pytest.mark.broker)
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    """When a test's turn is: first come files of a few tests that take minutes each."""
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return HEAVY.index(folder) if folder in HEAVY else len(HEAVY)
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +89,7 @@ def _stop_queries(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def benchmark_module() -> Callable[[str], ModuleType]:
     """Imports a module of the package `benchmarks` in the test that needs it: some import Spark."""
-    return lambda name: importlib.import_module(f"the_benchmarks.{name}")
+    return modules.benchmark
 
 
 @pytest.fixture(scope="session")
@@ -104,16 +102,7 @@ def outside(benchmark_module: Callable[[str], ModuleType]) -> ModuleType:
 def tool_module() -> Callable[[str], ModuleType]:
     """Gives a module of the folder `tools` by its name."""
 
-    def load(name: str) -> ModuleType:
-        path = Path(__file__).resolve().parents[1] / "tools" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(f"the_{name}_tool", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    return modules.tool
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,11 @@ import re
 import sys
 from pathlib import Path
 
+from kit.places import ROOT
+
 import pyspark_upstream
 import upstream
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = (
     "api",
     "cli",
@@ -158,6 +159,32 @@ def test_no_folder_imports_itself_in_a_circle() -> None:
         folder = name.rpartition(".")[0]
         folders.setdefault(folder, set()).update({other.rpartition(".")[0] for other in others} - {folder})
     assert _cycles(folders) == []
+
+
+def _without_tests_of_their_own() -> set[str]:
+    """Modules of which there is no test file of the same name at the same place."""
+    ends = ("", "_on_spark", "_property")
+    return {
+        name
+        for name, path in _modules().items()
+        if path.name != "__init__.py"
+        and not any(
+            (ROOT / "tests" / path.relative_to(ROOT).with_name(f"test_{path.stem}{end}.py")).exists() for end in ends
+        )
+    }
+
+
+def test_tests_mirror_modules_and_the_list_of_those_without_a_test_file_only_shrinks() -> None:
+    listed = set((ROOT / "tests" / "modules_without_a_test_file.txt").read_text().split())
+    found = _without_tests_of_their_own()
+    assert found - listed == set(), "a new module has a test file of its name at the same place below tests"
+    assert listed - found == set(), "take these off the list: they have a test file, or are gone"
+
+
+def test_no_test_imports_another() -> None:
+    """What they share is in a file of its own."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert not re.search(r"^\s*(from|import) [\w.]*\btest_", path.read_text(), re.MULTILINE), path
 
 
 def test_locks_name_no_place() -> None:

@@ -78,8 +78,8 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
         [
             "tests/operators/windows/test_recent.py",
             "tests/operators/windows/shards/test_shard.py",
-            "tests/operators/windows/shards/test_eager.py",
-            "tests/operators/windows/shards/test_groupwise.py",
+            "tests/operators/windows/test_eager.py",
+            "tests/operators/windows/test_groupwise.py",
             "tests/operators/windows/shards/test_held_results.py",
             "tests/operators/windows/shards/test_changed_aggregates.py",
             "tests/operators/windows/shards/test_state_and_reports.py",
@@ -95,15 +95,18 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "reorder": (
         ["operators/reorder/shard.py", "operators/reorder/repeats.py"],
-        [f"tests/operators/reorder/test_{name}.py" for name in ("repeats", "reorder_shard")],
+        [f"tests/operators/reorder/test_{name}.py" for name in ("repeats", "shard")],
     ),
     "queue": (
         ["operators/queue/queue.py", "operators/queue/cells.py", "operators/queue/monitor.py"],
-        ["tests/operators/test_queue.py", "tests/operators/queue"],
+        ["tests/operators/queue"],
     ),
     "merge": (
         [f"sink/merge/{name}.py" for name in ("newest_rows", "contest", "incoming", "pending", "feed_bounds")],
-        ["tests/sink/merge/test_merge_rules.py", "tests/sink/merge/test_merge_by_table.py"],
+        [
+            f"tests/sink/merge/test_{name}.py"
+            for name in ("newest_rows", "contest", "incoming", "pending", "feed_bounds", "merge_by_table")
+        ],
     ),
     "tombstones": (["sink/table/tombstones.py"], ["tests/sink/table/test_tombstone_list.py"]),
     "maintenance": (["sink/spec/maintenance_rules.py"], ["tests/sink/spec/test_maintenance_rules.py"]),

@@ -1,17 +1,11 @@
 """The figures of the papers in short: each comes out, and has its shape."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from kit.programs import run_benchmark
 
 
 def figures(*arguments):
-    command = [sys.executable, "-m", "benchmarks.figures", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return run_benchmark("figures", *arguments)
 
 
 def test_names_one_a_line():

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from kit.places import ROOT
+from kit.programs import run_benchmark, run_python
 
 
 def test_the_engines_without_a_jvm(tmp_path):
@@ -27,8 +24,7 @@ def test_the_engines_without_a_jvm(tmp_path):
         "--json",
         str(out),
     ]
-    command = [sys.executable, "-m", "benchmarks.latest", *given]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = run_benchmark("latest", *given)
     assert done.returncode == 0, done.stderr
     written = json.loads(out.read_text())
     assert {"cores", "versions"} <= written["machine"].keys()
@@ -54,8 +50,7 @@ def test_a_wrong_result_stops_it(tmp_path):
         "latest.engines = lambda: {engine.name: dataclasses.replace(engine, result=less)}\n"
         "latest.main(['--quick', '--part', 'peers', '--rows', '50k', '--engine', 'duckdb'])\n"
     )
-    command = [sys.executable, "-c", f"import runpy; runpy.run_path({str(script)!r})"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = run_python(f"import runpy; runpy.run_path({str(script)!r})", cwd=ROOT)
     assert done.returncode != 0
     assert "rows, expected" in done.stderr
     assert "x ours" not in done.stdout
@@ -63,7 +58,6 @@ def test_a_wrong_result_stops_it(tmp_path):
 
 @pytest.mark.parametrize("wrong", [["--rows", "many"], ["--part", "all"]])
 def test_wrong_arguments_are_named(wrong):
-    command = [sys.executable, "-m", "benchmarks.latest", *wrong]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = run_benchmark("latest", *wrong)
     assert done.returncode == 2
     assert wrong[1] in done.stderr

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from kit.programs import run_benchmark
 
 
 @pytest.mark.parametrize(
@@ -23,8 +19,7 @@ ROOT = Path(__file__).parents[2]
 )
 def test_quick_part(part, works, tmp_path):
     out = tmp_path / "out.json"
-    command = [sys.executable, "-m", "benchmarks.queue", "--quick", "--part", part, "--json", str(out)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = run_benchmark("queue", "--quick", "--part", part, "--json", out)
     assert done.returncode == 0, done.stderr
     written = json.loads(out.read_text())
     assert len({row["work"] for row in written["rows"]}) == works

@@ -1,18 +1,13 @@
 """The benchmark of windows runs as its documentation says: equal results, then a table, aims and JSON; and a plot of what it measured."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from kit.programs import run_benchmark
 
 
 def windows(*given):
-    command = [sys.executable, "-m", "benchmarks.windows", "--quick", *map(str, given)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
+    return run_benchmark("windows", "--quick", *given)
 
 
 def test_ours_and_sparks(tmp_path):

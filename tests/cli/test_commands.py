@@ -10,40 +10,20 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from kit.places import BUSES
+from kit.programs import COMMAND, run_command
+from kit.waiting import wait_for
 
 from upstream.sink.figures.summary import read_summaries
 
-COMMAND = [sys.executable, "-c", "import sys; sys.argv[0] = 'upstream'; from upstream.cli.main import main; main()"]
-BUSES = Path(__file__).resolve().parents[2] / "examples" / "data" / "buses.csv.gz"
 LATEST = ["latest", "--key", "vehicle_id", "--time", "timestamp", "--master", "local[2]"]
-
-
-def upstream(*arguments: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def wait_for(condition: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 300
-    while not condition():
-        assert process.poll() is None, "it ended too early"
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +38,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `upstream latest --once` makes of the recording."""
     folder = tmp_path_factory.mktemp("cli")
     more = ["--target", "max < 1 h", "--metrics", "metrics", "--expected-keys", "8500000"]
-    done = upstream(*LATEST, "--from", BUSES, "--to", "latest", "--once", *more, cwd=folder)
+    done = run_command(*LATEST, "--from", BUSES, "--to", "latest", "--once", *more, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "max < 1 h 00 min met in 100 % of batches." in done.stderr
     commits = [summary.batch_id for _, summary in read_summaries(str(folder / "latest"))]
@@ -77,14 +57,14 @@ def test_once_gives_the_plain_answer_and_a_second_run_nothing_new(table: Path, b
     got = pl.read_delta(str(table)).select("vehicle_id", "speed", "trip_headsign").sort("vehicle_id")
     assert got.equals(buses.select("vehicle_id", "speed", "trip_headsign"))
     version = DeltaTable(table).version()
-    again = upstream(*LATEST, "--from", BUSES, "--to", table, "--once", cwd=table.parent)
+    again = run_command(*LATEST, "--from", BUSES, "--to", table, "--once", cwd=table.parent)
     assert (again.returncode, again.stderr.strip()) == (0, "Nothing new came.")
     assert DeltaTable(table).version() == version
 
 
 @pytest.mark.spark
 def test_show(table: Path) -> None:
-    done = upstream(
+    done = run_command(
         "show", table, "--limit", "3", "--where", "speed > 10", "--order-by", "speed DESC", cwd=table.parent
     )
     assert done.returncode == 0, done.stderr
@@ -106,12 +86,12 @@ def test_show(table: Path) -> None:
 @pytest.mark.spark
 def test_show_needs_no_java(table: Path, tmp_path: Path) -> None:
     arguments = ("show", table, "--format", "json", "--columns", "vehicle_id,speed", "--limit", "0")
-    done = upstream(*arguments, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
+    done = run_command(*arguments, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(rows) == 151
     assert set(rows[0]) == {"vehicle_id", "speed"}
-    csv = upstream("show", table, "--format", "csv", "--all", "--limit", "1", cwd=tmp_path)
+    csv = run_command("show", table, "--format", "csv", "--all", "--limit", "1", cwd=tmp_path)
     assert "_upstream_bucket" in csv.stdout.splitlines()[0]
 
 
@@ -123,7 +103,7 @@ def test_show_opens_a_table_as_other_verbs_do(tmp_path: Path) -> None:
         ("nowhere", "there is no table in nowhere. Expected"),
         ("damaged", "the table in damaged cannot be opened"),
     ):
-        shown, maintained = (upstream(verb, name, cwd=tmp_path) for verb in ("show", "maintain"))
+        shown, maintained = (run_command(verb, name, cwd=tmp_path) for verb in ("show", "maintain"))
         assert shown.returncode == maintained.returncode == 1
         assert shown.stderr == maintained.stderr
         assert said in shown.stderr
@@ -136,7 +116,7 @@ def test_show_says_what_is_wrong_in_a_sentence(table: Path) -> None:
         ((str(table), "--where", "sped > 1"), "cannot be asked that"),
         ((str(table), "--where", "speed >"), "cannot be asked that"),
     ):
-        done = upstream("show", *arguments, cwd=table.parent)
+        done = run_command("show", *arguments, cwd=table.parent)
         assert done.returncode in {1, 2}
         assert said in done.stderr
         assert "Traceback" not in done.stderr
@@ -144,7 +124,7 @@ def test_show_says_what_is_wrong_in_a_sentence(table: Path) -> None:
 
 def test_a_wrong_option_is_a_sentence_before_spark_starts(tmp_path: Path) -> None:
     arguments = [*LATEST, "--from", BUSES, "--to", "latest", "--once", "--log", "my.log", "-o", "maxRowsPerTriger=10"]
-    done = upstream(*arguments, cwd=tmp_path)
+    done = run_command(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     (sentence,) = done.stderr.strip().splitlines()
     assert "unknown option 'maxRowsPerTriger', did you mean 'maxRowsPerTrigger'?" in sentence
@@ -154,7 +134,7 @@ def test_a_wrong_option_is_a_sentence_before_spark_starts(tmp_path: Path) -> Non
 
 @pytest.mark.spark
 def test_a_missing_feed_is_a_sentence(tmp_path: Path) -> None:
-    done = upstream(*LATEST, "--from", "nothing.csv", "--to", "latest", "--once", cwd=tmp_path)
+    done = run_command(*LATEST, "--from", "nothing.csv", "--to", "latest", "--once", cwd=tmp_path)
     assert done.returncode in {1, 2}
     assert "nothing.csv" in done.stderr
     assert "Traceback" not in done.stderr
@@ -162,19 +142,19 @@ def test_a_missing_feed_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_no_java_is_a_sentence(tmp_path: Path) -> None:
-    done = upstream(*LATEST, "--from", BUSES, "--to", "latest", cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
+    done = run_command(*LATEST, "--from", BUSES, "--to", "latest", cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME="")
     assert done.returncode == 1
     assert done.stderr.startswith("There is no Java")
 
 
 def test_usage(tmp_path: Path) -> None:
-    assert upstream("latest", "--from", "x", cwd=tmp_path).returncode == 2
-    assert upstream("latest", "--to", "t", "--key", "k", "-o", "nonsense", cwd=tmp_path).returncode == 2
+    assert run_command("latest", "--from", "x", cwd=tmp_path).returncode == 2
+    assert run_command("latest", "--to", "t", "--key", "k", "-o", "nonsense", cwd=tmp_path).returncode == 2
     for command in ((), ("latest",), ("show",)):
-        done = upstream(*command, "--help", cwd=tmp_path)
+        done = run_command(*command, "--help", cwd=tmp_path)
         assert done.returncode == 0
         assert "Usage" in done.stdout
-    assert "upstream 0." in upstream("--version", cwd=tmp_path).stdout
+    assert "upstream 0." in run_command("--version", cwd=tmp_path).stdout
 
 
 @pytest.mark.spark
@@ -207,14 +187,14 @@ def test_follows_a_growing_folder_and_ends_by_ctrl_c(tmp_path: Path) -> None:
             return dict(engine.sql("SELECT vehicle_id, speed FROM latest").fetchall())
 
     try:
-        wait_for(lambda: rows() == {1: 1.0, 2: 2.0}, process)
+        wait_for(lambda: rows() == {1: 1.0, 2: 2.0}, process.poll)
         with open(feed / "1.csv", "a") as file:
             file.write("1,2016-11-24T00:01:00Z,1.5\n")
         (feed / "2.csv").write_text(
             "vehicle_id,timestamp,speed\n3,2016-11-24T00:00:00Z,3.0\n2,2016-11-23T00:00:00Z,9.9\n"
         )
-        wait_for(lambda: rows() == {1: 1.5, 2: 2.0, 3: 3.0}, process)
-        wait_for(lambda: rows() and b"3 keys" in shown, process)
+        wait_for(lambda: rows() == {1: 1.5, 2: 2.0, 3: 3.0}, process.poll)
+        wait_for(lambda: rows() and b"3 keys" in shown, process.poll)
         os.killpg(process.pid, signal.SIGINT)
         end = time.monotonic() + 120
         while process.poll() is None:
@@ -235,13 +215,15 @@ def test_follows_a_growing_folder_and_ends_by_ctrl_c(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_once_interrupted_is_not_done(tmp_path: Path) -> None:
-    """A run that was to finish and did not says so by its exit code, and the next one finishes it."""
+def test_once_interrupted_is_not_done_and_the_next_run_ends_it_and_names_malformed_rows(tmp_path: Path) -> None:
+    """A run that was to finish and did not says so by its exit code."""
     feed = tmp_path / "feed"
     feed.mkdir()
     for number in range(12):
         rows = "".join(f"{key},{number * 1000 + key},{number}\n" for key in range(1000))
         (feed / f"{number:02d}.csv").write_text("key,ms,value\n" + rows)
+    with (feed / "11.csv").open("a") as file:
+        file.write(",11500,12\n")  # without a key
     arguments = [
         "latest",
         "--from",
@@ -258,7 +240,7 @@ def test_once_interrupted_is_not_done(tmp_path: Path) -> None:
     arguments += ["-o", "maxRowsPerTrigger=1000", "--once", "--master", "local[2]"]
     process = subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True)
     try:
-        wait_for(lambda: len(read_summaries(str(tmp_path / "latest"))) >= 2, process)
+        wait_for(lambda: len(read_summaries(str(tmp_path / "latest"))) >= 2, process.poll)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
     finally:
@@ -266,19 +248,10 @@ def test_once_interrupted_is_not_done(tmp_path: Path) -> None:
             process.kill()
             process.wait()
     assert process.returncode == 130, said
-    done = upstream(*arguments, cwd=tmp_path)
+    done = run_command(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     got = pl.read_delta(str(tmp_path / "latest"))
     assert got.height == 1000
     assert set(got["value"]) == {11}
-    assert shutil.which("java")  # it was needed
-
-
-@pytest.mark.spark
-def test_malformed_rows_are_counted_and_named(tmp_path: Path) -> None:
-    (tmp_path / "feed.csv").write_text(
-        "vehicle_id,timestamp,speed\n1,2016-11-24T00:00:00Z,1.0\n,2016-11-24T00:00:00Z,2.0\n"
-    )
-    done = upstream(*LATEST, "--from", "feed.csv", "--to", "latest", "--once", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     assert f"1 malformed row is in {tmp_path / 'latest_quarantine'}" in done.stderr.replace("\n", "")
+    assert shutil.which("java")  # it was needed

@@ -9,7 +9,7 @@ from upstream.cli.live import LiveLine
 from upstream.core.feedback.source_counts import SourceCounts
 from upstream.sink.figures.summary import CommitSummary
 
-from .test_live import commit
+from .commits import commit
 
 S = 1_000_000
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from kit.races import commit_between
+from kit.sink import Sink
 from typer.testing import CliRunner
-from written import Sink, commit_between
 
 from upstream.cli.main import app
 from upstream.conf.errors import TableError

@@ -3,24 +3,17 @@
 import re
 import shlex
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
+from kit.places import ROOT
+from kit.programs import COMMAND, run_command
 
-README = Path(__file__).parents[2] / "README.md"
-
-COMMAND = [
-    sys.executable,
-    "-c",
-    "import sys; sys.argv[0] = 'upstream'; from upstream.cli.main import main; main()",
-    "plan",
-]
+README = ROOT / "README.md"
 
 
 def plan(*arguments):
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    return run_command("plan", *arguments)
 
 
 def test_a_table_with_a_line_per_policy():
@@ -80,7 +73,7 @@ COMMANDS = re.findall(r"`upstream plan ([^`]*)`", README.read_text(encoding="utf
 def test_the_readmes_own_question_has_a_first_answer_soon_and_then_a_better_one(arguments):
     """Within 3 s of an idle machine's time; CI's may be busy."""
     began = time.monotonic()
-    with subprocess.Popen([*COMMAND, *shlex.split(arguments)], stdout=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen([*COMMAND, "plan", *shlex.split(arguments)], stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         first = []
         for line in running.stdout:

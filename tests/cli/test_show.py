@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from written import Sink
+from kit.sink import Sink
 
 from upstream.cli.show import show
 

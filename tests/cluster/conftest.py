@@ -9,22 +9,15 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 import venv
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from kit.places import ROOT
+from kit.waiting import wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
 PROJECT = re.compile(r"(upstream|pyspark_upstream)(-.*\.dist-info)?")
-
-
-def _wait_for(condition: Callable[[], object], what: str, seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not happen within {seconds} s"
-        time.sleep(0.05)
 
 
 @dataclasses.dataclass
@@ -55,7 +48,7 @@ class Cluster:
     @staticmethod
     def wait_for(condition: Callable[[], object], what: str) -> None:
         """Return when the condition holds; fail when it does not within a time that no machine needs."""
-        _wait_for(condition, what)
+        wait_for(condition, what=what)
 
     @staticmethod
     def end(process: subprocess.Popen[bytes]) -> None:
@@ -152,8 +145,8 @@ def cluster(bare_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         )
         # 127.0.0.1, and whatever port was free.
         address = re.compile(r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
-        _wait_for(
-            lambda: address.search(log.read_text()) and "I have been elected leader" in log.read_text(), "a master"
+        wait_for(
+            lambda: address.search(log.read_text()) and "I have been elected leader" in log.read_text(), what="a master"
         )
         url = address.search(log.read_text())
         assert url
@@ -163,7 +156,7 @@ def cluster(bare_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 f"worker{number}", "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0",
                 "--cores", "1", "--memory", "1g", "--work-dir", str(work), url.group(1),
             )  # fmt: skip
-            _wait_for(lambda log=log: "Successfully registered with master" in log.read_text(), f"worker {number}")
+            wait_for(lambda log=log: "Successfully registered with master" in log.read_text(), what=f"worker {number}")
         yield Cluster(url.group(1), spark_home, environment, tmp_path, started[1:])
     finally:
         for process in reversed(started):

@@ -12,14 +12,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+from kit.places import ROOT
 
 import upstream.conf
 from upstream.sink.figures.summary import read_summaries
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
-ROOT = Path(__file__).resolve().parents[2]
-KEYS, FILES, ROWS = 2_000, 10, 4_000
+KEYS, FILES, ROWS = 2_000, 12, 4_000
 DEFAULTS = Path(upstream.conf.__file__).with_name("spark-defaults.conf")
 
 
@@ -46,26 +46,6 @@ def _table(path: Path) -> pl.DataFrame:
     return pl.read_delta(str(path)).select("key", "ms", "value").sort("key")
 
 
-def _job(cluster: Any, pyfiles: Path, feed: Path, table: Path, log: Path, *more: str) -> Any:
-    return cluster.submit(
-        "--properties-file", DEFAULTS, "--py-files", pyfiles, ROOT / "examples" / "latest_job.py",
-        "--from", feed, "--key", "key", "--time", "ms", "--to", table,
-        "--option", "timeFormat=epoch_ms", "--option", "fileFormat=csv", *more, "--once", log=log,
-    )  # fmt: skip
-
-
-def test_example_job_with_the_package_in_a_zip(cluster: Any, pyfiles: Path, feed: Path, tmp_path: Path) -> None:
-    table, log = tmp_path / "latest", tmp_path / "driver.log"
-    job = _job(cluster, pyfiles, feed, table, log)
-    try:
-        assert job.wait(300) == 0, log.read_text()[-4000:]
-    finally:
-        cluster.end(job)
-    assert _table(table).equals(_expected(feed))
-    executors = list(cluster.folder.glob("work*/app-*/*/stderr"))
-    assert len(executors) == 2, "both workers took part"
-
-
 def test_workers_of_a_session_run_this_python(cluster: Any, tmp_path: Path) -> None:
     """What `upstream.session` has workers run is a program that has to be told the Python: daemons on other machines do not know it."""
     script = """
@@ -82,12 +62,22 @@ def test_workers_of_a_session_run_this_python(cluster: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.fault
-def test_worker_killed_in_mid_run(cluster: Any, pyfiles: Path, feed: Path, tmp_path: Path) -> None:
+def test_a_job_with_the_package_in_a_zip_is_right_though_a_worker_is_killed_in_mid_run(
+    cluster: Any, pyfiles: Path, feed: Path, tmp_path: Path
+) -> None:
     table, log = tmp_path / "latest", tmp_path / "driver.log"
-    job = _job(cluster, pyfiles, feed, table, log, "--option", f"maxRowsPerTrigger={ROWS}")
+    job = cluster.submit(
+        "--properties-file", DEFAULTS, "--py-files", pyfiles, ROOT / "examples" / "latest_job.py",
+        "--from", feed, "--key", "key", "--time", "ms", "--to", table, "--option", "timeFormat=epoch_ms",
+        "--option", "fileFormat=csv", "--option", f"maxRowsPerTrigger={ROWS}", "--once", log=log,
+    )  # fmt: skip
     try:
         cluster.wait_for(lambda: len(read_summaries(str(table))) >= 3 or job.poll() is not None, "the third commit")
         assert job.poll() is None, log.read_text()[-4000:]
+        # The last application is this one.
+        application = max(path.name for path in cluster.folder.glob("work*/app-*"))
+        workers = {path.parts[-4] for path in cluster.folder.glob(f"work*/{application}/*/stderr")}
+        assert workers == {"work1", "work2"}, "both took part"
         before = len(read_summaries(str(table)))
         cluster.kill_worker()
         assert job.wait(300) == 0, log.read_text()[-4000:]

@@ -10,6 +10,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from deltalake import DeltaTable
+from kit.queries import write_to_end
+from kit.tables import read_frame
 from pyspark.sql import SparkSession
 
 import upstream
@@ -67,13 +69,9 @@ def read(spark: SparkSession, root: Path, feed: str, job: str, **options: str) -
 def finish(stream: upstream.UpdateStream, root: Path, job: str, **more: str) -> pl.DataFrame:
     table, checkpoint = root / "tables" / job, root / "checkpoints" / job
     begun = max(int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdigit())
-    writer = upstream.write_latest(stream, table, buckets=2, checkpointLocation=str(checkpoint), **more)
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
+    query = write_to_end(stream, table, checkpoint, buckets=2, **more)
     assert min(each.batchId for each in query.recentProgress) > begun, "it did not go on, but begin"
-    found = pl.from_arrow(DeltaTable(str(table)).to_pyarrow_table())
-    assert isinstance(found, pl.DataFrame)
-    return found
+    return read_frame(table)
 
 
 def test_latest(spark: SparkSession, root: Path) -> None:

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kit.feeds import write_csv
+from kit.programs import run, run_python
 from pyspark.sql import SparkSession
 
 from upstream.conf.errors import EnvironmentMissingError, OptionError
 from upstream.conf.session import check_session, missing, preset, session
 
 pytestmark = pytest.mark.spark
-
-
-def _python(tmp_path: Path, script: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
-    """A session in a process of its own: there is one JVM per process."""
-    merged = {**os.environ, **environment}
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=tmp_path,
-        env={name: value for name, value in merged.items() if value is not None},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_preset_is_in_force(spark: SparkSession) -> None:
@@ -65,7 +54,7 @@ def test_missing_names_what_was_changed(spark: SparkSession) -> None:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_users_settings_win_and_the_console_is_quiet(tmp_path: Path) -> None:
+def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.mkdir()
     (conf / "spark-defaults.conf").write_text(
@@ -80,35 +69,62 @@ def test_users_settings_win_and_the_console_is_quiet(tmp_path: Path) -> None:
         names = ["spark.app.name", "spark.master", "spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"]
         places = lambda rows: iter([(sys.executable, pyspark.__file__, str([p for p in sys.path if "spark" in p and p.endswith((".zip", ".jar"))]))])
         worker, = spark.sparkContext.parallelize([0], 1).mapPartitions(places).collect()
-        print(json.dumps([missing(spark), [spark.conf.get(name) for name in names], worker]))
+        beans = spark._jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+        collectors = [bean.getName() for bean in beans]
+        print(json.dumps([missing(spark), [spark.conf.get(name) for name in names], worker, collectors]))
     """
-    done = _python(tmp_path, script, SPARK_CONF_DIR=str(conf), PYSPARK_PYTHON=None, PYSPARK_DRIVER_PYTHON=None)
+    done = run_python(script, cwd=tmp_path, SPARK_CONF_DIR=str(conf), PYSPARK_PYTHON=None, PYSPARK_DRIVER_PYTHON=None)
     assert done.returncode == 0, done.stderr
     import pyspark
 
     # Workers are this Python with this pyspark as files, and look through no archive.
     worker = [sys.executable, pyspark.__file__, "[]"]
-    assert json.loads(done.stdout) == [[], ["mine", "local[3]", "7", "5"], worker]
+    *told, collectors = json.loads(done.stdout)
+    assert told == [[], ["mine", "local[3]", "7", "5"], worker]
+    assert "Copy" in collectors, "the preset's collector of a small heap"
     noise = [line for line in done.stderr.splitlines() if "jdk.incubator.vector" not in line]
     assert noise == []
 
 
-def test_plain_session_is_reported_by_name_and_still_works(tmp_path: Path) -> None:
-    script = """
-        import json
-        from pyspark.sql import SparkSession
-        from upstream.conf.session import missing, session
-        from upstream.conf.errors import EnvironmentMissingError
-        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-        lacks = missing(spark)
-        try:
-            session()
-        except EnvironmentMissingError as error:
-            print(json.dumps([lacks, str(error)]))
-    """
-    done = _python(tmp_path, script, PYSPARK_PYTHON="python3")
-    assert done.returncode == 0, done.stderr
-    lacks, refused = json.loads(done.stdout.splitlines()[-1])
+PLAIN = """
+    import json, sys
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    rows = spark.read.format("upstream").load(sys.argv[1])
+    stream = spark.readStream.format("upstream").load(sys.argv[1])
+    query = stream.writeStream.format("memory").queryName("t").trigger(availableNow=True).start()
+    query.awaitTermination()
+    read = [rows.count(), rows.columns, spark.table("t").count()]
+
+    from upstream.conf.session import missing, session
+    from upstream.conf.errors import EnvironmentMissingError
+    lacks = missing(spark)
+    try:
+        session()
+    except EnvironmentMissingError as error:
+        print(json.dumps([read, lacks, str(error)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What a session gives that somebody has made without us, in a process of its own."""
+    folder = tmp_path_factory.mktemp("plain")
+    write_csv(folder / "a.csv", "k,ms,v", [("x", 1, 1), ("y", 2, 2), ("x", 3, 3)])
+    environment = {"PATH": "/usr/bin:/bin", "PYSPARK_PYTHON": sys.executable, "HOME": str(folder)}
+    environment |= {name: value for name, value in os.environ.items() if name == "JAVA_HOME"}
+    done = run(sys.executable, "-c", textwrap.dedent(PLAIN), folder / "a.csv", cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_plain_session_finds_the_format_without_registration(plain: list[Any]) -> None:
+    count, columns, streamed = plain[0]
+    assert (count, columns, streamed) == (3, ["k", "ms", "v", "_upstream"], 3)
+
+
+def test_plain_session_is_reported_by_name(plain: list[Any]) -> None:
+    _, lacks, refused = plain
     names = [lack.split("=")[0].split(":")[0] for lack in lacks]
     assert names[:3] == ["Delta's jars", "spark.sql.extensions", "spark.sql.catalog.spark_catalog"]
     assert "spark.sql.streaming.stateStore.providerClass" in names
@@ -118,39 +134,31 @@ def test_plain_session_is_reported_by_name_and_still_works(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("given", "collector"),
     [
-        ({}, "Copy"),
         ({"spark.driver.extraJavaOptions": "-XX:+UseParallelGC -Dmine=1"}, "PS Scavenge"),
         ({"spark.driver.memory": "1100m", "spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, "G1 Young Generation"),
     ],
 )
-def test_the_collector_of_a_small_heap_is_the_presets_unless_the_user_names_one(
+def test_the_collector_is_the_one_that_the_user_names_and_another_python_for_workers_is_reported(
     tmp_path: Path, given: dict[str, str], collector: str
 ) -> None:
     script = f"""
-        from upstream.conf.session import session
-        jvm = session(master="local[1]", **{given!r})._jvm
-        beans = jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
-        print(*[bean.getName() for bean in beans], jvm.java.lang.System.getProperty("mine"), sep="|")
-    """
-    done = _python(tmp_path, script)
-    assert done.returncode == 0, done.stderr
-    names = done.stdout.strip().split("|")
-    assert collector in names
-    assert names[-1] == ("1" if "mine" in str(given) else "None")
-
-
-def test_other_python_for_workers_is_reported(tmp_path: Path) -> None:
-    script = """
+        import json
         from upstream.conf.session import missing, session
-        print(*missing(session(master="local[1]")), sep="\\n")
+        spark = session(master="local[1]", **{given!r})
+        beans = spark._jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+        collectors = [bean.getName() for bean in beans]
+        print(json.dumps([missing(spark), collectors, spark._jvm.java.lang.System.getProperty("mine")]))
     """
-    done = _python(tmp_path, script, PYSPARK_PYTHON="/usr/bin/env")
+    done = run_python(script, cwd=tmp_path, PYSPARK_PYTHON="/usr/bin/env")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"PYSPARK_PYTHON={sys.executable}: workers start /usr/bin/env")
+    (lack,), collectors, mine = json.loads(done.stdout)
+    assert lack.startswith(f"PYSPARK_PYTHON={sys.executable}: workers start /usr/bin/env")
+    assert collector in collectors
+    assert mine == ("1" if "mine" in str(given) else None)
 
 
 def test_no_java_is_one_sentence(tmp_path: Path) -> None:
     script = "from upstream.conf.session import session\nsession()"
-    done = _python(tmp_path, script, PATH=str(tmp_path), JAVA_HOME=None)
+    done = run_python(script, cwd=tmp_path, PATH=str(tmp_path), JAVA_HOME=None)
     assert done.returncode == 1
     assert "EnvironmentMissingError: There is no Java" in done.stderr.splitlines()[-1]

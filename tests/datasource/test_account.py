@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import MemoryConnector
+from kit.memory_connector import MemoryConnector
 
 from upstream.core.feedback.source_counts import SourceCounts, counts_in, journaled_counts
 from upstream.datasource.connectors.contract import Limit

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import MemoryConnector
+from kit.journal import through_json
+from kit.memory_connector import MemoryConnector
 
 from upstream.conf.errors import OptionError
 from upstream.core.feedback.checkpoint_layout import reorder_folder, windows_folder
@@ -59,7 +59,7 @@ class Driver:
         planner = Planner(self.connector, self.options, shape(self.options), clock=lambda: self.now, new_id=lambda: "t")
         if frozen:
             planner.freeze()
-        end = json.loads(json.dumps(planner.plan(self.offset, Limit(rows=limit))))
+        end = through_json(planner.plan(self.offset, Limit(rows=limit)))
         if end == self.offset:
             return None
         self.batches += 1

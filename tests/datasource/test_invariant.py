@@ -7,7 +7,6 @@ leave behind, and the minimum that operators take.
 from __future__ import annotations
 
 import dataclasses
-import json
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +15,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import MemoryConnector
+from kit.journal import through_json
+from kit.memory_connector import MemoryConnector
 
 from upstream.core.feedback.checkpoint_layout import windows_folder
 from upstream.core.feedback.report_files import write_report
@@ -88,7 +88,7 @@ class Pipeline:
         planner = Planner(self.connector, self.options, self.shape, clock=lambda: self.now, new_id=lambda: "t")
         if frozen:
             planner.freeze()
-        end = json.loads(json.dumps(planner.plan(self.offset, Limit(rows=limit))))
+        end = through_json(planner.plan(self.offset, Limit(rows=limit)))
         if end == self.offset:
             return False
         reading = Reading(self.options, self.shape, self.connector, self.folder + "/quarantine")

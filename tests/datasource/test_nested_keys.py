@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import MemoryConnector
+from kit.memory_connector import MemoryConnector
 
 from upstream.conf.errors import MalformedRowError, SchemaError
 from upstream.datasource.connectors.contract import Limit

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import MemoryConnector
+from kit.journal import through_json
+from kit.memory_connector import MemoryConnector
 
 from upstream.conf.errors import SchemaError
 from upstream.core.feedback.source_counts import SourceCounts, journaled_counts
@@ -74,7 +75,7 @@ class Stream:
 
     def plan(self) -> bool:
         start = self.journal[-1]
-        end = json.loads(json.dumps(self.planner.plan(start, Limit())))
+        end = through_json(self.planner.plan(start, Limit()))
         if end == start:
             return False
         self.journal.append(end)

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import MemoryConnector
+from kit.journal import through_json
+from kit.memory_connector import MemoryConnector
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, OptionError, SchemaError
@@ -60,7 +61,7 @@ def run(
         end = planner.plan(start, Limit(rows=limit))
         reading = Reading(opts, shape(opts), connector, quarantine)
         rows = [row for task in planner.tasks(start, end) for batch in reading.read(task) for row in batch.to_pylist()]
-        journaled_start, journaled_end = json.loads(json.dumps([start, end]))
+        journaled_start, journaled_end = through_json([start, end])
         again = Planner(connector, opts, shape(opts), clock=lambda: 0)
         replayed = [
             row
@@ -70,7 +71,7 @@ def run(
         ]
         assert replayed == rows
         yield start, end, rows
-        start = json.loads(json.dumps(end))
+        start = through_json(end)
 
 
 def data_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -21,12 +21,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from written import Sink
+from kit import modules
+from kit.places import ROOT
+from kit.sink import Sink
 
 import upstream as us
 from upstream.operators.windowed import WindowedStream
 
-ROOT = Path(__file__).parents[2]
 ON_SPARK = {"spark", "stream", "other"}
 NAMES = {"us": us, "pl": pl, "pa": pa, "pc": pc, "np": np}
 OLD = (
@@ -36,14 +37,7 @@ OLD = (
 
 @pytest.fixture(scope="module")
 def reference() -> ModuleType:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("the_reference_tool", ROOT / "tools" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return modules.tool("reference")
 
 
 @pytest.fixture(scope="module")

@@ -5,29 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
+from kit import programs
+from kit.places import BUSES, EXAMPLES
 from polars.testing import assert_frame_equal
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-BUSES = EXAMPLES / "data" / "buses.csv.gz"
 
 pytestmark = pytest.mark.spark
 
 
 def run(script: str, *arguments: str | Path, cwd: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / script), *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = programs.run(sys.executable, EXAMPLES / script, *arguments, cwd=cwd, env={**os.environ, "COLUMNS": "200"})
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Python worker" not in done.stderr  # Spark's account of its own steps
     return done.stdout

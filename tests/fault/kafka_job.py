@@ -1,18 +1,24 @@
 """The job that the kill test of Kafka runs and kills: a topic into a latest table.
 
-Arguments: address of the broker, topic, table, checkpoint, `follow` or `finish`. Prints a line per finished batch.
+Arguments: address of the broker, topic, table, checkpoint. A test lets the same query end in its own session.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import upstream
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-def main(address: str, topic: str, table: str, checkpoint: str, mode: str) -> None:
-    spark = upstream.session(master="local[2]")
+
+def writer(
+    spark: SparkSession, address: str, topic: str, table: str, checkpoint: str, *, most: int
+) -> DataStreamWriter:
     options = {
         "connector": "kafka",
         "kafka.bootstrap.servers": address,
@@ -21,15 +27,16 @@ def main(address: str, topic: str, table: str, checkpoint: str, mode: str) -> No
         "timeFormat": "epoch_ms",
         "progressDelay": "5 seconds",
         "checkpointLocation": checkpoint,
-        "maxOffsetsPerTrigger": 700 if mode == "follow" else 1_000_000,
+        "maxOffsetsPerTrigger": most,
     }
     updates = upstream.latest(spark, key="k", event_time="ms", **options)
-    writer = upstream.write_latest(updates, table, key="k", event_time="ms", buckets=4, checkpointLocation=checkpoint)
-    if mode == "finish":
-        writer.trigger(availableNow=True).start().awaitTermination()
-        print("finished", flush=True)
-        return
-    query = writer.trigger(processingTime="0 seconds").start()
+    return upstream.write_latest(updates, table, key="k", event_time="ms", buckets=4, checkpointLocation=checkpoint)
+
+
+def main(*arguments: str) -> None:
+    """Print each batch that is done, without end."""
+    spark = upstream.session(master="local[2]")
+    query = writer(spark, *arguments, most=700).trigger(processingTime="0 seconds").start()
     seen = -1
     while query.isActive:
         progress = query.lastProgress

@@ -1,18 +1,24 @@
 """The job that the kill tests run and kill: a folder of growing CSV files into a latest table.
 
-Arguments: folder of the feed, table, checkpoint, `follow` or `finish`, and a policy if rows are to wait in a queue. Prints a line per finished batch.
+Arguments: folder of the feed, table, checkpoint, and a policy if rows are to wait in a queue. A test lets the same query end in its own session.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import upstream
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-def main(feed: str, table: str, checkpoint: str, mode: str, policy: str = "") -> None:
-    spark = upstream.session(master="local[2]")
+
+def writer(
+    spark: SparkSession, feed: str, table: str, checkpoint: str, policy: str = "", *, most: int
+) -> DataStreamWriter:
     updates = upstream.latest(
         spark,
         feed,
@@ -21,7 +27,7 @@ def main(feed: str, table: str, checkpoint: str, mode: str, policy: str = "") ->
         timeFormat="epoch_ms",
         schema="k BIGINT, ms BIGINT, v STRING",
         checkpointLocation=checkpoint,
-        maxRowsPerTrigger=700 if mode == "follow" else 1_000_000,
+        maxRowsPerTrigger=most,
         splitBytes="4 KB",
     )
     if policy:
@@ -30,7 +36,7 @@ def main(feed: str, table: str, checkpoint: str, mode: str, policy: str = "") ->
         )
         # A key leaves the table with a newest row that ends so, and comes back with a newer one that does not.
         updates = queued.where("NOT v LIKE '%7'", on_leave="delete")
-    writer = upstream.write_latest(
+    return upstream.write_latest(
         updates,
         table,
         key="k",
@@ -39,11 +45,12 @@ def main(feed: str, table: str, checkpoint: str, mode: str, policy: str = "") ->
         metricsLocation=table + "_metrics",
         checkpointLocation=checkpoint,
     )
-    if mode == "finish":
-        writer.trigger(availableNow=True).start().awaitTermination()
-        print("finished", flush=True)
-        return
-    query = writer.trigger(processingTime="0 seconds").start()
+
+
+def main(*arguments: str) -> None:
+    """Print each batch that is done, without end."""
+    spark = upstream.session(master="local[2]")
+    query = writer(spark, *arguments, most=700).trigger(processingTime="0 seconds").start()
     seen = -1
     while query.isActive:
         progress = query.lastProgress

@@ -23,9 +23,9 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sink"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from written import COLUMNS, Sink
+from kit.sink import COLUMNS, Sink
 
 from upstream.sink.maintenance import compact as compacting
 from upstream.sink.maintenance import wear

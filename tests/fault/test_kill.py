@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from kit.jobs import Job, batches, kill_session
+from kit.queries import run_to_end
+from pyspark.sql import SparkSession
 
 from upstream.sink.figures.summary import read_summaries
 
-from .killing import kill_session, start
+from . import latest_job
 
-JOB = Path(__file__).with_name("latest_job.py")
 KEYS = 300
 BUDGET = 60
 
@@ -53,38 +53,29 @@ class Feeder(threading.Thread):
         self.join()
 
 
-def batches(process: subprocess.Popen[str]) -> Iterator[int]:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("batch "):
-            yield int(line.split()[1])
-
-
-def attack(tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
+def attack(spark: SparkSession, tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
     feed, table, checkpoint, log = (tmp_path / name for name in ("feed", "table", "checkpoint", "job.log"))
     feed.mkdir()
     chance = random.Random(seed)
     feeder = Feeder(feed, seed)
     feeder.start()
-    arguments = (str(feed), str(table), str(checkpoint))
+    job = Job(Path(latest_job.__file__), log, (feed, table, checkpoint))
     done = 0
     for kill in range(kills):
-        process = start(JOB, *arguments, "follow", *policy, log=log)
+        process = job.start(*policy)
         try:
             # Some are killed during recovery, before a first batch of theirs is done; the others within the next batches.
             reached = done
             if kill % 5 != 4:
                 reached = next(batches(process), -1)
-                assert reached >= 0, f"the job has failed by itself:\n{log.read_text()[-4000:]}"
+                assert reached >= 0, f"the job has failed by itself:\n{job.errors()}"
             time.sleep(chance.uniform(0, 2.0 if kill % 5 != 4 else 8.0))
         finally:
             kill_session(process)
         assert reached >= done - 1, "the query went back"
         done = max(done, reached)
     feeder.stop()
-    final = start(JOB, *arguments, "finish", *policy, log=log)
-    output, _ = final.communicate(timeout=300)
-    assert "finished" in output, log.read_text()[-4000:]
+    run_to_end(latest_job.writer(spark, str(feed), str(table), str(checkpoint), *policy, most=1_000_000))
 
     delta = DeltaTable(str(table))
     found = delta.to_pyarrow_table().to_pylist()
@@ -128,26 +119,26 @@ def attack(tmp_path: Path, kills: int, seed: int, *policy: str) -> None:
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_three_random_kills(tmp_path: Path) -> None:
-    attack(tmp_path, kills=3, seed=7)
+def test_three_random_kills(spark: SparkSession, tmp_path: Path) -> None:
+    attack(spark, tmp_path, kills=3, seed=7)
 
 
 @pytest.mark.fault
 @pytest.mark.timeout(1200)
-def test_two_random_kills_with_rows_waiting(tmp_path: Path) -> None:
-    attack(tmp_path, 2, 13, "in-place")
+def test_two_random_kills_with_rows_waiting(spark: SparkSession, tmp_path: Path) -> None:
+    attack(spark, tmp_path, 2, 13, "in-place")
 
 
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("policy", ["in-place", "linecutting", "auto"])
-def test_a_hundred_random_kills_with_rows_waiting(tmp_path: Path, policy: str) -> None:
-    attack(tmp_path, 100, 17, policy)
+def test_a_hundred_random_kills_with_rows_waiting(spark: SparkSession, tmp_path: Path, policy: str) -> None:
+    attack(spark, tmp_path, 100, 17, policy)
 
 
 @pytest.mark.fault
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-def test_two_hundred_random_kills(tmp_path: Path) -> None:
-    attack(tmp_path, kills=200, seed=11)
+def test_two_hundred_random_kills(spark: SparkSession, tmp_path: Path) -> None:
+    attack(spark, tmp_path, kills=200, seed=11)

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from deltalake import DeltaTable
+from kit.jobs import Job, batches, kill_session
+from kit.queries import run_to_end
+from kit.tables import read_by_key
+from pyspark.sql import SparkSession
 
 from upstream.sink.figures.summary import read_summaries
 
-from .killing import kill_session, start
+from . import kafka_job
 
-JOB = Path(__file__).with_name("kafka_job.py")
 KEYS = 200
 
 
@@ -58,36 +60,29 @@ class Sending(threading.Thread):
 
 @pytest.mark.fault
 @pytest.mark.timeout(900)
-def test_two_kills(broker: Any, tmp_path: Path) -> None:
+def test_two_kills(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
     topic = broker.create("killed", 3)
     table, checkpoint, log = (tmp_path / name for name in ("table", "checkpoint", "job.log"))
-    arguments = (broker.address, topic, str(table), str(checkpoint))
+    job = Job(Path(kafka_job.__file__), log, (broker.address, topic, table, checkpoint))
     chance = random.Random(3)
     sending = Sending(broker.address, topic)
     sending.start()
     for kill in range(2):
-        process = start(JOB, *arguments, "follow", log=log)
+        process = job.start()
         try:
-            assert process.stdout is not None
-            batch = next((line for line in process.stdout if line.startswith("batch ")), "")
-            assert batch, f"the job has failed by itself:\n{log.read_text()[-4000:]}"
+            assert next(batches(process), -1) >= 0, f"the job has failed by itself:\n{job.errors()}"
             time.sleep(chance.uniform(0, 2) if kill else 0)
         finally:
             kill_session(process)
     sending.stop()
-    output, _ = start(JOB, *arguments, "finish", log=log).communicate(timeout=300)
-    assert "finished" in output, log.read_text()[-4000:]
+    run_to_end(kafka_job.writer(spark, broker.address, topic, str(table), str(checkpoint), most=1_000_000))
 
     newest: dict[int, tuple[int, str | None]] = {}
     for _, key, ms, value in sending.rows:
         # Of one time the later arrival.
         if key not in newest or ms >= newest[key][0]:
             newest[key] = (ms, value)
-    found = DeltaTable(str(table)).to_pyarrow_table(columns=["k", "ms", "v"]).to_pylist()
-    assert len(found) == len({row["k"] for row in found})
-    assert {row["k"]: (row["ms"], row["v"]) for row in found} == {
-        key: row for key, row in newest.items() if row[1] is not None
-    }
+    assert read_by_key(table, "k", "ms", "v") == {key: row for key, row in newest.items() if row[1] is not None}
     commits = [summary for _, summary in read_summaries(str(table))]
     ids = [summary.batch_id for summary in commits]
     assert ids == sorted(set(ids)), "a batch was committed twice, or out of order"

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
-from deltalake import DeltaTable
+from kit.jobs import Job
+from kit.tables import read_frame
 
 from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folder
 from upstream.core.feedback.feed_reports import read_feed_reports
 from upstream.core.feedback.reorder_reports import ReorderReport
 from upstream.core.feedback.report_files import read_reports
-
-from .killing import kill_session, start
 
 JOB = Path(__file__).with_name("merge_job.py")
 DELAY_MS = 100
@@ -44,32 +42,14 @@ def write_feeds(folder: Path, files: int) -> Rows:
     return found
 
 
-def arguments(feed: Path, run: Path) -> list[str]:
-    run.mkdir(exist_ok=True)
-    return [str(feed), *(str(run / name) for name in ("table", "checkpoint", "late"))]
-
-
-def finish(feed: Path, run: Path) -> None:
-    log = run.parent / f"{run.name}.log"
-    output, _ = start(JOB, *arguments(feed, run), log=log).communicate(timeout=900)
-    assert "finished" in output, log.read_text()[-4000:]
-
-
-def kill_at(feed: Path, run: Path, reached: Callable[[], bool]) -> None:
-    log = run.parent / f"{run.name}.log"
-    process = start(JOB, *arguments(feed, run), log=log)
-    try:
-        while not reached():
-            assert process.poll() is None, f"the job has ended by itself:\n{log.read_text()[-4000:]}"
-            time.sleep(0.001)
-    finally:
-        kill_session(process)
+def job_of(feed: Path, run: Path) -> Job:
+    run.mkdir()
+    return Job(JOB, run.parent / f"{run.name}.log", (feed, *(run / name for name in ("table", "checkpoint", "late"))))
 
 
 def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]]:
     """The table, the rows put aside by file, and the counts of all shards, the size of state apart."""
-    table = pl.from_arrow(DeltaTable(str(run / "table")).to_pyarrow_table())
-    assert isinstance(table, pl.DataFrame)
+    table = read_frame(run / "table")
     late = {file.name: pl.read_parquet(file)["v"].to_list() for file in sorted((run / "late").glob("*.parquet"))}
     checkpoint = str(run / "checkpoint")
     counts: list[object] = [
@@ -98,7 +78,8 @@ def outcome(run: Path) -> tuple[pl.DataFrame, dict[str, list[str]], list[object]
 def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence[int]) -> None:
     feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))
     rows = write_feeds(feed, files)
-    finish(feed, whole)
+    job_of(feed, whole).finish()
+    job = job_of(feed, killed)
 
     def steps(batch: int) -> list[Callable[[], bool]]:
         checkpoint, table = killed / "checkpoint", killed / "table"
@@ -113,8 +94,8 @@ def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence
         ]
 
     for place, number in enumerate(chosen, start=1):
-        kill_at(feed, killed, steps(2 * place)[number])
-    finish(feed, killed)
+        job.kill_when(steps(2 * place)[number])
+    job.finish()
 
     (table, late, counts), (other, other_late, other_counts) = outcome(whole), outcome(killed)
     assert other.equals(table)

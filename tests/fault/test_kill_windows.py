@@ -2,51 +2,52 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
-from deltalake import DeltaTable
+from kit.feeds import write_csv
+from kit.jobs import Job, last_commit
+from kit.queries import run_to_end
+from kit.tables import read_frame
+from pyspark.sql import SparkSession
 
-from .killing import kill_session, start
+from . import windows_job
 
-JOB = Path(__file__).with_name("windows_job.py")
 FIRST_MS = 1_700_000_000_000
 SPAN_MS = 400
 DELAY_MS, RANGE_MS, SLIDE_MS = 500, 2000, 300
 
-Step = Callable[[Path, int], bool]
+Row = tuple[int, int, float]
+"""Key, time in milliseconds, a value that no other row has."""
 
 
-def write_feed(folder: Path, files: int) -> pl.DataFrame:
+def write_feed(folder: Path, files: int) -> list[Row]:
     """Rows mostly within the delay, some within the allowed lateness, a few beyond it."""
-    folder.mkdir()
     chance = random.Random(files)
-    rows: list[tuple[int, int, float]] = []
+    rows: list[Row] = []
     for number in range(files):
         begin = len(rows)
         for at in range(SPAN_MS):
             behind = chance.randrange(3000 if chance.random() < 0.03 and number > 8 else DELAY_MS - 50)
             rows.append((chance.randrange(30), FIRST_MS + number * SPAN_MS + at - behind, len(rows) / 2))
-        lines = [",".join(map(str, row)) for row in rows[begin:]]
-        (folder / f"part-{number:03d}.csv").write_text("\n".join(["k,ms,v", *lines]) + "\n")
-    return pl.DataFrame(rows, schema=["k", "ms", "v"], orient="row")
+        write_csv(folder / f"part-{number:03d}.csv", "k,ms,v", rows[begin:])
+    return rows
 
 
 def reported(run: Path, batch: int) -> bool:
     """A shard has computed its part of the batch and is about to hand its state to Spark."""
-    for report in (run / "checkpoint" / "upstream-windows" / "0").glob("shard-*.json"):
-        if json.loads(report.read_text())["batch_id"] >= batch:
-            return True
-    return False
+    reports = (run / "checkpoint" / "upstream-windows" / "0").glob("shard-*.json")
+    return any(json.loads(report.read_text())["batch_id"] >= batch for report in reports)
 
 
 # Version 0 of the table is its making; version 0 of the state is empty.
-STEPS: dict[str, Step] = {
+STEPS: dict[str, Callable[[Path, int], bool]] = {
     "planned": lambda run, batch: (run / "checkpoint" / "offsets" / str(batch)).exists(),
     "computed": reported,
     "state written": lambda run, batch: any((run / "checkpoint" / "state").rglob(f"{batch + 1}[._]*")),
@@ -55,104 +56,93 @@ STEPS: dict[str, Step] = {
 }
 
 
-def arguments(feed: Path, run: Path) -> list[str]:
-    run.mkdir(exist_ok=True)
-    return [str(feed), *(str(run / name) for name in ("table", "checkpoint", "late"))]
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """The job over a feed, a file a batch: killed in processes of its own, and let end in the session of the tests."""
+
+    feed: Path
+    folder: Path
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return (str(self.feed), *(str(self.folder / name) for name in ("table", "checkpoint", "late")))
+
+    @property
+    def job(self) -> Job:
+        return Job(Path(windows_job.__file__), Path(f"{self.folder}.log"), self.places)
+
+    def kill_in(self, step: str, batch: int) -> None:
+        self.job.kill_when(lambda: STEPS[step](self.folder, batch))
+        assert self.done <= batch + 1, "killed too late to mean anything"
+
+    def kill_after_a_commit(self, wait_s: float) -> None:
+        before = self.done
+        self.job.kill_when(lambda: self.done > before, after_s=wait_s)
+
+    def finish(self, spark: SparkSession) -> None:
+        run_to_end(windows_job.writer(spark, *self.places))
+
+    @property
+    def done(self) -> int:
+        return last_commit(self.folder / "checkpoint")
+
+    def windows(self) -> pl.DataFrame:
+        return read_frame(self.folder / "table").drop("_upstream_seq").sort("k", "window_id")
+
+    def late(self) -> list[Row]:
+        files = (self.folder / "late").glob("late-*.parquet")
+        return sorted(row for file in files for row in pl.read_parquet(file).select("k", "ms", "v").iter_rows())
+
+    def late_files(self) -> list[str]:
+        return sorted(file.name for file in (self.folder / "late").rglob("*"))
 
 
-def finish(feed: Path, run: Path) -> None:
-    log = run.parent / f"{run.name}.log"
-    output, _ = start(JOB, *arguments(feed, run), log=log).communicate(timeout=900)
-    assert "finished" in output, log.read_text()[-4000:]
+def counts(rows: Iterable[Row], watermark_ms: int) -> Counter[tuple[int, int]]:
+    """How many rows are in each key's windows that are complete at a watermark, by the definition."""
+    return Counter(
+        (k, window)
+        for k, ms, _ in rows
+        for window in range(ms // SLIDE_MS, (ms + RANGE_MS) // SLIDE_MS)
+        if (window + 1) * SLIDE_MS <= watermark_ms
+    )
 
 
-def kill_at(feed: Path, run: Path, reached: Callable[[], bool], wait_s: float = 0.0) -> None:
-    """Start the job, and kill it at some point."""
-    log = run.parent / f"{run.name}.log"
-    process = start(JOB, *arguments(feed, run), log=log)
-    try:
-        while not reached():
-            assert process.poll() is None, f"the job has ended by itself:\n{log.read_text()[-4000:]}"
-            time.sleep(0.001)
-        time.sleep(wait_s)
-    finally:
-        kill_session(process)
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("files", "steps", "at_random"),
+    [
+        pytest.param(16, ["state written", "in the table"], 1, id="with state written, with the table written, once more", marks=pytest.mark.timeout(1200)),
+        pytest.param(40, [*STEPS], 3, id="in every step, three times more", marks=[pytest.mark.long, pytest.mark.timeout(2400)]),
+        pytest.param(300, [], 50, id="fifty times at random", marks=[pytest.mark.long, pytest.mark.timeout(7200)]),
+    ],
+)  # fmt: skip
+def test_a_query_that_was_killed_gives_what_one_gives_that_nobody_killed(
+    spark: SparkSession, tmp_path: Path, files: int, steps: Sequence[str], at_random: int
+) -> None:
+    rows = write_feed(tmp_path / "feed", files)
+    whole, killed = (Query(tmp_path / "feed", tmp_path / name) for name in ("whole", "killed"))
+    whole.finish(spark)
 
-
-def last_commit(run: Path) -> int:
-    return max((int(file.name) for file in (run / "checkpoint" / "commits").glob("[0-9]*")), default=-1)
-
-
-def results(run: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The table of every window, and the late rows, in an order of their own."""
-    table = pl.from_arrow(DeltaTable(str(run / "table")).to_pyarrow_table())
-    assert isinstance(table, pl.DataFrame)
-    late = pl.concat([pl.read_parquet(file) for file in sorted((run / "late").glob("late-*.parquet"))])
-    return table.drop("_upstream_seq").sort("k", "window_id"), late.select("k", "ms", "v").sort("v")
-
-
-def windows_of(rows: pl.DataFrame, bound_ms: int) -> pl.DataFrame:
-    """How many rows are in each window that is complete at the last low-watermark."""
-    ids = pl.int_ranges(pl.col("ms") // SLIDE_MS, (pl.col("ms") + RANGE_MS) // SLIDE_MS).alias("window_id")
-    placed = rows.with_columns(ids).explode("window_id")
-    return placed.filter((pl.col("window_id") + 1) * SLIDE_MS <= bound_ms).group_by("k", "window_id").agg(pl.len())
-
-
-def attack(tmp_path: Path, files: int, steps: Sequence[str], kills: int) -> None:
-    """Kill a run once in each of some steps, each in a later batch, then some times at random."""
-    feed, whole, killed = (tmp_path / name for name in ("feed", "whole", "killed"))
-    rows = write_feed(feed, files)
-    finish(feed, whole)
-    chance = random.Random(kills)
     for number, step in enumerate(steps):
-        batch = 5 + 2 * number
-        kill_at(feed, killed, lambda step=step, batch=batch: STEPS[step](killed, batch))
-        assert last_commit(killed) <= batch + 1, "killed too late to mean anything"
-    for _ in range(kills):
-        at = last_commit(killed)
-        assert at < files - 2, "there was nothing left to kill"
-        kill_at(feed, killed, lambda at=at: last_commit(killed) > at, chance.uniform(0, 1.0))
-    finish(feed, killed)
+        killed.kill_in(step, batch=5 + 2 * number)
+    chance = random.Random(at_random)
+    for _ in range(at_random):
+        assert killed.done < files - 2, "there was nothing left to kill"
+        killed.kill_after_a_commit(wait_s=chance.uniform(0, 1.0))
+    killed.finish(spark)
 
-    (table, late), (other, other_late) = results(whole), results(killed)
-    assert other.equals(table)
-    assert other_late.equals(late)
-    # The same files, and nothing beside them that a killed writer left.
-    assert [file.name for file in sorted((killed / "late").rglob("*"))] == [
-        file.name for file in sorted((whole / "late").rglob("*"))
-    ]
-    # And both are right: each window has all its rows, but for late ones, of which none is late twice.
-    assert late.height > 10
-    assert late.n_unique("v") == late.height
-    assert late.join(rows, on=["k", "ms", "v"]).height == late.height
-    assert table.select("k", "window_id").n_unique() == table.height
-    bound = int(rows["ms"].to_numpy().max()) - DELAY_MS
-    most = windows_of(rows, bound)
-    least = windows_of(rows.join(late, on="v", how="anti"), bound)
-    found = table.join(most, on=["k", "window_id"]).join(least, on=["k", "window_id"], how="left", suffix="_least")
-    assert found.height == table.height
-    assert least.join(table, on=["k", "window_id"], how="anti").height == 0, "a window is lost"
-    assert found.select(
-        (pl.col("n") <= pl.col("len")).all() & (pl.col("n") >= pl.col("len_least").fill_null(0)).all()
-    ).item()
-    assert found.filter(pl.col("n") > pl.col("len_least")).height > 0, "no late row has counted where it still could"
+    assert killed.windows().equals(whole.windows())
+    assert killed.late() == whole.late()
+    assert killed.late_files() == whole.late_files(), "a killed writer has left a file"
 
-
-@pytest.mark.fault
-@pytest.mark.timeout(1200)
-def test_killed_with_state_written_with_the_table_written_and_at_random(tmp_path: Path) -> None:
-    attack(tmp_path, 16, ["state written", "in the table"], 1)
-
-
-@pytest.mark.fault
-@pytest.mark.long
-@pytest.mark.timeout(2400)
-def test_killed_in_every_step_of_a_batch_and_at_random(tmp_path: Path) -> None:
-    attack(tmp_path, 40, list(STEPS), 3)
-
-
-@pytest.mark.fault
-@pytest.mark.long
-@pytest.mark.timeout(7200)
-def test_fifty_random_kills_with_windows_pending(tmp_path: Path) -> None:
-    attack(tmp_path, 300, [], 50)
+    # What both give is right: no window is lost, and each has all its rows, but for late ones, of which none is late twice.
+    late, watermark_ms = whole.late(), max(ms for _, ms, _ in rows) - DELAY_MS
+    assert len(late) > 10
+    assert len(set(late)) == len(late)
+    assert set(late) <= set(rows)
+    every, on_time = counts(rows, watermark_ms), counts(set(rows) - set(late), watermark_ms)
+    found = {(k, window): n for k, window, n in whole.windows().select("k", "window_id", "n").iter_rows()}
+    assert len(found) == whole.windows().height, "a window is there twice"
+    assert on_time.keys() <= found.keys() <= every.keys()
+    assert all(on_time[window] <= n <= every[window] for window, n in found.items())
+    assert any(n > on_time[window] for window, n in found.items()), "no late row has counted where it still could"

@@ -8,11 +8,10 @@ import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from kit.tables import read_by_key, read_rows
 
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.maintenance.runner import Upkeep
@@ -41,24 +40,11 @@ def run(tmp_path: Path) -> Iterator[Runner]:
     made.close()
 
 
-def rows(table: DeltaTable) -> dict[int, tuple[Any, ...]]:
-    # By delta-rs' own engine, which reads deletion vectors.
-    found = pa.RecordBatchReader.from_stream(table.scan()).read_all().to_pylist()
-    assert len(found) == len({row["k"] for row in found}), "a key is in the table twice"
-    return {row["k"]: (row["t"], row["v"]) for row in found}
-
-
-def put_out(place: Path) -> list[tuple[Any, ...]]:
-    found = DeltaTable(str(place)).to_pyarrow_table(columns=["k", "t", "v"])
-    return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
-
-
 def finish(run: Runner, folder: Path, name: str) -> None:
     """Let the query go to its end, and look at the table and its log."""
     assert run(folder, name) == 0, (folder / "log").read_text()[-4000:]
     scenario = SCENARIOS[name]
-    table = DeltaTable(str(folder / "table"))
-    assert rows(table) == scenario.expected(BATCHES)
+    assert read_by_key(folder / "table", "k", "t", "v") == scenario.expected(BATCHES)
     commits = [summary for _, summary in read_summaries(str(folder / "table"))]
     ids = range(commits[0].batch_id, BATCHES)
     assert [each.batch_id for each in commits] == list(ids), "a batch was committed twice, or not"
@@ -73,7 +59,7 @@ def finish(run: Runner, folder: Path, name: str) -> None:
         whole.mkdir()
         assert run(whole, name) == 0
         for output in ("lateOutput", "conflictOutput"):
-            found, expected = (put_out(each / output) for each in (folder, whole))
+            found, expected = (read_rows(each / output, "k", "t", "v") for each in (folder, whole))
             assert found == expected
             assert len(found) > 5
 
@@ -81,7 +67,7 @@ def finish(run: Runner, folder: Path, name: str) -> None:
 def seen(folder: Path, scenario: Scenario, batches: int) -> None:
     """What any reader sees in between: whole batches, and nothing of what lies about."""
     if (folder / "table" / "_delta_log").exists():
-        assert rows(DeltaTable(str(folder / "table"))) == scenario.expected(batches)
+        assert read_by_key(folder / "table", "k", "t", "v") == scenario.expected(batches)
     else:
         assert batches == 0
 

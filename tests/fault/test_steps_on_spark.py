@@ -15,11 +15,10 @@ from pathlib import Path
 import pyspark
 import pytest
 from deltalake import DeltaTable
+from kit.jobs import Job, kill_session
 
 from upstream.sink.figures.summary import CommitSummary, read_summaries
 from upstream.sink.spec.steps import Step
-
-from .killing import kill_session, start
 
 JOB = Path(__file__).with_name("steps_job.py")
 FILES = 8
@@ -54,16 +53,10 @@ class Run:
     def reached(self, step: Step) -> bool:
         return (self.folder / "armed" / f"reached-{step.name}").exists()
 
-    def start(self, *more: str) -> subprocess.Popen[str]:
-        places = [str(self.folder / name) for name in ("feed", "table", "checkpoint", "armed")]
-        return start(JOB, *places, *more, log=self.folder / "log")
-
-    def log(self) -> str:
-        return (self.folder / "log").read_text()[-4000:]
-
-    def finish(self, *more: str) -> None:
-        output, _ = self.start(*more).communicate(timeout=900)
-        assert "finished" in output, self.log()
+    @property
+    def job(self) -> Job:
+        places = (self.folder / name for name in ("feed", "table", "checkpoint", "armed"))
+        return Job(JOB, self.folder / "log", (*places,))
 
     def commits(self) -> list[CommitSummary]:
         return [summary for _, summary in read_summaries(str(self.folder / "table"))]
@@ -85,13 +78,7 @@ class Run:
 def kill_at(run: Run, steps: list[Step]) -> None:
     for step in steps:
         run.arm(step, "stop")
-        process = run.start("local[2]")
-        try:
-            while not run.reached(step):
-                assert process.poll() is None, f"the job has ended by itself:\n{run.log()}"
-                time.sleep(0.02)
-        finally:
-            kill_session(process)
+        run.job.kill_when(lambda step=step: run.reached(step), "local[2]")
         committed = len(run.commits())
         noted = len(list((run.folder / "checkpoint" / "commits").glob("[0-9]*")))
         # Of the batch at hand, and of it alone, Spark knows less than the table.
@@ -108,7 +95,7 @@ def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_f
     killed, left_by_then = len(run.commits()), unnamed(run)
     run.arm(Step.STAGED, "die")
     run.arm(Step.HANDED_OVER, "fail")
-    run.finish("local[2,4]", "apart")
+    run.job.finish("local[2,4]", "apart")
     assert run.reached(Step.STAGED)
     assert run.reached(Step.HANDED_OVER)
     run.check()
@@ -120,7 +107,7 @@ def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_f
 def test_killed_at_each_step_on_spark(tmp_path: Path) -> None:
     run = Run(tmp_path)
     kill_at(run, [step for step in Step if step != Step.MARKED])
-    run.finish("local[2]")
+    run.job.finish("local[2]")
     run.check()
 
 
@@ -165,7 +152,7 @@ def test_a_task_that_runs_twice_at_once(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.arm(Step.HANDED_OVER, "wait")
     with two_machines(tmp_path) as url:
-        run.finish(url)
+        run.job.finish(url)
     assert run.reached(Step.HANDED_OVER)
     run.check()
     assert unnamed(run)

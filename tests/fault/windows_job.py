@@ -6,13 +6,17 @@ Arguments: folder of the feed, table, checkpoint, folder of late rows.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import upstream
 from upstream import aggregates as agg
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-def main(feed: str, table: str, checkpoint: str, late: str) -> None:
-    spark = upstream.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+
+def writer(spark: SparkSession, feed: str, table: str, checkpoint: str, late: str) -> DataStreamWriter:
     rows = (
         spark.readStream.format("upstream")
         .schema(upstream.with_system_ddl("k BIGINT, ms BIGINT, v DOUBLE"))
@@ -35,8 +39,12 @@ def main(feed: str, table: str, checkpoint: str, late: str) -> None:
         .agg(n=agg.count(), mean=agg.avg("v"), top=agg.max_("v"))
     )
     every = upstream.UpdateStream(results.df, key=("k", "window_id"), event_time="window_end")
-    writer = upstream.write_latest(every, table, buckets=2, checkpointLocation=checkpoint)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    return upstream.write_latest(every, table, buckets=2, checkpointLocation=checkpoint)
+
+
+def main(*places: str) -> None:
+    spark = upstream.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+    writer(spark, *places).trigger(availableNow=True).start().awaitTermination()
     print("finished", flush=True)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from deltalake import DeltaTable
+from kit.queries import run_to_end
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -15,42 +15,9 @@ import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import OptionError, SchemaError
 
+from .sums import KEYS, add, finish, read, rows, sums
+
 pytestmark = pytest.mark.spark
-
-KEYS = 7
-
-
-def rows(first: int, count: int) -> list[tuple[int, int, int]]:
-    return [(number * 5 % KEYS, number * 100, number) for number in range(first, first + count)]
-
-
-def add(feed: Path, name: str, found: list[tuple[int, int, int]]) -> None:
-    feed.mkdir(exist_ok=True)
-    (feed / f"{name}.csv").write_text("k,ms,v\n" + "".join(f"{k},{ms},{v}\n" for k, ms, v in found))
-
-
-def read(spark: SparkSession, feed: Path) -> upstream.UpdateStream:
-    df = spark.readStream.format("upstream").options(path=str(feed), key="k", time="ms", timeFormat="epoch_ms")
-    df = df.options(schema="k BIGINT, ms BIGINT, v BIGINT", progressDelay="1 ms", atEnd="keep")
-    return upstream.UpdateStream(df.load(), key="k", event_time="ms")
-
-
-def finish(stream: upstream.UpdateStream, place: Path, **more: Any) -> pl.DataFrame:
-    writer = upstream.write_latest(stream, place / "table", checkpointLocation=str(place / "checkpoint"), **more)
-    writer.trigger(availableNow=True).start().awaitTermination()
-    found = pl.from_arrow(DeltaTable(str(place / "table")).to_pyarrow_table())
-    assert isinstance(found, pl.DataFrame)
-    return found
-
-
-def sums(found: list[tuple[int, int, int]], bound_ms: int, range_ms: int) -> set[tuple[int, int, int]]:
-    """Key, window and sum of v, of the windows that are complete."""
-    totals: dict[tuple[int, int], int] = {}
-    for key, ms, value in found:
-        window = ms // range_ms
-        if (window + 1) * range_ms <= bound_ms:
-            totals[key, window] = totals.get((key, window), 0) + value
-    return {(key, window, total) for (key, window), total in totals.items()}
 
 
 def windows_over_windows(stream: upstream.UpdateStream, **place: Any) -> upstream.UpdateStream:
@@ -115,8 +82,7 @@ def test_the_default_checkpoint_is_bound_too(spark: SparkSession, tmp_path: Path
     stream = read(spark, feed).queue(policy="append", shards=2)
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
     try:
-        writer = upstream.write_latest(stream, tmp_path / "table")
-        writer.trigger(availableNow=True).start().awaitTermination()
+        run_to_end(upstream.write_latest(stream, tmp_path / "table"))
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
     assert len(list((tmp_path / "checkpoints").glob("table-*/upstream-queue/shard-*.json"))) == 2

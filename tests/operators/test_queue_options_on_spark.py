@@ -6,14 +6,16 @@ import time
 
 import pyarrow as pa
 import pytest
+from kit.feeds import csv_feed, write_csv
+from kit.queries import write_to_end
+from kit.tables import read_by_key
+from kit.waiting import wait_for
 
 import upstream
 from upstream.conf.errors import SchemaError
 from upstream.core.feedback.checkpoint_layout import queue_folder
 from upstream.core.feedback.report_files import read_reports
 from upstream.operators.queue.budget import BatchCost, auto_budget
-
-from .test_stream_on_spark import feed, run, table_of
 
 pytestmark = pytest.mark.spark
 
@@ -22,9 +24,8 @@ ROWS = 12_000
 
 
 def write(folder, number, keys, value):
-    folder.mkdir(exist_ok=True)
-    rows = "".join(f"k{key:05},{1_000_000 + number},{value}\n" for key in range(keys))
-    (folder / f"part-{number}.csv").write_text("key,ms,value\n" + rows)
+    rows = [(f"k{key:05}", 1_000_000 + number, value) for key in range(keys)]
+    write_csv(folder / f"part-{number}.csv", "key,ms,value", rows)
 
 
 def offsets(checkpoint):
@@ -37,15 +38,14 @@ def offsets(checkpoint):
 
 def test_heavier_keys_are_served_first(spark, tmp_path):
     checkpoint = tmp_path / "checkpoint"
-    light = "".join(f"k{key:05},1000000,2\n" for key in range(HEAVY, 100))
-    heavy = "".join(f"k{key:05},1000000,1\n" for key in range(HEAVY))
-    (tmp_path / "feed").mkdir()
-    (tmp_path / "feed" / "part-0.csv").write_text("key,ms,value\n" + light + heavy)
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
+    light = [(f"k{key:05}", 1_000_000, 2) for key in range(HEAVY, 100)]
+    heavy = [(f"k{key:05}", 1_000_000, 1) for key in range(HEAVY)]
+    write_csv(tmp_path / "feed" / "part-0.csv", "key,ms,value", light + heavy)
+    stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
         checkpoint_location=checkpoint, policy="in-place", budget=HEAVY, shards=1, weight="IF(value = 1, 1000, 1)"
     )
-    run(stream, tmp_path / "table", checkpoint)
-    assert len(table_of(tmp_path / "table")) == 100
+    write_to_end(stream, tmp_path / "table", checkpoint)
+    assert len(read_by_key(tmp_path / "table", "key", "value")) == 100
     # In the first batch all have just come, and no age is there to be weighed; in the second the light ones, though first in the
     # file, wait for the heavy ones.
     log = upstream.LatestTable(tmp_path / "table").history()
@@ -59,20 +59,20 @@ def test_a_key_rests_as_long_as_its_expression_says(spark, tmp_path):
     checkpoint = tmp_path / "checkpoint"
 
     def once():
-        stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
+        stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
             checkpoint_location=checkpoint,
             policy="in-place",
             budget=None,
             shards=4,
             access_interval="IF(key < 'k00010', 3600, NULL)",
         )
-        run(stream, tmp_path / "table", checkpoint)
+        write_to_end(stream, tmp_path / "table", checkpoint)
 
     once()
-    assert set(table_of(tmp_path / "table").values()) == {1}
+    assert set(read_by_key(tmp_path / "table", "key", "value").values()) == {1}
     write(tmp_path / "feed", 1, 40, 2)
     once()
-    table = table_of(tmp_path / "table")
+    table = read_by_key(tmp_path / "table", "key", "value")
     assert {key for key, value in table.items() if value == 1} == {f"k{key:05}" for key in range(10)}
 
 
@@ -86,17 +86,13 @@ def test_the_budget_is_found_from_what_rows_cost(spark, tmp_path):
         return pa.table({"twice": pa.compute.multiply(batch.column("value"), 2)})
 
     stream = (
-        upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
+        upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
         .queue(checkpoint_location=checkpoint, policy="in-place", budget="auto", batch_duration="1 second", shards=4)
         .map(slow, "twice BIGINT", batch_rows=50)
     )
     query = upstream.write_latest(stream, str(tmp_path / "table"), checkpointLocation=str(checkpoint)).start()
-    until = time.monotonic() + 300
-    while time.monotonic() < until and len(keys_of(tmp_path / "table")) < ROWS:
-        time.sleep(0.5)
-        assert query.exception() is None
+    wait_for(lambda: len(keys_of(tmp_path / "table")) == ROWS, query.exception)
     query.stop()
-    assert len(keys_of(tmp_path / "table")) == ROWS
     ticks = list(offsets(checkpoint))
     costs = [tick["cost"] for tick in ticks if tick["cost"]["batches"]]
     assert costs
@@ -127,12 +123,12 @@ def test_two_queues_in_one_stream_each_have_a_folder(spark, tmp_path):
     """With more rows than either serves in a batch, all keys get to the table, through both."""
     write(tmp_path / "feed", 0, 60, 1)
     checkpoint = tmp_path / "checkpoint"
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
+    stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
     for budget in (30, 20):
         stream = stream.queue(checkpoint_location=checkpoint, policy="in-place", budget=budget, shards=1)
     assert [folder.rsplit("/", 1)[1] for folder in stream.reports] == ["upstream-queue", "upstream-queue-1"]
-    run(stream, tmp_path / "table", checkpoint)
-    assert len(table_of(tmp_path / "table")) == 60
+    write_to_end(stream, tmp_path / "table", checkpoint)
+    assert len(read_by_key(tmp_path / "table", "key", "value")) == 60
     delivered = [summary.delivered for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert max(delivered) <= 20
     for number in (0, 1):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pytest
+from kit.waiting import wait_for
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -82,15 +82,6 @@ class Feeds:
         return read_reports(windows_folder(str(self.checkpoint)), WindowReport)
 
 
-def until(query: StreamingQuery, condition: Callable[[], bool]) -> None:
-    """Wait for something that must come."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert query.isActive, query.exception()
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.05)
-
-
 def taken(query: StreamingQuery) -> int:
     """Rows that the source has taken."""
     last = query.lastProgress
@@ -115,17 +106,17 @@ def test_waiting_holds_all_windows_until_the_silent_feed_speaks(spark: SparkSess
     feeds.send("silent", begin)
     feeds.send("busy", begin)
     query = feeds.start()
-    until(query, lambda: taken(query) == 2)
+    wait_for(lambda: taken(query) == 2, query.exception)
     for second in range(1, 6):
         feeds.send("busy", begin + second * 1000)
-        until(query, lambda: taken(query) == feeds.sent)
+        wait_for(lambda: taken(query) == feeds.sent, query.exception)
     assert feeds.counted() == 0
     (held,) = [each for each in feeds.reports() if each.held]
     assert held.needs == (begin + 1000) * 1000
     blocking = [feed for feed, bound in held.bounds.items() if bound < held.needs]
     assert blocking == [str(tmp_path / "silent")]
     feeds.send("silent", begin + 5000)
-    until(query, lambda: feeds.counted() == 6)
+    wait_for(lambda: feeds.counted() == 6, query.exception)
 
 
 def test_after_a_time_the_others_go_on_without_it_and_what_that_made_late_is_counted(
@@ -136,19 +127,19 @@ def test_after_a_time_the_others_go_on_without_it_and_what_that_made_late_is_cou
     feeds.send("silent", begin)
     feeds.send("busy", begin)
     query = feeds.start()
-    until(query, lambda: taken(query) == 2)
+    wait_for(lambda: taken(query) == 2, query.exception)
     second = 0
 
     def more() -> bool:
         nonlocal second
         second += 1
         feeds.send("busy", begin + second * 1000)
-        until(query, lambda: taken(query) == feeds.sent)
+        wait_for(lambda: taken(query) == feeds.sent, query.exception)
         return feeds.counted() >= 5
 
-    until(query, more)
+    wait_for(more, query.exception)
     feeds.send("silent", begin + 1500)
-    until(query, lambda: taken(query) == feeds.sent)
+    wait_for(lambda: taken(query) == feeds.sent, query.exception)
     offset = json.loads(query.lastProgress.sources[0].endOffset)  # type: ignore[union-attr,arg-type]
     state = offset["progress"][str(tmp_path / "silent")]
     assert (state["late"], state["late_idle"]) == (1, 1)
@@ -160,23 +151,23 @@ def test_on_demand_timestamps_close_what_is_held_and_then_nothing_runs(spark: Sp
     feeds.send("silent", begin)
     feeds.send("busy", begin)
     query = feeds.start()
-    until(query, lambda: taken(query) == 2)
+    wait_for(lambda: taken(query) == 2, query.exception)
     for _ in range(5):
         feeds.send("busy", now_ms())
-        until(query, lambda: taken(query) == feeds.sent)
+        wait_for(lambda: taken(query) == feeds.sent, query.exception)
     # All of it, the last window too, though no feed says anything any more.
-    until(query, lambda: feeds.counted() == feeds.sent)
-    until(query, lambda: all(each.needs is None for each in feeds.reports()))
+    wait_for(lambda: feeds.counted() == feeds.sent, query.exception)
+    wait_for(lambda: all(each.needs is None for each in feeds.reports()), query.exception)
     query.processAllAvailable()  # the batch that has just reported is still to be committed
     before = batches(query)
     time.sleep(3)  # three windows' time
     assert batches(query) == before, "nothing is held, and batches run"
     # A restart finds what is held where it was left: below the checkpoint.
     feeds.send("busy", now_ms())
-    until(query, lambda: taken(query) == feeds.sent)
+    wait_for(lambda: taken(query) == feeds.sent, query.exception)
     query.stop()
     query = feeds.start()
-    until(query, lambda: feeds.counted() == feeds.sent)
+    wait_for(lambda: feeds.counted() == feeds.sent, query.exception)
     silent = json.loads(query.lastProgress.sources[0].endOffset)["progress"][str(tmp_path / "silent")]  # type: ignore[union-attr,arg-type]
     assert silent["received"] == 1
     assert silent["bound"] > silent["own"]

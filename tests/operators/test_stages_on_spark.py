@@ -14,7 +14,7 @@ import upstream
 from upstream import aggregates as agg
 from upstream.conf.errors import CheckpointError
 
-from .test_bound_on_spark import add, finish, read, rows, sums
+from .sums import add, finish, read, rows, sums
 
 pytestmark = pytest.mark.spark
 

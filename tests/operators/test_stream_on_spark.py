@@ -6,6 +6,9 @@ import uuid
 import deltalake
 import pyarrow as pa
 import pytest
+from kit.feeds import csv_feed
+from kit.queries import write_to_end
+from kit.tables import read_by_key
 from pyspark.sql import functions as F
 
 import upstream
@@ -44,39 +47,15 @@ def write_feed(folder, rows, files=4, seed=1):
     return newest
 
 
-def feed(spark, folder, **options):
-    return (
-        spark.readStream.format("upstream")
-        .schema(upstream.with_system_ddl("key STRING, ms BIGINT, value BIGINT"))
-        .options(fileFormat="csv", path=str(folder), key="key", time="ms", timeFormat="epoch_ms", **options)
-        .load()
-    )
-
-
-def table_of(path):
-    table = deltalake.DeltaTable(str(path)).to_pyarrow_table()
-    return {row["key"]: row["value"] for row in table.to_pylist()}
-
-
-def run(stream, path, checkpoint, **kwargs):
-    query = (
-        upstream.write_latest(stream, str(path), checkpointLocation=str(checkpoint)).trigger(availableNow=True).start()
-    )
-    query.awaitTermination(240)
-    if query.exception():
-        raise query.exception()
-    return query
-
-
 @pytest.mark.parametrize("policy", ["in-place", "auto"])
 def test_all_that_waits_is_delivered_and_the_table_is_right(spark, tmp_path, policy):
     newest = write_feed(tmp_path / "feed", 4000)
     checkpoint = tmp_path / "checkpoint"
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
+    stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms").queue(
         checkpoint_location=checkpoint, policy=policy, budget=40, shards=4
     )
-    query = run(stream, tmp_path / "table", checkpoint)
-    assert table_of(tmp_path / "table") == {key: value for key, (_, value) in newest.items()}
+    query = write_to_end(stream, tmp_path / "table", checkpoint)
+    assert read_by_key(tmp_path / "table", "key", "value") == {key: value for key, (_, value) in newest.items()}
     summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert len([each for each in summaries if each.delivered]) >= 5  # 200 keys, 40 a batch
     assert all(each.rows <= 40 for each in summaries)
@@ -94,14 +73,14 @@ def test_steps_let_punctuation_pass_and_leave_key_and_time_alone(spark, tmp_path
         return pa.table({"double": pa.compute.multiply(batch.column("value"), 2)})
 
     stream = (
-        upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
+        upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
         .where("value % 2 = 0")
         .queue(checkpoint_location=checkpoint, policy="in-place", budget=None, shards=4)
         .map(doubled, "double BIGINT NOT NULL", batch_rows=16)  # though punctuation has nothing in it
         .select("double", "double * 3 AS six")
     )
     assert stream.df.columns == ["key", "ms", "double", "six", "_upstream"]
-    run(stream, tmp_path / "table", checkpoint)
+    write_to_end(stream, tmp_path / "table", checkpoint)
     table = deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
     assert table
     assert all(row["double"] % 4 == 0 and row["six"] == row["double"] * 3 for row in table)
@@ -113,7 +92,7 @@ def test_steps_let_punctuation_pass_and_leave_key_and_time_alone(spark, tmp_path
 
 def test_refusals_before_anything_runs(spark, tmp_path):
     write_feed(tmp_path / "feed", 4)
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
+    stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
     for budget in (0, -3, 1.5, "much"):
         with pytest.raises(OptionError, match="budget"):
             stream.queue(checkpoint_location=tmp_path, budget=budget)
@@ -142,14 +121,14 @@ def test_a_key_whose_newest_row_fails_leaves_the_table(spark, tmp_path, policy):
         return pa.table({"rest": pa.array([value % 3 for value in values], pa.int64())})
 
     # One file a batch, so that keys leave, come back and leave again.
-    updates = feed(spark, tmp_path / "feed", maxFilesPerTrigger=1)
+    updates = csv_feed(spark, tmp_path / "feed", maxFilesPerTrigger=1)
     stream = upstream.UpdateStream(updates, key="key", event_time="ms").where("value % 3 <> 0", on_leave="delete")
     # A tombstone goes into no computation that the condition guards: this one would divide by zero.
     stream = stream.select("value", (F.lit(6) / (F.col("value") % 3)).alias("ratio"))
     if policy is not None:
         stream = stream.queue(checkpoint_location=checkpoint, policy=policy, budget=100, shards=4)
     stream = stream.where("value >= 0").map(rest, "rest BIGINT")
-    run(stream, tmp_path / "table", checkpoint)
+    write_to_end(stream, tmp_path / "table", checkpoint)
     rows = deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table().to_pylist()
     assert {row["key"]: row["rest"] for row in rows} == expected
     assert len(rows) == len(expected)
@@ -194,8 +173,8 @@ def test_a_tombstone_is_marked_alone_and_keeps_key_and_time(spark, tmp_path):
 def test_sparks_own_vacuum_leaves_what_is_remembered(spark, tmp_path):
     write_feed(tmp_path / "feed", 200)
     path = tmp_path / "table"
-    stream = upstream.UpdateStream(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
-    run(stream.where("value % 3 <> 0", on_leave="delete"), path, tmp_path / "checkpoint")
+    stream = upstream.UpdateStream(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
+    write_to_end(stream.where("value % 3 <> 0", on_leave="delete"), path, tmp_path / "checkpoint")
     before = sorted(file for file in (path / "_upstream_tombstones").rglob("*") if file.is_file())
     stray = path / "_upstream_bucket=0" / "stray.parquet"
     stray.write_bytes(b"x")
@@ -218,18 +197,18 @@ def test_keys_of_a_megabyte_wait_and_arrive(spark, tmp_path):
         lines = [f"{key},{number * 10 + place},{number}\n" for place, key in enumerate(keys)]
         (folder / f"part-{number}.csv").write_text("key,ms,value\n" + "".join(lines))
     checkpoint = tmp_path / "checkpoint"
-    stream = upstream.UpdateStream(feed(spark, folder), key="key", event_time="ms").queue(
+    stream = upstream.UpdateStream(csv_feed(spark, folder), key="key", event_time="ms").queue(
         checkpoint_location=checkpoint, policy="in-place", budget=1, shards=2
     )
-    run(stream, tmp_path / "table", checkpoint)
-    assert table_of(tmp_path / "table") == dict.fromkeys(keys, 1)
+    write_to_end(stream, tmp_path / "table", checkpoint)
+    assert read_by_key(tmp_path / "table", "key", "value") == dict.fromkeys(keys, 1)
     summaries = [summary for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert len([each for each in summaries if each.delivered]) >= 2  # not all at once
 
 
 def test_a_select_asks_spark_once(spark, tmp_path):
     write_feed(tmp_path / "feed", 4)
-    stream = Asked(feed(spark, tmp_path / "feed"), key="key", event_time="ms")
+    stream = Asked(csv_feed(spark, tmp_path / "feed"), key="key", event_time="ms")
     selected = stream.select("value", "ms", (F.col("value") + 1).alias("more"))
     assert selected.schema.names == ["key", "ms", "value", "more", "_upstream"]
     assert Asked.times == 1

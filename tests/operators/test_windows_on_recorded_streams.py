@@ -14,6 +14,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from kit.places import RECORDED
+from kit.queries import write_to_end
 from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
 
@@ -22,8 +24,6 @@ from upstream.core.feedback.checkpoint_layout import windows_folder
 from upstream.core.feedback.report_files import read_reports
 from upstream.core.feedback.window_reports import WindowReport
 from upstream.operators.aggregates.functions import avg, collect, count
-
-RECORDED = Path(__file__).parents[3] / "shared" / "data"
 
 pytestmark = [
     pytest.mark.spark,
@@ -64,10 +64,7 @@ def table_of(results: upstream.UpdateStream, path: Path, every: bool) -> pl.Data
     (key,) = results.key
     if every:
         results = upstream.UpdateStream(results.df, key=(key, "window_id"), event_time="window_time")
-    writer = upstream.write_latest(results, path, buckets=4, checkpointLocation=checkpoint)
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    assert query.exception() is None
+    write_to_end(results, path, checkpoint, buckets=4)
     reports = read_reports(windows_folder(checkpoint), WindowReport)
     assert reports
     assert sum(report.late for report in reports) == 0

@@ -12,14 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from kit.feeds import csv_feed, write_csv
+from kit.queries import write_to_end
+from pyspark.sql import SparkSession
 
 import upstream
-from upstream.conf.errors import CheckpointError, OptionError, SchemaError
+from upstream.conf.errors import CheckpointError, SchemaError
 from upstream.core.feedback.checkpoint_layout import windows_folder
 from upstream.core.feedback.report_files import read_reports
 from upstream.core.feedback.window_reports import WindowReport
-from upstream.operators.aggregates.functions import avg, count, max_, sum_
+from upstream.operators.aggregates.functions import count, max_, sum_
 
 pytestmark = pytest.mark.spark
 
@@ -32,14 +34,13 @@ Rows = list[dict[str, Any]]
 
 def write_feed(folder: Path, number: int, rows: int = 300, keys: int = 20) -> None:
     """One file of rows in some disorder, less than the delay; files follow each other in time."""
-    folder.mkdir(exist_ok=True)
     chance = random.Random(number)
     begin = FIRST_MS + number * rows
-    lines = [
-        f"k{chance.randrange(keys)},{begin + at - chance.randrange(DELAY_MS)},{chance.randrange(-50, 50)}"
+    found = [
+        (f"k{chance.randrange(keys)}", begin + at - chance.randrange(DELAY_MS), chance.randrange(-50, 50))
         for at in range(rows)
     ]
-    (folder / f"part-{number}.csv").write_text("key,ms,value\n" + "\n".join(lines) + "\n")
+    write_csv(folder / f"part-{number}.csv", "key,ms,value", found)
 
 
 def write_feeds(folder: Path, files: int = 4) -> None:
@@ -51,28 +52,14 @@ def write_feeds(folder: Path, files: int = 4) -> None:
 def feed(spark: SparkSession, folder: Path, **options: Any) -> upstream.UpdateStream:
     """The files as a stream: one a batch, several tasks each."""
     given = {"maxFilesPerTrigger": 1, "minPartitions": 2, "splitBytes": "2 KB", "lastLine": "complete", **options}
-    rows = (
-        spark.readStream.format("upstream")
-        .schema(upstream.with_system_ddl("key STRING, ms BIGINT, value BIGINT"))
-        .options(path=str(folder), key="key", time="ms", timeFormat="epoch_ms", progressDelay=f"{DELAY_MS} ms", **given)
-        .load()
-    )
+    rows = csv_feed(spark, folder, progressDelay=f"{DELAY_MS} ms", **given)
     return upstream.UpdateStream(rows, key="key", event_time="ms")
-
-
-def write(stream: upstream.UpdateStream | DataFrame, path: Path, checkpoint: Path, **options: Any) -> None:
-    """Run a query until all files are in."""
-    writer = upstream.write_latest(stream, str(path), checkpointLocation=str(checkpoint), **options)
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    if query.exception():
-        raise query.exception()
 
 
 def write_every_window(results: upstream.UpdateStream, path: Path, checkpoint: Path) -> None:
     """A table that keeps the windows of a key apart."""
     keyed = upstream.UpdateStream(results.df, key=("key", "window_id"), event_time="window_end")
-    write(keyed, path, checkpoint, buckets=4)
+    write_to_end(keyed, path, checkpoint, buckets=4)
 
 
 def table_of(path: Path, order: str, columns: str = "*", where: str = "true") -> Rows:
@@ -160,7 +147,7 @@ def test_the_latest_window_of_each_key_filtered_before_and_after(spark: SparkSes
         .where("n % 2 = 1", on_leave="delete")
     )
     assert (latest.key, latest.event_time) == (("key",), "window_time")
-    write(latest, tmp_path / "table", checkpoint)
+    write_to_end(latest, tmp_path / "table", checkpoint)
     got = table_of(tmp_path / "table", "key", "key, (epoch_us(window_time) + 1) // 1000 AS ends, mean")
     every = windows_of(tmp_path / "feed", 60, 20, "value % 5 <> 0")
     wanted = expected(
@@ -209,7 +196,7 @@ def test_results_wait_in_a_queue_and_newer_windows_supersede_older_ones(spark: S
         .agg(**AGGREGATES)
         .queue(policy="in-place", budget=12, shards=4, checkpoint_location=checkpoint)
     )
-    write(queued, tmp_path / "table", checkpoint)
+    write_to_end(queued, tmp_path / "table", checkpoint)
     got = table_of(tmp_path / "table", "key", OF_WINDOWS)
     every = windows_of(tmp_path / "feed", 60, 20)
     wanted = expected(
@@ -251,15 +238,14 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
 
     # Behind the low-watermark, by less than the allowed lateness; and one row beyond it, which is in no window any more.
     behind = FIRST_MS + 2 * 300 - DELAY_MS
-    rows = [f"k{at % 20},{behind - 10 * at},{1000 + at}" for at in range(20)]
-    (folder / "part-2.csv").write_text("key,ms,value\n" + "\n".join(rows) + "\n")
+    write_csv(folder / "part-2.csv", "key,ms,value", [(f"k{at % 20}", behind - 10 * at, 1000 + at) for at in range(20)])
     write_feed(folder, 3)
     run()
     assert table_of(table, "key, window_id", OF_WINDOWS, "final") == expected(
         windows_of(folder, 100, 50) + "ORDER BY key, window_id"
     )
     assert not late.exists()
-    (folder / "part-4.csv").write_text(f"key,ms,value\nk1,{FIRST_MS},7\nk2,{FIRST_MS + 1},8\n")
+    write_csv(folder / "part-4.csv", "key,ms,value", [("k1", FIRST_MS, 7), ("k2", FIRST_MS + 1, 8)])
     before = table_of(table, "key, window_id", OF_WINDOWS)
     run()
     assert table_of(table, "key, window_id", OF_WINDOWS) == before
@@ -283,9 +269,8 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
 
 
 def test_names_with_dots_pass_every_step(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "feed").mkdir()
-    rows = [f"h{at % 3},{FIRST_MS + at},{at}" for at in range(400)]
-    (tmp_path / "feed" / "a.csv").write_text("id.orig_h,ms,a`b.c\n" + "\n".join(rows) + "\n")
+    rows = [(f"h{at % 3}", FIRST_MS + at, at) for at in range(400)]
+    write_csv(tmp_path / "feed" / "a.csv", "id.orig_h,ms,a`b.c", rows)
     checkpoint = tmp_path / "checkpoint"
     df = (
         spark.readStream.format("upstream")
@@ -304,80 +289,10 @@ def test_names_with_dots_pass_every_step(spark: SparkSession, tmp_path: Path) ->
         .agg(total=sum_("twice.it"))
         .queue(policy="in-place", budget=None, shards=2, checkpoint_location=checkpoint)
     )
-    write(results, tmp_path / "table", checkpoint)
+    write_to_end(results, tmp_path / "table", checkpoint)
     got = table_of(tmp_path / "table", "1", '"id.orig_h" AS host, epoch_ms(window_end) AS ends, total')
     # The window that is open has the rows from 300 to 399.
     assert got == [
         {"host": f"h{host}", "ends": FIRST_MS + 300, "total": sum(2 * at for at in range(200, 300) if at % 3 == host)}
         for host in (0, 1)
     ]
-
-
-def test_what_makes_no_sense_is_refused_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
-    write_feed(tmp_path / "feed", 0, rows=4)
-    stream = feed(spark, tmp_path / "feed")
-    given: dict[str, Any] = {"time_format": "epoch_ms", "checkpoint_location": tmp_path / "checkpoint"}
-
-    def refused(error: type[Exception], message: str, length: Any = "10 s", slide: Any = None, **other: Any) -> None:
-        aggregates = other.pop("aggregates", {"n": count()})
-        on = other.pop("on", stream)
-        with pytest.raises(error, match=message):
-            on.window(length, slide, **{**given, **other}).agg(**aggregates)
-
-    refused(OptionError, r"SLIDE is '0 s'. Expected: at least 1 microsecond", slide="0 s")
-    refused(
-        OptionError, r"SLIDE is '-5 s', which is not a duration. Expected: a positive number and a unit", slide="-5 s"
-    )
-    for wrong in ("soon", 10, None, ""):
-        refused(OptionError, r"RANGE is .*, which is not a duration. Expected: .*'10 minutes'", wrong)
-    refused(OptionError, r"'1 month', and no zone is given.*What to do: give zone", "1 month")
-    refused(OptionError, r"range='all' without a slide.*slide='1 hour'", "all")
-    refused(OptionError, r"emit='sometimes'. Expected: one of all, lazy", emit="sometimes")
-    refused(OptionError, r"time_zone='Mars'.*Expected: an IANA name", time_zone="Mars")
-    refused(OptionError, r"method='quick'. Expected: auto, ", method="quick")
-    refused(OptionError, r"method='wid' on landmark windows.*'paned'", "all", "10 s", method="wid")
-    refused(OptionError, r"allowed_lateness on landmark windows", "all", "10 s", allowed_lateness="1 s")
-    refused(OptionError, r"allowed_lateness='a while'. Expected: a duration", allowed_lateness="a while")
-    refused(OptionError, r"shards=0. Expected: a whole number, at least 1", shards=0)
-    refused(OptionError, r"there is nothing to aggregate.*count\(\)", aggregates={})
-    refused(OptionError, r"n='count'.*count\(\)", aggregates={"n": "count"})
-    refused(
-        SchemaError,
-        r"sum\(speed\): there is no column speed.*one of \['key', 'ms', 'value'",
-        aggregates={"s": sum_("speed")},
-    )
-    refused(SchemaError, r"avg\(key\): key is string. Expected: a column of numbers", aggregates={"s": avg("key")})
-    refused(SchemaError, r"an aggregate is named key.*another name", aggregates={"key": count()})
-    refused(SchemaError, r"an aggregate is named window_end", aggregates={"window_end": count()})
-    refused(SchemaError, r"'ms' holds numbers.*time_format=epoch_ms", time_format=None)
-    refused(OptionError, r"in 86,400 windows.*method='paned'", "1 day", "1 s", method="wid")
-    refused(OptionError, r"86,400,000 results.*emit='lazy'", "1 day", "1 ms", emit="all")
-    refused(OptionError, r"3,600,000,000 panes.*SLIDE that divides RANGE", "1 hour", "1.000001 s")
-    timeless = upstream.UpdateStream(stream.df, key="key")
-    refused(OptionError, r"windows by time on a stream without a time.*name the time column", on=timeless)
-
-    queued = {"checkpoint_location": tmp_path / "checkpoint"}
-    for policy in ("in-place", "auto", "shed"):
-        refused(
-            SchemaError, rf"queue\(policy='{policy}'\) leaves rows out.*put the window before the queue",
-            on=stream.queue(policy=policy, **queued).where("value > 0"),
-        )  # fmt: skip
-    refused(
-        SchemaError, r'tombstones.*on_leave="keep"', on=stream.where("value > 0", on_leave="delete").select("value")
-    )
-    for again, message in (({"emit": "early"}, "early results"), ({"allowed_lateness": "1 s"}, "progressDelay")):
-        windows = stream.window("10 s", **given, **{"emit": "all", **again}).agg(n=count())
-        refused(SchemaError, f"several times|given again.*{message}", on=windows, time_format=None)
-    for emit in ("lazy", "eager"):
-        windows = stream.window("10 s", **given, emit=emit).agg(n=count()).where("n > 1")
-        refused(SchemaError, f"emit='{emit}'.*depend on the batches.*emit=\"all\"", on=windows, time_format=None)
-    options = {"key": "key", "time": "ms", "timeFormat": "epoch_ms"}
-    coalesced = upstream.latest(spark, str(tmp_path / "feed"), **options).where("value > 0 OR _upstream.punctuation")
-    read = upstream.UpdateStream(coalesced.withColumn("more", coalesced["value"] + 1), key="key", event_time="ms")
-    refused(SchemaError, r"source coalesces.*readStream", on=read)
-    refused(SchemaError, r"source coalesces", "10 rows", on=read.select("more"))
-    bare = upstream.UpdateStream.from_dataframe(
-        coalesced.drop("_upstream"), key="key", event_time="ms", time_format="epoch_ms", name="bare", **queued
-    )
-    refused(SchemaError, r"source coalesces", on=bare)
-    assert not spark.streams.active

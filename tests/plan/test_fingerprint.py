@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from kit.journal import through_json
 
 from upstream.conf.errors import CheckpointError
 from upstream.plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
@@ -29,7 +28,7 @@ def test_places_do_not_go_by_where_the_checkpoint_lies() -> None:
 
 def test_a_fingerprint_survives_json() -> None:
     found = of(queue(window(window(rows()))))
-    assert from_json(json.loads(json.dumps(to_json(found)))) == found
+    assert from_json(through_json(to_json(found))) == found
     assert [len(stage) for stage in found] == [2, 1]
 
 

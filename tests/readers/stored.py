@@ -8,7 +8,7 @@ import traceback
 import deltalake
 import pyarrow as pa
 import pyarrow.fs as pa_fs
-from written import Sink
+from kit.sink import Sink
 
 from upstream.storage.folder import TableFolder
 

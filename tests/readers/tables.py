@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from written import Sink
+from kit.sink import Sink
 
 UTC = dt.timezone.utc
 Rows = list[dict[str, Any]]

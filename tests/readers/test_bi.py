@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 
 import upstream
 
+from .claims import check
 from .matrix import FEATURES
 from .programs import ROOT, BiClients, Server, serving
 from .tables import KINDS, schema_of
-from .test_compatibility import check
 from .values import rows_from
 
 if TYPE_CHECKING:

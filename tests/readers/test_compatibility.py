@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +11,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written import Sink
+from kit.sink import Sink
 
+from .claims import check
 from .in_process import IN_PROCESS, rows_by
 from .matrix import (
     CLAIMS,
     FEATURES,
     READERS,
     RIGHT,
-    Empties,
-    Refused,
-    Rounds,
-    ShowsDeleted,
     claim_of,
     matrix_as_markdown,
     matrix_of_page,
 )
 from .programs import ROOT
-from .tables import EMPTY, MARKED, Rows, known, rows_of, same, schema_of, to_milliseconds
+from .tables import MARKED, Rows, rows_of, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,27 +51,6 @@ ANY: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "named": (pa.map_(pa.string(), pa.int64()), st.dictionaries(st.text(max_size=3), st.none() | st.integers(-9, 9), max_size=3).map(lambda pairs: list(pairs.items()))),
     "x.y": (pa.string(), st.text(max_size=3)),
 }  # fmt: skip
-
-
-def check(reader: str, feature: str, read: Callable[[], Rows]) -> None:
-    """The reader does what the page says."""
-    claim = claim_of(reader, feature)
-    if isinstance(claim, Refused):
-        with pytest.raises(Exception, match=claim.pattern):
-            read()
-        return
-    found, wanted = read(), rows_of(feature)
-    if isinstance(claim, ShowsDeleted):
-        assert not same(found, wanted)
-        assert same(known(found, wanted), wanted)
-        return
-    if isinstance(claim, Empties):
-        assert not same(found, wanted)
-        wanted = [{name: EMPTY.get(name) if value is None else value for name, value in row.items()} for row in wanted]
-    if isinstance(claim, Rounds):
-        assert not same(found, wanted)
-        wanted = [{**row, "at": to_milliseconds(row["at"])} for row in wanted]
-    assert same(found, wanted), f"{found[:9]}\nwhere these were written:\n{wanted[:9]}"
 
 
 def test_page_says_what_is_tested_here() -> None:

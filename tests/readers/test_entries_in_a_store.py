@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from written import commit_between
+from kit.races import commit_between
 
 from upstream.conf.errors import EnvironmentMissingError, TableError
 from upstream.delta_format.deletion_vectors import VECTORS

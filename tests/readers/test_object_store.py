@@ -15,7 +15,7 @@ from typing import Any
 import deltalake
 import numpy as np
 import pytest
-from written import NOW_US
+from kit.sink import NOW_US
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.conf.process_identity import Process

@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from test_reading_while_writing import attack, often  # noqa: F401 a fixture
-from test_reading_while_writing import check as check_readers
-from written import Sink
+from kit.concurrent_readers import attack, maintain_often
+from kit.concurrent_readers import check as check_readers
+from kit.sink import Sink
 
 from upstream.conf.jars import fetch
 
+from .claims import check
 from .matrix import FEATURES
 from .programs import ROOT, DbApiClient, JdbcClient
 from .tables import MARKED, schema_of
-from .test_compatibility import check
 from .values import rows_from
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    maintain_often(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from written import COLUMNS, Sink
+from kit.sink import COLUMNS, Sink
 
 from upstream.sink.merge import small_files as folding
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from written import Sink
+from kit.sink import Sink
 
 from upstream.sink.merge import small_files as folding
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from kit.queries import write_to_end
+from kit.tables import read_rows
 from pyspark.errors import StreamingQueryException
 
 import upstream
@@ -46,14 +48,7 @@ def test_a_chain_goes_on_over_maintenance_and_a_follower_too_far_behind_is_told(
 
     def follow() -> None:
         rows = upstream.latest(spark, str(sink.path), key="k", connector="latest", timeFormat="epoch_us")
-        query = upstream.write_latest(
-            rows, second, key="k", event_time="t", buckets=4, checkpointLocation=tmp_path / "follower"
-        )
-        query.trigger(availableNow=True).start().awaitTermination()
-
-    def rows_of(path: Path) -> list[tuple[Any, ...]]:
-        found = DeltaTable(str(path)).to_pyarrow_table(columns=["k", "t", "v"])
-        return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        write_to_end(rows, second, tmp_path / "follower", key="k", event_time="t", buckets=4)
 
     sink.batch(0, [sink.rows([(key, 0, "v0") for key in range(27)])])
     follow()
@@ -62,7 +57,7 @@ def test_a_chain_goes_on_over_maintenance_and_a_follower_too_far_behind_is_told(
         some(sink, range(start, start + 8))
         removed += maintained(sink, versions=14).entries
         follow()
-        assert rows_of(second) == rows_of(sink.path)
+        assert read_rows(second, "k", "t", "v") == read_rows(sink.path, "k", "t", "v")
     for start in (17, 29):
         some(sink, range(start, start + 12))
         removed += maintained(sink, versions=8).entries

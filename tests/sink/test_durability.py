@@ -10,10 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from crash_images import TRACED, Disk, moments
-from deltalake import DeltaTable
-from durable_job import BATCHES, table_after, write
-from written import Sink
+from kit.places import ROOT
+from kit.sink import Sink
+from kit.tables import read_by_key
 
 from upstream.conf.errors import OptionError
 from upstream.delta_format.log import entry_place
@@ -23,7 +22,10 @@ from upstream.storage.atomic_write import write_whole
 from upstream.storage.durable import sync_paths
 from upstream.storage.folder import TableFolder
 
-HERE = Path(__file__).parent
+from . import durable_job
+from .crash_images import TRACED, Disk, moments
+from .durable_job import BATCHES, table_after, write
+
 OWN = {"key": "k", "time": "t", "buckets": "2", "durability": "power"}
 
 
@@ -34,8 +36,8 @@ def traced(folder: Path, options: dict[str, str]) -> Path:
     trace, home = folder / "trace", folder / "home"
     home.mkdir()
     command = ["strace", "-f", "-y", "-xx", "-s", "10000000", "-e", f"trace={TRACED}", "-o", str(trace), sys.executable]
-    command += [str(HERE / "durable_job.py"), str(home), json.dumps(options), str(folder / "said")]
-    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    command += [durable_job.__file__, str(home), json.dumps(options), str(folder / "said")]
+    paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if "Operation not permitted" in done.stderr and not trace.exists():
@@ -45,12 +47,9 @@ def traced(folder: Path, options: dict[str, str]) -> Path:
 
 
 def opened(table: Path) -> dict[int, tuple[int, str]]:
-    import pyarrow as pa
-
     if not (table / "_delta_log").exists() or not any((table / "_delta_log").glob("*.json")):
         return {}
-    rows = pa.RecordBatchReader.from_stream(DeltaTable(str(table)).scan()).read_all().to_pylist()
-    return {row["k"]: (row["t"], row["v"]) for row in rows}
+    return read_by_key(table, "k", "t", "v")
 
 
 @pytest.mark.parametrize("how", ["rewrite", "vectors"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from written import Sink
+from kit.sink import Sink
 
 from upstream.conf.errors import TableError, UpstreamError
 from upstream.sink.table import table as table_module

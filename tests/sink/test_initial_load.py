@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from kit.places import ROOT
+from kit.programs import run_python
 
 # In a process of its own, as a task is: how much memory it has had at most is asked of the system.
 TASK = """
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 sys.path.insert(0, sys.argv[1])
-from written import Sink
+from kit.sink import Sink
 from upstream.sink.merge import task
 
 rows, buckets = int(sys.argv[3]), sys.argv[4]
@@ -42,8 +42,7 @@ print((peak - before) >> 10)
 
 def megabytes_taken(folder: Path, rows: int, buckets: int) -> int:
     """By one task that loads so many rows, each with a key of its own."""
-    arguments = [str(Path(__file__).parent), str(folder), str(rows), str(buckets)]
-    done = subprocess.run([sys.executable, "-c", TASK, *arguments], capture_output=True, text=True, check=False)
+    done = run_python(TASK, ROOT / "tests", folder, str(rows), str(buckets))
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 

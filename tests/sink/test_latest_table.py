@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from written import Sink
+from kit.sink import Sink
 
 import upstream
 from upstream.conf.errors import OptionError, TableError

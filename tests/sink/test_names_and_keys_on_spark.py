@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from kit.queries import write_to_end
 
 import upstream
 from upstream.conf.errors import SchemaError, TableError
@@ -30,10 +31,7 @@ def test_from_a_feed_to_a_table_and_back(spark: SparkSession, tmp_path: Path) ->
     key, path = "`the place`.id", str(tmp_path / "table")
     feed = feed_of(tmp_path / "feed", (1, 1, "a"), (2, 1, "b"), (1, 3, "c"), (1, 2, "late"))
     updates = upstream.latest(spark, str(feed), key=key, event_time="at", timeFormat="epoch_s", progress="ordered")
-    options = {"buckets": 2, "checkpointLocation": str(tmp_path / "checkpoint")}
-    upstream.write_latest(updates, path, key=key, event_time="at", **options).trigger(
-        availableNow=True
-    ).start().awaitTermination()
+    write_to_end(updates, path, tmp_path / "checkpoint", key=key, event_time="at", buckets=2)
 
     def seen() -> list[tuple[int, str]]:
         found = spark.sql(f"SELECT `the place`.id, `a,b` FROM delta.`{path}` ORDER BY 1")

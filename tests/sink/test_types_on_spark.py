@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from written import not_utf_8
+from kit.invalid_text import not_utf_8
 
 from upstream.sink.admin.check import check_table
 from upstream.sink.merge import engine as engine_module

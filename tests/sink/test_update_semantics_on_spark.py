@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from kit.queries import write_to_end
 from pyspark.sql import functions as F
 
 from upstream import Watermark
@@ -16,7 +17,6 @@ from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.stream import UpdateStream
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.write_batch import write_batch
-from upstream.sink.write_latest import write_latest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,15 +42,8 @@ def feed(spark: SparkSession, tmp_path: Path) -> Any:
 
 
 def run(df: Any, folder: Path, name: str, **more: Any) -> None:
-    options = {
-        "key": "k",
-        "event_time": "t",
-        "buckets": 2,
-        "checkpointLocation": str(folder / f"{name}_checkpoint"),
-        **more,
-    }
-    query = write_latest(df, str(folder / name), **options).trigger(availableNow=True).start()
-    query.awaitTermination()
+    options = {"key": "k", "event_time": "t", "buckets": 2, **more}
+    write_to_end(df, folder / name, folder / f"{name}_checkpoint", **options)
 
 
 def rows(spark: SparkSession, place: Path, *columns: str) -> list[tuple[Any, ...]]:

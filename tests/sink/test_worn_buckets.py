@@ -13,10 +13,11 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written import Sink
+from kit.deaths import ProcessDied
+from kit.sink import Sink
 
 from upstream.delta_format.latest_table import BUCKET
-from upstream.delta_format.log import LogReplay, entry_actions
+from upstream.delta_format.log import entry_actions
 from upstream.sink.admin.check import check_table
 from upstream.sink.figures.summary import last_summary
 from upstream.sink.maintenance import compact as compacting
@@ -37,14 +38,8 @@ def small_tables_wear_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wear, "FILE", 1)
 
 
-def log_of(sink: Sink) -> LogReplay:
-    log = LogReplay(TableFolder(str(sink.path)))
-    log.follow(sink.version())
-    return log
-
-
 def burden(sink: Sink) -> tuple[int, int]:
-    worn = wear_of(log_of(sink)).values()
+    worn = wear_of(sink.log()).values()
     return sum(each.burden for each in worn), sum(each.live for each in worn)
 
 
@@ -86,10 +81,6 @@ def test_any_batches_give_the_same_rows_and_few_dead_ones(
         assert check_table(str(sinks[0].path)).healthy
 
 
-class Killed(BaseException):
-    """As by kill -9: nothing is cleared away."""
-
-
 def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before and after each step and each entry, batch after batch; the next commit goes on with it."""
     monkeypatch.setattr(table_change, "remove_unnamed", lambda *_: None)
@@ -105,7 +96,7 @@ def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypa
 
         def moment(dies_at: int = dies_at, moments: Any = moments) -> None:
             if next(moments) == dies_at:
-                raise Killed
+                raise ProcessDied
 
         def put_or_die(*given: Any, moment: Any = moment) -> bool:
             moment()
@@ -127,7 +118,7 @@ def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypa
             patched.setattr(compacting, "compact_bucket", watched)
             try:
                 sink.batch(number, [sink.rows(rows, seq=number * 1000)])
-            except Killed:
+            except ProcessDied:
                 died += 1
         assert steps.reached is reached
         assert sink.latest() == model
@@ -244,7 +235,7 @@ def test_each_entry_says_that_no_row_changed(make_sink: Any) -> None:
         sink.batch(
             number, [sink.rows([(key, number, "v") for key in range(400 if number == 0 else 60)], seq=number * 1000)]
         )
-    log = log_of(sink)
+    log = sink.log()
     optimized = [each["version"] for each in DeltaTable(str(sink.path)).history() if each["operation"] == "OPTIMIZE"]
     assert optimized
     for version in optimized:

@@ -1,11 +1,10 @@
 """A distribution of ages that can be added up, against the ages themselves."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.journal import through_json
 
 from upstream.core.feedback.ages import Ages
 
@@ -14,9 +13,7 @@ ages = st.lists(st.integers(-5, 10**11), max_size=60)
 
 @given(parts=st.lists(ages, max_size=5), share=st.sampled_from([0.0, 0.01, 0.5, 0.99, 1.0]))
 def test_figures_of_several_parts_are_those_of_all_ages(parts, share):
-    whole = Ages.together(
-        Ages.from_json(json.loads(json.dumps(Ages.of(np.array(p, dtype=np.int64)).to_json()))) for p in parts
-    )
+    whole = Ages.together(Ages.from_json(through_json(Ages.of(np.array(p, dtype=np.int64)).to_json())) for p in parts)
     every = np.sort(np.maximum(np.array([age for p in parts for age in p], dtype=np.int64), 0))
     assert whole.count == len(every)
     if len(every) == 0:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory import MemoryConnector
+from kit.journal import through_json
+from kit.memory_connector import MemoryConnector
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -54,7 +55,7 @@ class Query:
 
     def batch(self) -> dict[str, Any]:
         start = self.start(len(self.journal))
-        end = json.loads(json.dumps(self.reader.latestOffset(start, ReadAllAvailable())))
+        end = through_json(self.reader.latestOffset(start, ReadAllAvailable()))
         if end != start:
             lines = ["v1", "{}", json.dumps(end)]
             (self.folder / "c" / "offsets" / str(len(self.journal))).write_text("\n".join(lines))
@@ -183,9 +184,9 @@ def test_what_is_kept_is_what_was_planned(steps: list[Any], progress: Any, idle:
             planned = planner.plan(before, Limit(rows=limit))
             if planned is before:
                 continue
-            kept = json.loads(json.dumps(book.kept(journal[-1], planned)))
-            assert book.whole(kept) == json.loads(json.dumps(planned))
-            assert OffsetBook(checkpoint).whole(kept) == json.loads(json.dumps(planned))
+            kept = through_json(book.kept(journal[-1], planned))
+            assert book.whole(kept) == through_json(planned)
+            assert OffsetBook(checkpoint).whole(kept) == through_json(planned)
             if what == "dies":  # before this was journaled
                 book = OffsetBook(checkpoint)
                 continue

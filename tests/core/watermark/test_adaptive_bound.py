@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.journal import through_json
 
 from upstream.core.watermark.lateness import Lags
 from upstream.core.watermark.policies import Policy, Progress
@@ -100,7 +99,7 @@ def test_splits_and_snapshots_do_not_matter(
     split = Progress(policy)
     for part in np.split(given_times, sorted(min(cut, len(times)) for cut in cuts)):
         split.observe(part)
-        split = Progress(policy, json.loads(json.dumps(split.snapshot())))
+        split = Progress(policy, through_json(split.snapshot()))
     for each in (whole, split):
         each.close_batch(1000)
     assert split.snapshot() == whole.snapshot()
@@ -131,7 +130,7 @@ def test_a_histogram_forgets_at_the_same_rows_however_they_come(lags: list[int],
     whole.add(given_lags)
     for part in np.split(given_lags, sorted(cuts)):
         split.add(part)
-        split = Lags(half, json.loads(json.dumps(split.to_json())))
+        split = Lags(half, through_json(split.to_json()))
     assert split.to_json() == whole.to_json()
 
 

@@ -11,6 +11,7 @@ import pyarrow.csv
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.journal import through_json
 
 from upstream.core.rows.event_times import NO_TIME, event_time_us
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, is_finite
@@ -95,7 +96,7 @@ def test_splits_and_snapshots_do_not_matter(
     split = Progress(policy)
     for low, high in zip([0, *cuts], [*cuts, len(times)], strict=True):
         split.observe(np.array(times[low:high], dtype=np.int64))
-        split = Progress(policy, json.loads(json.dumps(split.snapshot())))
+        split = Progress(policy, through_json(split.snapshot()))
     split.close_batch(0)
     assert {**split.snapshot(), "late": 0} == {**whole.snapshot(), "late": 0}
 

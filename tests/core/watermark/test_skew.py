@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from kit.journal import through_json
 
 from upstream.core.watermark.skew import Skew
 
@@ -28,7 +28,7 @@ def test_what_is_measured_of_each_batch() -> None:
     assert (skew.smallest, skew.largest, skew.latest) == (55, 115, 55)
     skew.observe(300, 310, 300)
     assert (skew.smallest, skew.largest, skew.latest) == (-10, 115, -10)
-    assert Skew(json.loads(json.dumps(skew.to_json()))).to_json() == skew.to_json()
+    assert Skew(through_json(skew.to_json())).to_json() == skew.to_json()
 
 
 def test_eight_batches_are_enough_to_judge() -> None:
@@ -60,6 +60,6 @@ def test_a_span_is_over_after_ten_minutes_and_32_batches() -> None:
         "before": [4, 5],
     }
     assert over.spread == 1, "the span before is enough to judge by"
-    assert Skew(json.loads(json.dumps(over.to_json()))).to_json() == over.to_json()
+    assert Skew(through_json(over.to_json())).to_json() == over.to_json()
     over.observe(SPAN - 1, SPAN + 9, SPAN + 10)
     assert (over.smallest, over.largest) == (1, 11)

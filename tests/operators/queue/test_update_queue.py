@@ -1,4 +1,4 @@
-"""The update queue's answers, figure by figure; what it serves in general is in tests/operators/test_queue.py."""
+"""The update queue's answers, figure by figure; what it serves in general is in tests/operators/queue/test_queue.py."""
 
 import numpy as np
 import pytest

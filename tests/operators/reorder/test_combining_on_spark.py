@@ -7,6 +7,9 @@ import random
 import deltalake
 import polars as pl
 import pytest
+from kit.feeds import csv_feed, write_csv
+from kit.queries import write_to_end
+from kit.tables import read_frame
 
 import upstream
 from upstream import aggregates as agg
@@ -22,46 +25,23 @@ DELAY_MS = 60
 
 def write_feed(folder, name, files, per_file=80, seed=1):
     """Files of rows (key, ms, value), out of order by less than the delay; keys and times of all feeds often meet."""
-    folder.mkdir(exist_ok=True)
     chance = random.Random(f"{name}{seed}")
     found = []
     for number in range(files):
-        lines = []
+        rows = []
         for at in range(per_file):
             ms = 1000 + (number * per_file + at) // 2 - chance.randrange(DELAY_MS - 10)
             row = (f"k{chance.randrange(4)}", ms, f"{name}-{number * per_file + at}")
             found.append((name, *row))
-            lines.append(",".join(map(str, row)))
-        (folder / f"{name}-{number:03d}.csv").write_text("key,ms,value\n" + "\n".join(lines) + "\n")
+            rows.append(row)
+        write_csv(folder / f"{name}-{number:03d}.csv", "key,ms,value", rows)
     return found
 
 
 def feed(spark, folder, name, **options):
-    rows = (
-        spark.readStream.format("upstream")
-        .schema(upstream.with_system_ddl("key STRING, ms BIGINT, value STRING"))
-        .options(fileFormat="csv", path=f"{folder}/{name}-*.csv", key="key", time="ms", timeFormat="epoch_ms")
-        .options(progress="bounded", progressDelay=f"{DELAY_MS} ms", maxFilesPerTrigger=1, **options)
-        .load()
-    )
+    given = {"progress": "bounded", "progressDelay": f"{DELAY_MS} ms", "maxFilesPerTrigger": 1, **options}
+    rows = csv_feed(spark, f"{folder}/{name}-*.csv", "key STRING, ms BIGINT, value STRING", **given)
     return upstream.UpdateStream(rows, key="key", event_time="ms")
-
-
-def run(stream, place, **options):
-    writer = upstream.write_latest(
-        stream, str(place / "table"), checkpointLocation=str(place / "checkpoint"), **options
-    )
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(300)
-    if query.exception():
-        raise query.exception()
-    return query
-
-
-def table_of(place):
-    found = pl.from_arrow(deltalake.DeltaTable(str(place / "table")).to_pyarrow_table())
-    assert isinstance(found, pl.DataFrame)
-    return found
 
 
 def reports_of(place, number=0):
@@ -76,11 +56,11 @@ def test_the_preferred_rows_of_a_union_are_in_the_table_whichever_came_first(spa
     )
     with pytest.raises(SchemaError, match=r"merge\(…, prefer=…\)"):
         both.window("10 ms", checkpoint_location=tmp_path / "checkpoint")
-    run(both, tmp_path, key=("key", "ms"), time="ms")
+    write_to_end(both, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms"), time="ms")
     newest = {}
     for name in "ba":  # whatever of a there is takes the place of what b has
         newest.update({(key, ms): value for source, key, ms, value in rows if source == name})
-    found = {(row["key"], row["ms"]): row["value"] for row in table_of(tmp_path).to_dicts()}
+    found = {(row["key"], row["ms"]): row["value"] for row in read_frame(tmp_path / "table").to_dicts()}
     assert found == newest
     reports = reports_of(tmp_path)
     assert sum(report.rows for report in reports) == len(rows)
@@ -108,7 +88,13 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
         left.merge(left).dataframe(tmp_path / "checkpoint")
     merged = left.merge(right.select("value"), prefer="right", shards=2)
     windows = merged.window("20 ms", emit="all", time_format="epoch_ms", shards=2)
-    run(windows.agg(n=agg.count()), tmp_path, key=("key", "window_id"), event_time="window_end")
+    write_to_end(
+        windows.agg(n=agg.count()),
+        tmp_path / "table",
+        tmp_path / "checkpoint",
+        key=("key", "window_id"),
+        event_time="window_end",
+    )
 
     rows = [row for found in files.values() for row in found]
     bound = min(max(ms for _, _, ms, _ in found) for found in files.values()) - DELAY_MS
@@ -121,7 +107,7 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
     expected = (
         counted.filter((pl.col("window_id") + 1) * 20 <= bound).group_by("key", "window_id").agg(pl.len().alias("n"))
     )
-    found = table_of(tmp_path).select("key", "window_id", "n")
+    found = read_frame(tmp_path / "table").select("key", "window_id", "n")
     # What is promised on is the time of the first row that is still held, or the low-watermark: all these are complete.
     assert found.sort(pl.all()).equals(expected.cast({"n": pl.Int64}).sort(pl.all()))
     assert sum(report.refused for report in reports_of(tmp_path)) == 0
@@ -138,10 +124,10 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
     stream = feed(spark, tmp_path / "feed", "a").ordered(
         checkpoint_location=tmp_path / "checkpoint", flush="slow", flush_rows=20, shards=2
     )
-    run(stream, tmp_path, key=("key", "ms", "value"))
+    write_to_end(stream, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
     reports = reports_of(tmp_path)
     bound = max(ms for _, _, ms, _ in rows) - DELAY_MS
-    found = table_of(tmp_path)
+    found = read_frame(tmp_path / "table")
     assert sorted(found["value"].to_list()) == sorted(value for _, _, ms, value in rows if ms <= bound)
     assert sum(report.due for report in reports) == 0
     assert sum(report.held for report in reports) == sum(ms > bound for _, _, ms, _ in rows)
@@ -150,7 +136,7 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
     assert len([summary for summary in summaries if summary.rows]) > 4
     # Nothing waits for its turn, so nothing happens any more.
     before = deltalake.DeltaTable(str(tmp_path / "table")).version()
-    run(stream, tmp_path, key=("key", "ms", "value"))
+    write_to_end(stream, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
     assert deltalake.DeltaTable(str(tmp_path / "table")).version() == before
     # Of the next file some rows are below what was promised by then.
     (tmp_path / "feed" / "a-900.csv").write_text("key,ms,value\nk1,1001,too late\nk1,1200,in time\n")
@@ -158,7 +144,7 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
     again = feed(spark, tmp_path / "feed", "a").ordered(
         checkpoint_location=tmp_path / "checkpoint", flush="slow", flush_rows=20, shards=2, late_location=late
     )
-    run(again, tmp_path, key=("key", "ms", "value"))
+    write_to_end(again, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
     refused = pl.concat([pl.read_parquet(file) for file in late.glob("late-ordered-*.parquet")])
     assert refused["value"].to_list() == ["too late"]
     described = again.describe(tmp_path / "checkpoint")
@@ -179,10 +165,10 @@ def test_distinct_rows_once_however_often_they_are_sent(spark, tmp_path):
     counted = stream.window(
         "1000 s", checkpoint_location=tmp_path / "checkpoint", emit="early", time_format="epoch_ms", shards=2
     )
-    run(counted.agg(n=agg.count()), tmp_path)
+    write_to_end(counted.agg(n=agg.count()), tmp_path / "table", tmp_path / "checkpoint")
     reports = reports_of(tmp_path)
     late = [pl.read_parquet(file) for file in (tmp_path / "late").glob("*.parquet")]
-    assert sum(table_of(tmp_path)["n"].to_list()) == len({(key, ms) for _, key, ms, _ in rows})
+    assert sum(read_frame(tmp_path / "table")["n"].to_list()) == len({(key, ms) for _, key, ms, _ in rows})
     assert sum(part.height for part in late) == sum(report.refused for report in reports) > 0
     assert sum(report.rows for report in reports) == len(rows) + len(again)
     assert sum(report.repeats + report.released + report.refused for report in reports) == len(rows) + len(again)

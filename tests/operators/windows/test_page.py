@@ -4,13 +4,12 @@ import doctest
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from kit.places import ROOT
 
 from upstream.operators.windows import kinds, parse
 
-ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "windows.md"
 
 

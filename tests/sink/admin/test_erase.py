@@ -17,8 +17,9 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from kit.invalid_text import not_utf_8
+from kit.sink import Sink
 from typer.testing import CliRunner
-from written import Sink, not_utf_8
 
 from upstream.cli.main import app
 from upstream.conf.errors import OptionError, TableError

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
-from written import Sink
+from kit.sink import Sink
 
 import upstream
 from upstream.conf.errors import OptionError, TableError

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from written import commit_between
+from kit.races import commit_between
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
 from upstream.sink.figures.summary import read_summaries

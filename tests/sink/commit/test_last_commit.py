@@ -13,7 +13,8 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written import Sink
+from kit.sink import Sink
+from kit.tables import read_rows
 
 from upstream.conf.errors import CheckpointError, MalformedRowError, TableError
 from upstream.core.feedback.checkpoint_layout import SINK
@@ -291,5 +292,4 @@ def test_over_checkpoints_the_later_arrival_stays(
 def rows_of(sink: Sink) -> list[tuple[Any, ...]]:
     if not (sink.path / "_delta_log").exists():
         return []
-    table = sink.table()
-    return sorted(zip(*(table.column(name).to_pylist() for name in ("k", "t", "v")), strict=True))
+    return read_rows(sink.path, "k", "t", "v")

@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written import Sink, commit_between
+from kit.races import commit_between
+from kit.sink import Sink
 
 from upstream.conf.errors import TableError
 from upstream.delta_format.log import LogReplay

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from kit.tables import read_by_key
+from kit.waiting import wait_for
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F
 
@@ -72,10 +74,6 @@ def ordinary(tmp_path: Path) -> str:
     return path
 
 
-def latest(path: str) -> dict[int, tuple[int, str]]:
-    return {row["k"]: (row["t"], row["v"]) for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
-
-
 def write_rows(sink: Any, folder: Path, number: int, rows: tuple[Row, ...]) -> None:
     folder.mkdir(exist_ok=True)
     batch = sink.rows(rows, seq=100 * number, deleted=[row[2] is None for row in rows])
@@ -95,7 +93,7 @@ def test_the_same_table_either_way(
         df = spark.read.schema(DDL).parquet(str(feed / f"{number}.parquet"))
         write_batch(df, ordinary, key="k", event_time=time or None, engine="merge", txnAppId="test", txnVersion=number)
     assert sink.latest() == case.holds
-    assert latest(ordinary) == case.holds
+    assert read_by_key(ordinary, "k", "t", "v") == case.holds
     assert [spark.conf.get(name, None) for name in CONFS] == [None, None, None]
 
 
@@ -114,14 +112,14 @@ def test_a_query_exactly_once(spark: SparkSession, make_sink: Any, ordinary: str
     spark.sql(f"UPDATE delta.`{ordinary}` SET more = 'kept' WHERE k = 2")
     write_rows(sink, feed, 1, ((2, 11, "b2"), (3, 1, "c")))
     run()
-    assert latest(ordinary) == {1: (10, "a"), 2: (11, "b2"), 3: (1, "c")}
+    assert read_by_key(ordinary, "k", "t", "v") == {1: (10, "a"), 2: (11, "b2"), 3: (1, "c")}
     assert DeltaTable(ordinary).to_pyarrow_table(filters=[("k", "=", 2)]).column("more").to_pylist() == ["kept"]
     # The process dies after the table's commit and before Spark's: the batch is run again.
     spark.sql(f"DELETE FROM delta.`{ordinary}` WHERE k = 3")
     (checkpoint / "commits" / "1").unlink()
     (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
     run()
-    assert latest(ordinary).keys() == {1, 2}  # had it been applied again, 3 would be back
+    assert read_by_key(ordinary, "k", "t", "v").keys() == {1, 2}  # had it been applied again, 3 would be back
     # A row without a key is refused by name, and what was named for Delta is not left behind.
     write_rows(sink, feed, 2, ((None, 1, "no key"),))  # pyright: ignore[reportArgumentType]
     with pytest.raises(StreamingQueryException, match="a row has no key in the column 'k'"):
@@ -147,13 +145,6 @@ def held_back(folder: Path) -> Callable[..., Any]:
     return F.udf(wait, "string", useArrow=False)
 
 
-def wait_for(place: Path) -> None:
-    end = time.monotonic() + 280
-    while not place.exists():
-        assert time.monotonic() < end, "the first write does not get so far"
-        time.sleep(0.05)
-
-
 def test_the_name_of_a_write_reaches_no_other_write_of_the_session(
     spark: SparkSession, ordinary: str, tmp_path: Path
 ) -> None:
@@ -165,7 +156,7 @@ def test_the_name_of_a_write_reaches_no_other_write_of_the_session(
         slow = rows.withColumn("v", held_back(tmp_path)("v"))
         first = pool.submit(merge, slow, ordinary, txnAppId="first", txnVersion=5)
         try:
-            wait_for(tmp_path / "started")
+            wait_for((tmp_path / "started").exists)
             during = [spark.conf.get(name, None) for name in CONFS]
             rows.write.format("delta").save(plain)
             merge(rows, second, txnAppId="second", txnVersion=7)
@@ -210,10 +201,10 @@ def test_a_batch_that_is_no_repeat_is_refused(spark: SparkSession, ordinary: str
     for number in range(3):
         write_deltalake(ordinary, pa.table({"t": [1], "v": ["b"], "k": [10 + number], "more": [""]}), mode="append")
     spark.sql(f"DELETE FROM delta.`{ordinary}` WHERE k = 1")
-    before = latest(ordinary)
+    before = read_by_key(ordinary, "k", "t", "v")
     apply(rows, 4)
     apply(others, 4, offsets=None)  # there is nothing to compare
-    assert latest(ordinary) == before
+    assert read_by_key(ordinary, "k", "t", "v") == before
     with pytest.raises(TableError, match=r"batch 4 of this query is in the table .* with other input"):
         apply(others, 4, offsets="bb")
     with pytest.raises(TableError, match="batch 3 comes after batch 4 of the same query") as caught:
@@ -223,12 +214,12 @@ def test_a_batch_that_is_no_repeat_is_refused(spark: SparkSession, ordinary: str
         merge(others, ordinary, queryId="query", batchId=3)
     # Named by Delta's words it is as Delta has it: no number below the last is written.
     merge(others, ordinary, txnAppId="query", txnVersion=3)
-    assert latest(ordinary) == before
+    assert read_by_key(ordinary, "k", "t", "v") == before
     apply(rows, 5)
     apply(rows, 5, call=1, deletes=True)
     with pytest.raises(TableError, match=r"writes to the table .* in another order"):
         apply(rows, 5, deletes=True)
-    assert latest(ordinary).keys() == before.keys() | {1}
+    assert read_by_key(ordinary, "k", "t", "v").keys() == before.keys() | {1}
 
 
 def test_a_checkpoint_put_back_from_a_copy_is_refused(
@@ -250,7 +241,7 @@ def test_a_checkpoint_put_back_from_a_copy_is_refused(
     shutil.move(copy, checkpoint)
     with pytest.raises(StreamingQueryException, match=r"batch 1 of this query is in the table .* with other input"):
         run(2)
-    assert latest(ordinary).keys() == {0, 1}
+    assert read_by_key(ordinary, "k", "t", "v").keys() == {0, 1}
 
 
 def test_deletions_by_a_condition(spark: SparkSession, ordinary: str) -> None:
@@ -259,7 +250,7 @@ def test_deletions_by_a_condition(spark: SparkSession, ordinary: str) -> None:
     write_batch(
         df, ordinary, key="k", event_time="t", engine="merge", deleteWhen="v = 'gone'", txnAppId="test", txnVersion=0
     )
-    assert latest(ordinary) == {2: (1, "b")}
+    assert read_by_key(ordinary, "k", "t", "v") == {2: (1, "b")}
 
 
 def test_what_is_refused(spark: SparkSession, make_sink: Any, ordinary: str, tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from written import not_utf_8
+from kit.deaths import ProcessDied
+from kit.invalid_text import not_utf_8
+from kit.tables import read_by_key
 
 from upstream.sink.figures.summary import read_summaries
 from upstream.sink.maintenance import removal
@@ -35,8 +36,7 @@ HOUR = 3_600_000_000
 
 def at(sink: Any, version: int) -> dict[int, tuple[Any, ...]]:
     """The rows of a version by key."""
-    rows = pl.scan_delta(DeltaTable(str(sink.path), version)).collect()  # it reads deletion vectors, too
-    return {row["k"]: (row["t"], row["v"]) for row in rows.to_dicts()}
+    return read_by_key(sink.path, "k", "t", "v", version=version)
 
 
 def age(sink: Any, versions: range, now_us: int, step_us: int = HOUR) -> None:
@@ -143,12 +143,9 @@ def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monk
     chance = random.Random(5)
     rounds = 0
 
-    class Killed(BaseException):
-        pass
-
     def maybe(folder: TableFolder, path: str) -> None:
         if chance.random() < 0.1:
-            raise Killed
+            raise ProcessDied
         removed(folder, path)
 
     while True:
@@ -156,7 +153,7 @@ def test_ended_anywhere_it_goes_on_and_readers_never_notice(make_sink: Any, monk
         monkeypatch.setattr(TableFolder, "_remove", maybe if rounds < 25 else removed)
         try:
             done = upkeep(sink, rules, now).run()
-        except Killed:
+        except ProcessDied:
             assert {version: at(sink, version) for version in promised} == promised
             continue
         break

@@ -16,11 +16,10 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written import commit_between
+from kit.races import commit_between
 
 from upstream.conf.errors import TableError
 from upstream.delta_format.deletion_vectors import VECTORS, copy_of
-from upstream.delta_format.log import LogReplay
 from upstream.sink.admin.check import check_table
 from upstream.sink.commit import commit as commit_module
 from upstream.sink.commit import entry_commit
@@ -225,7 +224,7 @@ def test_vectors_lie_where_trino_reads_them_and_are_put_back_when_vacuum_takes_t
     sink.batch(1, [sink.rows([(0, 2, "b")], seq=500)])
     rows, live = sink.latest(), {path for path in map(str, sink.path.rglob("*.bin")) if VECTORS in path}
     assert len(live) == 1
-    (stored,) = {vector.place for vector in replayed(sink).vectors().values()}
+    (stored,) = {vector.place for vector in sink.log().vectors().values()}
     assert stored[:-20].isalnum(), "as Trino wants it, before the twenty letters of the id"
     DeltaTable(str(sink.path)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     assert {path for path in map(str, sink.path.rglob("*.bin")) if VECTORS in path} == live, "the usual one keeps them"
@@ -251,15 +250,9 @@ def test_copies_go_with_their_vectors(make_sink: Any) -> None:
         Upkeep(TableFolder(str(sink.path)), DeltaTable(str(sink.path)), MaintenanceRules(1_000_000), lambda: later).run(
             whole=True
         )
-    used = {vector.path for vector in replayed(sink).vectors().values()}
+    used = {vector.path for vector in sink.log().vectors().values()}
     assert {str(found.relative_to(sink.path)) for found in sink.path.rglob("*.bin")} == used | set(map(copy_of, used))
     assert len(sink.latest()) == 100
-
-
-def replayed(sink: Any) -> LogReplay:
-    log = LogReplay(TableFolder(str(sink.path)))
-    log.follow(sink.version())
-    return log
 
 
 def features_of(sink: Any) -> set[str]:

@@ -16,7 +16,8 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from written import not_utf_8
+from kit.deaths import ProcessDied
+from kit.invalid_text import not_utf_8
 
 from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.sink import spark_writer as writer_module
@@ -26,10 +27,6 @@ from upstream.sink.figures.summary import last_summary
 from upstream.sink.merge.side_table import SideTable
 
 ROWS = st.lists(st.tuples(st.integers(0, 2), st.integers(-2, 2), st.sampled_from("xy"), st.booleans()), max_size=30)
-
-
-class ProcessDiedError(Exception):
-    """Stands for a death at that point."""
 
 
 @pytest.fixture
@@ -42,12 +39,6 @@ def put_aside(sink: Any, kind: str) -> list[dict[str, Any]]:
     if not DeltaTable.is_deltatable(location):
         return []
     return DeltaTable(location).to_pyarrow_table().to_pylist()
-
-
-def write(sink: Any, batch_id: int, *tasks: list[pa.RecordBatch]) -> None:
-    """A batch as Spark has it written, to its last step."""
-    writer = sink.writer()
-    writer.commit([writer.write(iter(task)) for task in tasks], batch_id)
 
 
 def as_batch(sink: Any, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
@@ -86,8 +77,8 @@ def test_nulls_numbers_and_nested_values_are_compared_as_they_are(make_sink: Any
 
 
 def test_the_rows_that_lost_can_be_read(declared: Any) -> None:
-    write(declared, 0, [declared.rows([(1, 5, "a"), (1, 5, "b"), (2, 5, "x")])])
-    write(declared, 1, [declared.rows([(1, 5, "c"), (2, 5, "w")], seq=[20, 1])])
+    declared.write(0, [declared.rows([(1, 5, "a"), (1, 5, "b"), (2, 5, "x")])])
+    declared.write(1, [declared.rows([(1, 5, "c"), (2, 5, "w")], seq=[20, 1])])
     found = [
         (row["k"], row["v"], row["_upstream_seq"], row["_upstream_deleted"]) for row in put_aside(declared, "conflicts")
     ]
@@ -95,13 +86,13 @@ def test_the_rows_that_lost_can_be_read(declared: Any) -> None:
 
 
 def test_late_rows_are_counted_copied_and_take_part(declared: Any) -> None:
-    write(declared, 0, [declared.rows([(1, 5, "a")]), declared.punctuation(10), declared.punctuation(3, feed="slow")])
+    declared.write(0, [declared.rows([(1, 5, "a")]), declared.punctuation(10), declared.punctuation(3, feed="slow")])
     batch = [
         declared.rows([(2, 9, "late"), (2, 10, "in time"), (3, 1, "late, and new")], seq=10),
         declared.rows([(4, 4, "in time there"), (4, 2, "late there, too")], seq=20, feed="slow"),
         declared.rows([(5, -100, "a feed that promised nothing")], seq=30, feed="other"),
     ]
-    write(declared, 1, batch)
+    declared.write(1, batch)
     late = put_aside(declared, "late")
     assert sorted((row["v"], row["_upstream_source"]) for row in late) == [
         ("late", "feed"),
@@ -109,8 +100,8 @@ def test_late_rows_are_counted_copied_and_take_part(declared: Any) -> None:
         ("late, and new", "feed"),
     ]
     assert declared.latest()[3] == (1, "late, and new")
-    write(declared, 2, [declared.punctuation(12)])
-    write(declared, 3, [declared.rows([(9, 11, "late by now")], seq=40)])
+    declared.write(2, [declared.punctuation(12)])
+    declared.write(3, [declared.rows([(9, 11, "late by now")], seq=40)])
     assert len(put_aside(declared, "late")) == 4
 
 
@@ -147,7 +138,7 @@ def test_each_is_put_aside_once_wherever_a_process_dies(
             bound = max(bound, promise)
             given_rows = [as_batch(sink, batch), sink.punctuation(promise)]
             die(sink, batch_id, given_rows, data.draw(st.sampled_from(["not", "before", "between", "after"])))
-            write(sink, batch_id, given_rows)
+            sink.write(batch_id, given_rows)
             conflicts = sum(entry["upstream"]["conflicts"] for entry in history(sink))
         found = Counter((row["k"], row["t"], row["v"]) for row in put_aside(sink, "late"))
         assert found == late
@@ -209,20 +200,20 @@ def die(sink: Any, batch_id: int, given_rows: list[pa.RecordBatch], when: str) -
     with pytest.MonkeyPatch.context() as dying:
 
         def crash(*_: Any) -> None:
-            raise ProcessDiedError
+            raise ProcessDied
 
         dying.setattr(*place, crash)
-        with contextlib.suppress(ProcessDiedError):
-            write(sink, batch_id, given_rows)
+        with contextlib.suppress(ProcessDied):
+            sink.write(batch_id, given_rows)
 
 
 def test_an_output_given_up_still_gets_what_its_last_commit_named(declared: Any) -> None:
     """The log says where the rows belong: a query that is restarted without the option does not lose them."""
-    write(declared, 0, [declared.rows([(1, 5, "a")]), declared.punctuation(10)])
+    declared.write(0, [declared.rows([(1, 5, "a")]), declared.punctuation(10)])
     die(declared, 1, [declared.rows([(2, 1, "late")], seq=10)], "between")
     kept = declared.options
     declared.options = {name: value for name, value in kept.items() if not name.endswith("Output")}
-    write(declared, 1, [declared.rows([(2, 1, "late")], seq=10)])
+    declared.write(1, [declared.rows([(2, 1, "late")], seq=10)])
     declared.options = kept
     assert [row["v"] for row in put_aside(declared, "late")] == ["late"]
 
@@ -238,11 +229,11 @@ def test_others_append_at_the_same_moment(declared: Any, make_sink: Any, monkeyp
     def race(side: Any, *given_: Any) -> bool:
         if not raced:
             raced.append(True)
-            write(other, 0, [other.rows([(1, 5, "a"), (1, 5, "b")])])
+            other.write(0, [other.rows([(1, 5, "a"), (1, 5, "b")])])
         return append(side, *given_)
 
     monkeypatch.setattr(SideTable, "append", race)
-    write(declared, 0, [declared.rows([(7, 5, "c"), (7, 5, "d")])])
+    declared.write(0, [declared.rows([(7, 5, "c"), (7, 5, "d")])])
     assert sorted(row["v"] for row in put_aside(declared, "conflicts")) == ["a", "c"]
 
 
@@ -263,13 +254,13 @@ def test_outputs_that_cannot_be(make_sink: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     sink = make_sink(conflictOutput=str(tmp_path / "file"))
     with pytest.raises((TableError, NotADirectoryError, OSError)):
-        write(sink, 0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
+        sink.write(0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
 
 
 def test_the_table_of_metrics_counts_them(make_sink: Any, tmp_path: Path) -> None:
     assert {"conflicts", "late"} <= set(METRICS_SCHEMA.names)
     sink = make_sink(metricsLocation=str(tmp_path / "metrics"))
-    write(sink, 0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
+    sink.write(0, [sink.rows([(1, 5, "a"), (1, 5, "b")])])
     row = DeltaTable(str(tmp_path / "metrics")).to_pyarrow_table().to_pylist()[0]
     assert (row["conflicts"], row["late"]) == (1, None)
 
@@ -279,7 +270,7 @@ def test_rows_with_text_that_is_none_are_kept_out(make_sink: Any, tmp_path: Path
     columns = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string())])
     sink = make_sink(columns, textOutput=str(tmp_path / "no_text"), buckets="2")
     rows = [("a", 1, "x"), ("b", 1, "y"), ("c", 1, "z"), ("d", None, "no time, either")]
-    write(sink, 0, [not_utf_8(sink.rows(rows, deleted=np.array([False, False, True, False])), column, at=[0, 2, 3])])
+    sink.write(0, [not_utf_8(sink.rows(rows, deleted=np.array([False, False, True, False])), column, at=[0, 2, 3])])
     assert sink.latest() == {"b": (1, "y")}
     summary = last_summary(DeltaTable(str(sink.path)), "query-1")
     assert summary is not None
@@ -293,7 +284,7 @@ def test_rows_with_text_that_is_none_are_kept_out(make_sink: Any, tmp_path: Path
         (1, True, "feed"),
         (None, False, "feed"),
     ]
-    write(sink, 0, [not_utf_8(sink.rows(rows), column, at=[0, 2, 3])])  # a repeat
-    write(sink, 1, [not_utf_8(sink.rows([("e", 1, "x")], seq=9), column)])
+    sink.write(0, [not_utf_8(sink.rows(rows), column, at=[0, 2, 3])])  # a repeat
+    sink.write(1, [not_utf_8(sink.rows([("e", 1, "x")], seq=9), column)])
     assert len(put_aside_texts := pl.read_delta(str(tmp_path / "no_text"))) == 4, put_aside_texts
     assert sink.latest() == {"b": (1, "y")}

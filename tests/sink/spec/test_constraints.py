@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from kit.races import commit_between
 from pyspark.sql.types import LongType, StringType, StructField, StructType
-from written import commit_between
 
 from upstream.conf.errors import SchemaError, TableError
 from upstream.sink.spark_writer import stream_writer

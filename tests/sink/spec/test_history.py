@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kit.splits import split
 
 from upstream.conf.errors import MalformedRowError, OptionError, TableError
 from upstream.sink.spec.history import Keep, newest_of_each
@@ -82,11 +83,6 @@ def as_batch(sink: Any, rows: list[Row]) -> pa.RecordBatch:
     marks = np.array([gone for *_, gone in rows], dtype=np.bool_)
     told = [(key, time, str(seq)) for key, time, seq, _ in rows]
     return sink.rows(told, seq=[seq for _, _, seq, _ in rows], deleted=marks)
-
-
-def split(data: st.DataObject, rows: Any) -> list[list[Any]]:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
-    return [list(rows[start:end]) for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
 def test_counts_of_a_small_history(make_sink: Any) -> None:

@@ -18,6 +18,8 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from kit.deaths import ProcessDied
+from kit.splits import split
 
 from upstream.conf.errors import OptionError, TableError
 from upstream.core.rows.sort_keys import ordered
@@ -31,10 +33,6 @@ from upstream.sink.table.tombstones import APP_ID, FOLDER, forget_below
 ENGINES = ("rewrite", "vectors")
 
 UTC = dt.timezone.utc
-
-
-class ProcessDiedError(Exception):
-    """Stands for a death at that point."""
 
 
 def marked(sink: Any, rows: list[tuple[Any, ...]], deleted: list[bool] | None = None, **more: Any) -> pa.RecordBatch:
@@ -57,11 +55,6 @@ def hidden(sink: Any) -> set[str]:
     """Files below the hidden folder."""
     folder = sink.path / FOLDER
     return {str(path.relative_to(sink.path)) for path in folder.rglob("*") if path.is_file()}
-
-
-def split(data: st.DataObject, rows: Any) -> list[list[Any]]:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
-    return [list(rows[start:end]) for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-3, 3), st.booleans()), max_size=40)
@@ -130,12 +123,12 @@ def die(sink: Any, given_rows: list[list[pa.RecordBatch]], batch_id: int, *, com
     def crash(*given: Any) -> bool:
         if committed:
             assert made(*given)
-        raise ProcessDiedError
+        raise ProcessDied
 
     BatchCommit._transact = crash  # type: ignore[method-assign]
     try:
         sink.batch(batch_id, *given_rows)
-    except ProcessDiedError:
+    except ProcessDied:
         pass
     finally:
         BatchCommit._transact = made  # type: ignore[method-assign]

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from kit.journal import through_json
+from kit.malformed_rows import Reported
+from kit.ranges import read_twice
 
 from upstream.conf.options import parse_options
 from upstream.datasource.connectors.contract import Connector, Limit, Position, Range
 from upstream.datasource.connectors.files import FilesConnector, FilesOptions
-
-
-class Reported(list[dict[str, Any]]):
-    """Malformed rows, as they were reported."""
-
-    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Keep it."""
-        self.append({"text": text, "place": place, "line": line, "reason": reason})
 
 
 class Following:
@@ -43,32 +37,15 @@ class Following:
             assert advance.position == (self.position or advance.position)
         elif self.position is not None:
             assert advance.position != self.position
-        self.position = json.loads(json.dumps(advance.position))
-        self.last = [Range.from_json(json.loads(json.dumps(part.to_json()))) for part in advance.ranges]
+        self.position = through_json(advance.position)
+        self.last = list(advance.ranges)
         rows: list[dict[str, Any]] = []
         for part in self.last:
-            first = self.read(part, self.malformed)
-            assert self.read(part, Reported()) == first
+            first = read_twice(self.connector, part, self.malformed)
             rows += [row for row, _, _ in first]
             self.arrivals += [arrival for _, _, arrival in first]
         self.rows += rows
         return rows
-
-    def read(self, part: Range, malformed: Reported) -> list[tuple[dict[str, Any], int, int]]:
-        """The rows of a range with their numbers and arrivals."""
-        found: list[tuple[dict[str, Any], int, int]] = []
-        for chunk in self.connector.read(part, None, malformed):
-            count = chunk.rows.num_rows
-            index = list(range(chunk.index, chunk.index + count)) if isinstance(chunk.index, int) else list(chunk.index)
-            arrivals = (
-                [part.arrival_us] * count if chunk.arrival_us is None else [int(each) for each in chunk.arrival_us]
-            )
-            assert len(index) == len(arrivals) == count
-            found += zip(chunk.rows.to_pylist(), index, arrivals, strict=True)
-        numbers = [number for _, number, _ in found]
-        assert numbers == sorted(set(numbers))
-        assert not numbers or (numbers[0] >= 0 and numbers[-1] < part.span)
-        return found
 
     def drain(self, limit: Limit) -> list[dict[str, Any]]:
         """Batches until nothing comes; their rows."""

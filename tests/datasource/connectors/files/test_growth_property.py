@@ -3,33 +3,111 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.journal import through_json
+from kit.malformed_rows import NoneExpected
+from kit.ranges import read_twice
 
 from upstream.conf.options import parse_options
-from upstream.datasource.connectors.contract import Limit, Range
+from upstream.datasource.connectors.contract import Limit, Position
 from upstream.datasource.connectors.files import FilesConnector, FilesOptions
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 HEADS = {"csv": "k,v\n", "json": "", "log": "#separator \\x09\n#fields\tk\tv\n#types\tcount\tstring\n"}
 
-texts = st.text(st.sampled_from("ab é,'"), max_size=6)
-cells = st.lists(st.one_of(texts, st.just("\n")), min_size=1, max_size=40)
-# What happens next: a file gets some more bytes, or a batch is planned.
-events = st.lists(
-    st.one_of(
-        st.tuples(st.just("grow"), st.integers(0, 2), st.integers(1, 60)),
-        st.tuples(st.just("step"), st.sampled_from(["rows", "bytes", "files", "none"]), st.integers(1, 9)),
-        st.tuples(st.just("restart"), st.just(""), st.just(0)),
-    ),
-    max_size=25,
+
+@dataclasses.dataclass
+class GrowingFile:
+    """A file, and the bytes that are still to be appended to it."""
+
+    path: Path
+    rest: bytes
+
+    def grow(self, size: int) -> None:
+        with self.path.open("ab") as file:
+            file.write(self.rest[:size])
+        self.rest = self.rest[size:]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the finished file, read by other means."""
+        lines = self.path.read_bytes().decode().splitlines(keepends=True)
+        whole = [text for text in lines if text.endswith("\n") and text.strip() and not text.startswith("#")]
+        if self.path.suffix == ".json":
+            return [json.loads(text) for text in whole]
+        if self.path.suffix == ".log":
+            pairs = [text.rstrip("\n").split("\t") for text in whole]
+            return [{"k": int(k), "v": "" if v == "(empty)" else v} for k, v in pairs]
+        return [{"k": int(row["k"]), "v": row["v"]} for row in csv.DictReader(whole)]
+
+
+@dataclasses.dataclass
+class Query:
+    """Reads a folder batch by batch, each range twice; a restart leaves it nothing but its position."""
+
+    folder: Path
+    options: dict[str, str]
+    position: Position | None = None
+    now_us: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows: dict[Path, list[dict[str, Any]]] = defaultdict(list)
+        self.arrivals_of_file: dict[Path, list[int]] = defaultdict(list)
+        self.arrivals_of_feed: dict[str, list[int]] = defaultdict(list)
+        self.restart()
+
+    def restart(self) -> None:
+        (options,) = parse_options({"path": str(self.folder / "data"), **self.options}, [FilesOptions])
+        self.connector = FilesConnector(options, SCHEMA, state_folder=str(self.folder / "state"))
+
+    def batch(self, limit: Limit) -> int:
+        """Read what the next batch has; how many rows it has had."""
+        step = self.connector.advance(self.position, self.now_us, limit)
+        self.position = through_json(step.position)
+        count = 0
+        for part in step.ranges:
+            path = Path(part.place["path"])
+            for row, _, arrival_us in read_twice(self.connector, part, NoneExpected()):
+                self.rows[path].append(row)
+                self.arrivals_of_file[path].append(arrival_us)
+                self.arrivals_of_feed[part.feed].append(arrival_us)
+                count += 1
+        self.ranges = len(step.ranges)
+        return count
+
+
+@dataclasses.dataclass(frozen=True)
+class Grow:
+    """A file gets some more bytes, which may end in the middle of a line or of a letter."""
+
+    file: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Restart:
+    """The query starts again."""
+
+
+Event = Grow | Limit | Restart
+"""What happens next; a limit stands for a batch."""
+
+limits = st.one_of(
+    st.just(Limit()), *(st.builds(Limit, **{of: st.integers(1, 9)}) for of in ("rows", "bytes", "files"))
 )
+events = st.lists(
+    st.one_of(st.builds(Grow, st.integers(0, 2), st.integers(1, 60)), limits, st.builds(Restart)), max_size=25
+)
+values = st.one_of(st.text(st.sampled_from("ab é,'"), max_size=6), st.just("\n"))
+contents = st.tuples(st.sampled_from(sorted(HEADS)), st.lists(values, min_size=1, max_size=40))
 
 
 def line(form: str, number: int, value: str) -> str:
@@ -42,100 +120,42 @@ def line(form: str, number: int, value: str) -> str:
     return json.dumps({"k": number, "v": value}, ensure_ascii=number % 2 == 0) + "\n"
 
 
-def plainly_read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a finished file by other means."""
-    lines = path.read_bytes().decode().splitlines(keepends=True)
-    whole = [text for text in lines if text.endswith("\n") and text.strip() and not text.startswith("#")]
-    if path.suffix == ".json":
-        return [json.loads(text) for text in whole]
-    if path.suffix == ".log":
-        pairs = [text.rstrip("\n").split("\t") for text in whole]
-        return [{"k": int(k), "v": "" if v == "(empty)" else v} for k, v in pairs]
-    return [{"k": int(row["k"]), "v": row["v"]} for row in csv.DictReader(whole)]
-
-
-class _None:
-    def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        raise AssertionError((text, place, line, reason))
-
-
-def rows_of(connector: FilesConnector, part: Range) -> list[tuple[dict[str, Any], int, int]]:
-    out: list[tuple[dict[str, Any], int, int]] = []
-    for chunk in connector.read(part, None, _None()):
-        count = chunk.rows.num_rows
-        index = range(chunk.index, chunk.index + count) if isinstance(chunk.index, int) else list(chunk.index)
-        stamps = [part.arrival_us] * count if chunk.arrival_us is None else list(chunk.arrival_us)
-        out += zip(chunk.rows.to_pylist(), index, (int(each or 0) for each in stamps), strict=True)
-    numbers = [number for _, number, _ in out]
-    assert numbers == sorted(set(numbers))
-    assert all(0 <= number < part.span for number in numbers)
-    return out
+def growing_files(folder: Path, contents: list[tuple[str, list[str]]]) -> list[GrowingFile]:
+    folder.mkdir()
+    texts = [(form, HEADS[form] + "".join(line(form, *row) for row in enumerate(values))) for form, values in contents]
+    return [GrowingFile(folder / f"{at}.{form}", text.encode()) for at, (form, text) in enumerate(texts)]
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    contents=st.lists(st.tuples(st.sampled_from(sorted(HEADS)), cells), min_size=1, max_size=3),
-    script=events,
-    split=st.sampled_from(["7", "40", "1 MB"]),
+    contents=st.lists(contents, min_size=1, max_size=3),
+    events=events,
+    split_bytes=st.sampled_from(["7", "40", "1 MB"]),
     feeds=st.sampled_from(["path", "file"]),
 )
-def test_every_row_once(contents: Any, script: Any, split: str, feeds: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder, state = Path(name, "data"), Path(name, "state")
-        folder.mkdir()
-        files: list[list[Any]] = []
-        for at, (form, values) in enumerate(contents):
-            text = HEADS[form] + "".join(line(form, number, value) for number, value in enumerate(values))
-            files.append([folder / f"{at}.{form}", text.encode(), 0])
+def test_each_row_is_read_once_and_in_order_however_its_file_grows(
+    contents: list[tuple[str, list[str]]], events: list[Event], split_bytes: str, feeds: str
+) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        files = growing_files(Path(home, "data"), contents)
+        query = Query(Path(home), {"splitBytes": split_bytes, "feeds": feeds})
 
-        def connect() -> FilesConnector:
-            (options,) = parse_options({"path": str(folder), "splitBytes": split, "feeds": feeds}, [FilesOptions])
-            return FilesConnector(options, SCHEMA, state_folder=str(state))
-
-        connector, position, now = connect(), None, 0
-        taken: dict[str, list[tuple[dict[str, Any], int]]] = {str(path): [] for path, _, _ in files}
-        orders: list[tuple[str, int]] = []
-
-        def step(limit: Limit) -> int:
-            nonlocal position
-            advance = connector.advance(position, now, limit)
-            position = json.loads(json.dumps(advance.position))
-            count = 0
-            for part in advance.ranges:
-                again = Range.from_json(json.loads(json.dumps(part.to_json())))
-                rows = rows_of(connector, again)
-                assert rows == rows_of(connect(), again)
-                taken[part.place["path"]] += [(row, arrival) for row, _, arrival in rows]
-                orders.extend((part.feed, arrival) for _, _, arrival in rows)
-                count += len(rows)
-            if limit.rows is not None:
-                assert count <= limit.rows
-            return len(advance.ranges)
-
-        for kind, what, amount in script:
-            now += 10
-            if kind == "restart":
-                connector = connect()
-            elif kind == "step":
-                step(Limit() if what == "none" else Limit(**{what: amount}))
-            elif what < len(files):
-                path, data, done = files[what]
-                with path.open("ab") as file:
-                    file.write(data[done : done + amount])
-                files[what][2] = done + amount
-        for path, data, done in files:
-            with path.open("ab") as file:
-                file.write(data[done:])
-        now += 10
+        for event in events:
+            query.now_us += 10
+            if isinstance(event, Restart):
+                query.restart()
+            elif isinstance(event, Limit):
+                assert query.batch(event) <= (event.rows or float("inf"))
+            elif event.file < len(files):
+                files[event.file].grow(event.size)
+        for file in files:
+            file.grow(len(file.rest))
         # One complete look: on a slow machine the source looks in the background, and would see the last files a little later.
-        connector.freeze(now)
-        while step(Limit(rows=5, bytes=100)):
+        query.connector.freeze(query.now_us + 10)
+        while query.batch(Limit(rows=5, bytes=100)) or query.ranges:
             pass
-        for path, _, _ in files:
-            rows = taken[str(path)]
-            assert [row for row, _ in rows] == plainly_read(path)
-            arrivals = [arrival for _, arrival in rows]
-            assert arrivals == sorted(arrivals)
-        for feed in {feed for feed, _ in orders}:
-            arrivals = [arrival for each, arrival in orders if each == feed]
+
+        for file in files:
+            assert query.rows[file.path] == file.rows()
+        for arrivals in (*query.arrivals_of_file.values(), *query.arrivals_of_feed.values()):
             assert arrivals == sorted(arrivals)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kit.malformed_rows import Reported
 
 from upstream.datasource.connectors.contract import Range
 from upstream.datasource.connectors.files.formats import lines
@@ -38,18 +39,14 @@ MEMBERS = [
 
 def outcome(parser: LineParser, block: bytes) -> tuple[list[Any], list[tuple[str, str]]]:
     """Rows with their numbers, and the malformed lines."""
-    told: list[tuple[str, str]] = []
-
-    class Told:
-        def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-            assert reason
-            told.append((place, text))
-
-    pieces, _ = parse_lines(parser, block, 5, Told(), lambda byte: (f"{byte:09}", None))
+    reported = Reported()
+    pieces, _ = parse_lines(parser, block, 5, reported, lambda byte: (f"{byte:09}", None))
     rows: list[Any] = []
     for table, first in pieces:
         numbers = range(first, first + table.num_rows) if isinstance(first, int) else first.tolist()
         rows += zip(numbers, map(repr, table.to_pylist()), strict=True)
+    assert all(row["reason"] for row in reported)
+    told = [(row["place"], row["text"]) for row in reported]
     assert told == sorted(told)
     return rows, told
 

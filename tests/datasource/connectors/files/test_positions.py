@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit.journal import through_json
 
 from upstream.conf.errors import CheckpointError
 from upstream.datasource.connectors.contract import Position
 from upstream.datasource.connectors.files.positions import EMPTY, Entry, Ledger
-
-
-def through_json(position: Position) -> Any:
-    return json.loads(json.dumps(position))
 
 
 def add(ledger: Ledger, low: int, high: int, to: int = 1) -> Position:

@@ -8,33 +8,33 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.places import RECORDED
 
 from upstream.datasource.connectors.contract import Limit
 
-DATA = Path(__file__).parents[5] / "shared" / "data"
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the recorded data is not beside this checkout")
+pytestmark = pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded data is not beside this checkout")
 
 
 @pytest.mark.parametrize("name", ["ais.csv.gz", "buses-2016-11-24.csv.gz", "buses-2016-11-25.csv.gz"])
 def test_csv(name: str, folder: Path, follow: Any) -> None:
-    with gzip.open(DATA / name, "rt", newline="") as file:
+    with gzip.open(RECORDED / name, "rt", newline="") as file:
         wanted = list(csv.DictReader(file))
-    feed = follow(path=str(DATA / name))
+    feed = follow(path=str(RECORDED / name))
     rows = feed.step()
     assert feed.malformed == []
     assert len(rows) == len(wanted)
     key = next(iter(wanted[0]))
     assert [str(row[key]) for row in rows] == [row[key] for row in wanted]
-    (folder / name[:-3]).write_bytes(gzip.decompress((DATA / name).read_bytes()))
+    (folder / name[:-3]).write_bytes(gzip.decompress((RECORDED / name).read_bytes()))
     plain = follow(splitBytes="1 MB")
     assert plain.connector.schema() == feed.connector.schema()
     assert plain.drain(Limit(rows=30_000)) == rows
 
 
 def test_zeek(folder: Path, follow: Any) -> None:
-    text = gzip.decompress((DATA / "dns.log.gz").read_bytes())
+    text = gzip.decompress((RECORDED / "dns.log.gz").read_bytes())
     lines = [line.split("\t") for line in text.decode().splitlines() if not line.startswith("#")]
-    feed = follow(path=str(DATA / "dns.log.gz"))
+    feed = follow(path=str(RECORDED / "dns.log.gz"))
     rows = feed.step()
     assert feed.malformed == []
     assert len(rows) == len(lines)

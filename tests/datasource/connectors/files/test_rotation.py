@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.journal import through_json
 
 from upstream.conf.errors import FeedChangedError
 from upstream.datasource.connectors.contract import Limit
@@ -45,7 +46,7 @@ def rotate(folder: Path, generations: int = 3) -> None:
 def again(feed: Any, following: Any, connect: Any, path: str) -> Any:
     """The same query after a restart."""
     other = following(connect(KV, path=path, fileFormat="csv"))
-    other.position, other.rows, other.now_us = json.loads(json.dumps(feed.position)), feed.rows, feed.now_us
+    other.position, other.rows, other.now_us = through_json(feed.position), feed.rows, feed.now_us
     return other
 
 

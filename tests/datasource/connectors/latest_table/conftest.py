@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from written import NOW_US, Sink
+from kit.journal import through_json
+from kit.sink import NOW_US, Sink
 
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.planner import Offset, Planner
@@ -43,7 +43,7 @@ class Follower:
 
     def plan(self, limit: Limit | None = None) -> Offset:
         """The end of the next batch."""
-        return json.loads(json.dumps(self.planner.plan(self.offset, self.limit if limit is None else limit)))
+        return through_json(self.planner.plan(self.offset, self.limit if limit is None else limit))
 
     def read(self, end: Offset) -> list[list[pa.RecordBatch]]:
         """What each task of the batch that ends there gives."""

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from kit.feeds import write_csv
+from kit.queries import write_to_end
+from kit.tables import read_rows
 from pyspark.errors import StreamingQueryException
 
 import upstream
@@ -22,20 +25,13 @@ pytestmark = pytest.mark.spark
 def once(stream: Any, table: Path, **options: Any) -> None:
     """A query that takes what is there, and ends."""
     checkpoint = str(table) + "_checkpoint"
-    query = upstream.write_latest(stream, table, buckets=4, checkpointLocation=checkpoint, **options)
-    query.trigger(availableNow=True).start().awaitTermination()
+    write_to_end(stream, table, checkpoint, buckets=4, **options)
 
 
-def rows_of(table: Path, *columns: str) -> list[tuple[Any, ...]]:
-    found = DeltaTable(str(table)).to_pyarrow_table()
-    return sorted(zip(*(found.column(name).to_pylist() for name in columns), strict=True))
-
-
-def write(folder: Path, name: str, rows: list[tuple[str, int, int]]) -> None:
+def write_rows(file: Path, rows: list[tuple[str, int, int]]) -> None:
     """Key, seconds, value."""
-    folder.mkdir(exist_ok=True)
-    lines = [f"{key},2024-01-01 00:{second // 60:02d}:{second % 60:02d},{value}" for key, second, value in rows]
-    (folder / name).write_text("\n".join(["k,t,v", *lines]) + "\n")
+    timed = [(key, f"2024-01-01 00:{second // 60:02d}:{second % 60:02d}", value) for key, second, value in rows]
+    write_csv(file, "k,t,v", timed)
 
 
 def counted(rows: DataFrame, of: str, width: str, checkpoint: str) -> Any:
@@ -62,19 +58,19 @@ def test_windows_kept_by_one_query_are_followed_by_others(spark: SparkSession, t
         once(results, wide, key=("k", "window_id"), time="window_time")
 
     for number, start in enumerate((0, 40, 80)):
-        write(feed, f"{number}.csv", [(key, second, 1) for second in range(start, start + 40) for key in "ab"])
+        write_rows(feed / f"{number}.csv", [(key, second, 1) for second in range(start, start + 40) for key in "ab"])
         first()
         # Started anew each time: it goes on where it was.
         second()
         third()
     # The last row is of second 119: the window that ends then is open.
     closed = [(key, second // 10) for second in range(0, 110, 10) for key in "ab"]
-    assert [row[0::2] for row in rows_of(every, "k", "n", "total")] == [(key, 10) for key, _ in sorted(closed)]
-    ends = rows_of(every, "k", "window_end")
-    assert rows_of(newest, "k", "window_end") == [max(end for end in ends if end[0] == key) for key in "ab"]
+    assert [row[0::2] for row in read_rows(every, "k", "n", "total")] == [(key, 10) for key, _ in sorted(closed)]
+    ends = read_rows(every, "k", "window_end")
+    assert read_rows(newest, "k", "window_end") == [max(end for end in ends if end[0] == key) for key in "ab"]
     # A result's time lies within its window, so the three windows of one half minute are counted together. The first table promises no more
     # than that no result before 110 s is to come, so the last half minute is open.
-    assert rows_of(wide, "k", "n") == [(key, 30) for key in "ab" for _ in range(3)]
+    assert read_rows(wide, "k", "n") == [(key, 30) for key in "ab" for _ in range(3)]
 
 
 def test_a_query_that_follows_is_told_of_files_that_are_gone(spark: SparkSession, tmp_path: Path) -> None:
@@ -87,7 +83,7 @@ def test_a_query_that_follows_is_told_of_files_that_are_gone(spark: SparkSession
         once(upstream.latest(spark, str(table), key="k", connector="latest"), follower, key="k", time="t")
 
     for number in range(4):
-        write(feed, f"{number}.csv", [("a", number, number), (f"b{number}", 0, 0)])
+        write_rows(feed / f"{number}.csv", [("a", number, number), (f"b{number}", 0, 0)])
         first()
         if number == 0:
             second()
@@ -96,6 +92,6 @@ def test_a_query_that_follows_is_told_of_files_that_are_gone(spark: SparkSession
         second()
     shutil.rmtree(f"{follower}_checkpoint")
     second()
-    assert rows_of(follower, "k", "v") == rows_of(table, "k", "v")
+    assert read_rows(follower, "k", "v") == read_rows(table, "k", "v")
     batch = spark.read.format("upstream").options(connector="latest").load(str(table))
-    assert sorted((row.k, row.v) for row in batch.collect()) == rows_of(table, "k", "v")
+    assert sorted((row.k, row.v) for row in batch.collect()) == read_rows(table, "k", "v")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from upstream.operators.windows.kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows, Windows
 from upstream.operators.windows.shards.held_results import Since
 
-from .test_shard import any_batches, any_windows, plan_of
+from .drawn import any_batches, any_windows, plan_of
 from .windows_of import Batch, Row, Run, punctuation_table, rows_table
 
 

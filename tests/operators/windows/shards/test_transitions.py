@@ -12,7 +12,7 @@ from the_benchmarks.models.transitions import KeyTransitionGraph
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.recent import NONE, latest_started
 
-from .test_shard import plan_of
+from .drawn import plan_of
 from .windows_of import Run
 
 # Operator's ticks in one of the rows': enough for all rows that one of them may set free.

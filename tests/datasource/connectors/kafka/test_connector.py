@@ -1,0 +1,353 @@
+"""What is read of a real broker: formats, tombstones, transactions, compaction, retention, topics that change."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from kit.journal import through_json
+
+from upstream.conf.errors import FeedChangedError, OptionError, SchemaError
+from upstream.datasource.connectors.contract import Limit
+
+from .messages import Sender, Source
+
+MakeTopic = Callable[..., str]
+MakeSource = Callable[..., Source]
+
+
+def values(rows: list[dict[str, Any]], name: str) -> list[Any]:
+    return [row[name] for row in rows]
+
+
+def test_json_columns_are_inferred_and_each_partition_is_a_feed(
+    topic: MakeTopic, source: MakeSource, sender: Sender
+) -> None:
+    name = topic(3)
+    sender.send(name, b'{"k": "a", "n": 1}', b'{"k": "b", "n": 2}', partition=0)
+    sender.send(name, b'{"k": "c", "n": 3}', partition=2)
+    reader = source(name)
+    assert reader.connector.schema().names == ["k", "n"]
+    taken = reader.step()
+    assert reader.connector.feeds(taken.position) == [f"{name}/{each}" for each in range(3)]
+    assert [(part.feed, part.span) for part in taken.ranges] == [(f"{name}/0", 2), (f"{name}/2", 1)]
+    assert values(reader.rows(taken), "n") == [1, 2, 3]
+    assert reader.rows(taken) == reader.rows(taken)
+    assert reader.step().ranges == []
+
+
+def test_values_that_are_no_object_go_aside_and_the_others_keep_their_numbers(
+    topic: MakeTopic, source: MakeSource, sender: Sender
+) -> None:
+    name = topic()
+    bad = [b"", b"  ", b"[1]", b'{"n": 1}{"n": 2}', b'{"n":', b"1}", b"\xff\xfe", b'{"n": "text"}', b"null"]
+    good = [b'{"n": 10}', b' {\n "n":\r\n 11}\n', b'{"n": 12, "more": {}}']
+    sender.send(name, good[0], *bad, *good[1:])
+    reader = source(name, "n BIGINT")
+    rows = reader.rows()
+    assert [(row["n"], row["index"]) for row in rows] == [(10, 0), (11, 10), (12, 11)]
+    assert sorted(place for place, _ in reader.reported.reasons) == sorted(
+        f"{name}/0, offset {at}" for at in range(1, 1 + len(bad))
+    )
+    assert all(reason for _, reason in reader.reported.reasons)
+
+
+def test_two_broken_values_that_are_one_object_together_do_not_move_the_rows_after_them(
+    topic: MakeTopic, source: MakeSource, sender: Sender
+) -> None:
+    name = topic()
+    # As many objects as values if they are parsed as one text.
+    sender.send(name, b'{"n":', b"1}", b'{"n": 2}{"n": 3}', b'{"n": 4}')
+    reader = source(name, "n BIGINT")
+    assert [(row["n"], row["index"]) for row in reader.rows()] == [(4, 3)]
+    assert len(reader.reported) == 3
+
+
+def test_csv_by_the_order_of_the_schema(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+    name = topic()
+    sender.send(name, b"1,a", b"2", b"x,b", b'3,"c,d"\n', b"", b"4,e\n5,f")
+    reader = source(name, "n BIGINT, t STRING", valueFormat="csv")
+    assert [(row["n"], row["t"], row["index"]) for row in reader.rows()] == [(1, "a", 0), (3, "c,d", 3)]
+    assert len(reader.reported) == 4
+    with pytest.raises(SchemaError, match="option `schema`"):
+        source(name, valueFormat="csv").connector.schema()
+
+
+def test_raw_is_as_sparks_own_source(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+    name = topic(2)
+    sender.send(name, b"\x00\xff", None, partition=1, key=b"k", timestamp=1234, headers=[("h", b"1"), ("h", b"2")])
+    reader = source(name, valueFormat="raw", includeHeaders="true")
+    assert reader.connector.schema().names == [
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestampType",
+        "headers",
+    ]
+    first, second = reader.rows()
+    assert first["value"] == b"\x00\xff"
+    assert (first["key"], first["topic"], first["partition"], first["offset"]) == (b"k", name, 1, 0)
+    assert first["timestamp"] == dt.datetime(1970, 1, 1, 0, 0, 1, 234000, dt.timezone.utc)
+    assert (first["timestampType"], first["headers"]) == (
+        0,
+        [{"key": "h", "value": b"1"}, {"key": "h", "value": b"2"}],
+    )
+    assert (second["value"], second["offset"], second["gone"]) == (None, 1, True)
+
+
+def test_key_and_time_of_the_message_are_columns_where_they_are_named(
+    topic: MakeTopic, source: MakeSource, sender: Sender
+) -> None:
+    name = topic()
+    sender.send(name, b'{"n": 1}', key=b"one", timestamp=5000)
+    reader = source(name, key="_key", time="_timestamp")
+    assert reader.connector.schema().names == ["n", "_key", "_timestamp"]
+    (row,) = reader.rows()
+    assert (row["n"], row["_key"]) == (1, "one")
+    assert row["_timestamp"] == dt.datetime(1970, 1, 1, 0, 0, 5, tzinfo=dt.timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "expected"),
+    [
+        ([b"7", b"x"], {"key": "k"}, [7]),
+        ([b'{"k": 7, "j": "a"}', b'{"k": 8, "j": "b", "c": 1}', b"7", None], {"key": "k,j", "keyFormat": "json"}, [7, 8]),
+        ([b"7"], {"key": "k,j"}, []),
+    ],
+)  # fmt: skip
+def test_a_tombstone_has_its_key_from_the_message_and_its_place_among_the_rows(
+    topic: MakeTopic,
+    source: MakeSource,
+    sender: Sender,
+    keys: list[bytes | None],
+    options: dict[str, str],
+    expected: list[int],
+) -> None:
+    name = topic()
+    sender.send(name, b'{"k": 1, "j": "z", "ms": 10, "n": 1}', key=b"1")
+    for key in keys:
+        sender.send(name, None, key=key, timestamp=99)
+    sender.send(name, b'{"k": 2, "j": "z", "ms": 20, "n": 2}', key=b"2")
+    reader = source(name, "k BIGINT, j STRING, ms BIGINT, n BIGINT", time="ms", timeFormat="epoch_ms", **options)
+    rows = reader.rows()
+    assert values(rows, "k") == [1, *expected, 2]
+    assert [row.get("gone", False) for row in rows] == [False, *[True for _ in expected], False]
+    assert values(rows, "index") == [0, *range(1, 1 + len(expected)), 1 + len(keys)]
+    assert all((row["n"], row["ms"]) == (None, None) for row in rows if "gone" in row)
+    assert len(reader.reported) == len(keys) - len(expected)
+
+
+def test_aborted_and_open_transactions_are_not_read_unless_asked_for(
+    broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender
+) -> None:
+    name = topic()
+    sender.send(name, b'{"n": 1}')
+    writing = Sender(broker.address, **{"transactional.id": name})
+    writing.producer.init_transactions(30)
+    for value, end in ((b'{"n": 2}', "abort"), (b'{"n": 3}', "commit"), (b'{"n": 4}', "open")):
+        writing.producer.begin_transaction()
+        writing.send(name, value)
+        if end == "abort":
+            writing.producer.abort_transaction(30)
+        elif end == "commit":
+            writing.producer.commit_transaction(30)
+    sender.send(name, b'{"n": 5}')
+    reader = source(name, "n BIGINT")
+    taken = reader.step()
+    # Up to the open transaction: it may yet be aborted. The marks that end the others take offsets of their own.
+    assert [part.place["to"] for part in taken.ranges] == [5]
+    assert [(row["n"], row["index"]) for row in reader.rows(taken)] == [(1, 0), (3, 3)]
+    everything = source(name, "n BIGINT", kafka__isolation__level="read_uncommitted")
+    assert values(everything.rows(), "n") == [1, 2, 3, 4, 5]
+    writing.producer.commit_transaction(30)
+    later: list[int] = []
+    end = time.monotonic() + 30
+    while later != [4, 5]:  # the mark is written a little after the commit is acknowledged
+        assert time.monotonic() < end
+        later += values(reader.rows(), "n")
+    # A range of nothing but marks has an end, too.
+    assert reader.rows() == []
+
+
+def test_a_compacted_topic_has_gaps(broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+    name = topic(
+        cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.001", max_compaction_lag_ms="100",
+        segment_bytes="1048576", delete_retention_ms="100000",
+    )  # fmt: skip
+    for number in range(20):
+        sender.send(name, b'{"n": %d}' % number, key=b"%d" % (number % 2))
+    before = source(name, "n BIGINT")
+    first = before.step()
+    end = time.monotonic() + 60
+    while len(before.rows(first)) == 20:
+        assert time.monotonic() < end, "the broker does not compact"
+        sender.send(name, b'{"n": 100}', key=b"other")  # a segment ends when another begins
+        time.sleep(0.3)
+    rows = before.rows(first)
+    assert {row["n"] % 2: row["n"] for row in rows}.items() <= {0: 18, 1: 19}.items()
+    assert all(row["index"] == row["n"] for row in rows)
+    assert [part.span for part in first.ranges] == [20]
+
+
+def test_messages_past_retention_are_an_error_or_counted(
+    broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = topic()
+    sender.send(name, *[b'{"n": %d}' % number for number in range(10)])
+    reader, tolerant = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
+    for each in (reader, tolerant):
+        assert values(each.rows(each.step(Limit(rows=3))), "n") == [0, 1, 2]
+    waiting = tolerant.connector.advance(tolerant.position, 1, Limit())
+    broker.admin.delete_records([TopicPartition(name, 0, 7)])[TopicPartition(name, 0, 7)].result(30)
+    with pytest.raises(
+        FeedChangedError, match=rf"partition 0 of topic '{name}' begins at offset 7.*from 3 on.*failOnDataLoss"
+    ):
+        reader.step()
+    # A task whose range had been recorded before.
+    with pytest.raises(FeedChangedError, match="no longer offset 3"):
+        reader.rows(waiting)
+    assert values(tolerant.rows(waiting), "n") == [7, 8, 9]
+    taken = tolerant.step()
+    assert values(tolerant.rows(taken), "n") == [7, 8, 9]
+    assert taken.position["lost"] == 4
+    assert tolerant.connector.backlog(taken.position, 1) == {"rows": 0, "lost": 4}
+    assert "begins at offset 7" in caplog.text
+
+
+def test_a_topic_made_again_is_found_even_if_it_is_longer_now(
+    broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender
+) -> None:
+    name = topic()
+    sender.send(name, b'{"n": 1}')
+    reader, tolerant = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
+    for each in (reader, tolerant):
+        assert values(each.rows(), "n") == [1]
+    broker.delete(name)
+    broker.create(name)
+    sender.send(name, b'{"n": 2}', b'{"n": 3}', b'{"n": 4}')
+    later, again = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
+    later.position, again.position = reader.position, tolerant.position
+    with pytest.raises(FeedChangedError, match="was deleted and made again"):
+        later.step()
+    assert values(again.rows(), "n") == [2, 3, 4]
+
+
+def test_a_topic_that_is_gone(broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+    name = topic()
+    sender.send(name, b'{"n": 1}')
+    reader, tolerant = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
+    for each in (reader, tolerant):
+        each.step()
+    broker.delete(name)
+    later, again = (source(name, "n BIGINT", failOnDataLoss=each) for each in ("true", "false"))
+    later.position, again.position = reader.position, tolerant.position
+    with pytest.raises(FeedChangedError, match="is not there any more"):
+        later.step()
+    assert again.step().ended == {f"{name}/0"}
+    with pytest.raises(FeedChangedError, match=f"no topic '{name}'"):
+        source(name, "n BIGINT").step()
+
+
+def test_partitions_that_come_later_are_read_from_their_beginning(
+    broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender
+) -> None:
+    name = topic()
+    reader = source(name, "n BIGINT", startingOffsets="latest")
+    sender.send(name, b'{"n": 1}')
+    reader.step()
+    sender.send(name, b'{"n": 2}')
+    broker.grow(name, 2)
+    Sender(broker.address).send(name, b'{"n": 3}', partition=1)  # the other one does not know of it yet
+    found: list[int] = []
+    end = time.monotonic() + 30
+    while sorted(found) != [2, 3]:
+        assert time.monotonic() < end
+        found += values(reader.rows(), "n")
+        time.sleep(0.1)
+
+
+def test_which_partitions_and_from_where_to_where(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+    one, other = topic(2), topic(1)
+    for name, partition in ((one, 0), (one, 1), (other, 0)):
+        sender.send(name, *[b'{"n": %d}' % number for number in range(5)], partition=partition)
+    pattern = source("", "n BIGINT", subscribePattern=f"({one}|{other})")
+    assert len(pattern.rows()) == 15
+    assigned = source("", "n BIGINT", assign=json.dumps({one: [1]}))
+    assert {row["feed"] for row in assigned.rows()} == {f"{one}/1"}
+    starts, ends = json.dumps({one: {"0": 3, "1": -1}}), json.dumps({one: {"0": 4}, other: {"0": 2}})
+    reader = source(f"{one},{other}", "n BIGINT", startingOffsets=starts, endingOffsets=ends)
+    taken = reader.step()
+    assert [(row["feed"], row["n"]) for row in reader.rows(taken)] == [
+        (f"{one}/0", 3),
+        (f"{other}/0", 0),
+        (f"{other}/0", 1),
+    ]
+    assert taken.ended == {f"{one}/0", f"{other}/0"}
+    with pytest.raises(OptionError, match="holds 0 to 5"):
+        source(one, "n BIGINT", startingOffsets=json.dumps({one: {"0": 50}})).step()
+
+
+def test_frozen_it_sees_nothing_that_comes_later(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+    name = topic()
+    sender.send(name, b'{"n": 1}', b'{"n": 2}')
+    reader = source(name, "n BIGINT", maxOffsetsPerTrigger="1")
+    reader.connector.freeze(0)
+    sender.send(name, b'{"n": 3}')
+    limit = reader.connector.limit(Limit())
+    assert [values(reader.rows(reader.step(limit)), "n") for _ in range(3)] == [[1], [2], []]
+
+
+def test_arrival_is_when_a_message_was_first_seen_however_long_it_waited(
+    topic: MakeTopic, source: MakeSource, sender: Sender
+) -> None:
+    name = topic()
+    reader = source(name, "n BIGINT")
+    sender.send(name, b'{"n": 1}', b'{"n": 2}')
+    reader.step(Limit(rows=1), now_us=100)
+    sender.send(name, b'{"n": 3}')
+    restarted = source(name, "n BIGINT")
+    restarted.position = through_json(reader.position)
+    taken = restarted.step(now_us=200)
+    (part,) = taken.ranges
+    (chunk,) = restarted.connector.read(part, None, restarted.reported)
+    assert chunk.arrival_us is not None
+    assert chunk.arrival_us.tolist() == [100, 200]
+
+
+def test_secrets_are_in_no_error_and_no_offset(topic: MakeTopic, source: MakeSource, sender: Sender) -> None:
+    name = topic()
+    sender.send(name, b'{"n": 1}')
+    secret = "hunter2-of-the-test"
+    with pytest.raises(OptionError) as refused:
+        source(name, "n BIGINT", kafka__sasl__jaas__config=secret).step()
+    with pytest.raises(OptionError) as wrong:
+        source(name, "n BIGINT", kafka__ssl__key__password=secret, kafka__security__protocol="nonsense").step()
+    reader = source(name, "n BIGINT", kafka__sasl__password=secret)
+    taken = reader.step()
+    assert len(reader.rows(taken)) == 1
+    said = (refused.value, wrong.value, json.dumps(taken.position), repr(taken), repr(vars(reader.connector)))
+    assert not any(secret in str(each) for each in said)
+
+
+def test_options_that_do_not_go_together(source: MakeSource) -> None:
+    for options in (
+        {"subscribePattern": "a.*"},
+        {"kafka__auto__offset__reset": "earliest"},
+        {"valueFormat": "avro"},
+        {"valueFormat": "protobuf"},
+        {"maxBytesPerTrigger": "1 MB"},
+        {"startingOffsets": '{"a": {"0": -3}}'},
+        {"endingOffsets": "earliest"},
+    ):
+        with pytest.raises(OptionError):
+            source("a", **options)
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
+        source("a", kafka__bootstrap__servers=" ")

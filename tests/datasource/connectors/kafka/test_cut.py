@@ -1,0 +1,131 @@
+"""A partition's log that loses its tail on a real broker, and gets another one before anybody looks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kit.journal import through_json
+
+from upstream.conf.errors import FeedChangedError
+from upstream.datasource.connectors.contract import Limit
+
+from .messages import Sender, Source
+
+MakeTopic = Callable[..., str]
+MakeSource = Callable[..., Source]
+
+
+def numbered(numbers: range) -> list[bytes]:
+    return [b'{"n": %d}' % number for number in numbers]
+
+
+def numbers(rows: list[dict[str, Any]]) -> list[int]:
+    return [row["n"] for row in rows]
+
+
+@pytest.fixture
+def cut(broker: Any, tmp_path: Path) -> Callable[[str, Callable[[], None]], None]:
+    """Does something, after which a topic's log is what it was before: what a leader without the tail brings."""
+
+    def cut_off(topic: str, meanwhile: Callable[[], None]) -> None:
+        log, kept = broker.log_of(topic), tmp_path / "kept"
+        # Indexes are made again; those of a broker that runs are longer than what they hold.
+        shutil.copytree(log, kept, ignore=shutil.ignore_patterns("*index"))
+        meanwhile()
+        broker.stop()
+        shutil.rmtree(log)
+        shutil.copytree(kept, log)
+        broker.start()
+
+    return cut_off
+
+
+def again(reader: Source, make: Callable[[], Source], *, epochs: bool = True) -> Source:
+    """Another process, from the journal; of an earlier release, if it had no epochs."""
+    later = make()
+    later.position = through_json(reader.position)
+    if not epochs:
+        del later.position["epochs"]
+    return later
+
+
+def test_a_tail_that_was_replaced_is_an_error_or_read_and_counted(
+    topic: MakeTopic, source: MakeSource, sender: Sender, cut: Callable[..., None]
+) -> None:
+    name = topic()
+    strict, tolerant = (lambda lost=lost: source(name, "n BIGINT", failOnDataLoss=lost) for lost in ("true", "false"))
+    running = tolerant()
+    sender.send(name, *numbered(range(5)))
+
+    def meanwhile() -> None:
+        sender.send(name, *numbered(range(5, 10)))
+        assert numbers(running.rows(running.step(Limit(rows=8)))) == list(range(8))
+
+    cut(name, meanwhile)
+    sender.send(name, *numbered(range(100, 110)))  # offsets 5 to 14: beyond the 8 that were read
+    stopped, restarted, earlier = (
+        again(running, strict),
+        again(running, tolerant),
+        again(running, tolerant, epochs=False),
+    )
+    with pytest.raises(FeedChangedError, match=r"was cut off at offset 5, and was read to offset 8.*failOnDataLoss"):
+        stopped.step()
+    for reader in (running, restarted):
+        taken = reader.step()
+        assert [(part.place["from"], part.place["to"]) for part in taken.ranges] == [(5, 5)]
+        assert taken.position["lost"] == 3
+        assert numbers(reader.rows(reader.step())) == list(range(100, 110))
+        assert reader.step().ranges == []
+        assert reader.position["lost"] == 3
+    # A checkpoint without epochs goes on as it did, and has them from then on.
+    assert numbers(earlier.rows(earlier.step())) == list(range(103, 110))
+    assert earlier.position["epochs"] == running.position["epochs"]
+
+
+def test_a_range_that_was_recorded_before_its_log_was_cut_gives_nothing_of_the_other_tail(
+    topic: MakeTopic, source: MakeSource, sender: Sender, cut: Callable[..., None]
+) -> None:
+    name = topic()
+    strict, tolerant, frozen = (source(name, "n BIGINT", failOnDataLoss=lost) for lost in ("true", "false", "false"))
+    sender.send(name, *numbered(range(5)))
+    taken: list[Any] = []
+
+    def meanwhile() -> None:
+        sender.send(name, *numbered(range(5, 10)))
+        taken.extend([strict.step(), tolerant.step()])
+        frozen.connector.freeze(0)
+
+    cut(name, meanwhile)
+    sender.send(name, *numbered(range(100, 110)))
+    with pytest.raises(FeedChangedError, match="was cut off at offset 5 at the latest"):
+        strict.rows(taken[0])
+    assert numbers(tolerant.rows(taken[1])) == list(range(5))
+    assert numbers(frozen.rows(frozen.step(Limit(rows=3)))) == [0, 1, 2]
+    assert numbers(frozen.rows(frozen.step())) == [3, 4]
+    for reader in (tolerant, again(frozen, lambda: source(name, "n BIGINT", failOnDataLoss="false"))):
+        assert reader.rows(reader.step()) == []
+        assert reader.position["lost"] == 5
+        assert numbers(reader.rows(reader.step())) == list(range(100, 110))
+
+
+def test_another_leader_of_the_same_log_loses_nothing(
+    broker: Any, topic: MakeTopic, source: MakeSource, sender: Sender
+) -> None:
+    name, empty = topic(), topic()
+    reader = source(f"{name},{empty}", "n BIGINT")
+    sender.send(name, *numbered(range(5)))
+    assert numbers(reader.rows(reader.step(Limit(rows=3)))) == [0, 1, 2]
+    before = reader.position["epochs"]
+    broker.stop()
+    broker.start()
+    reader = again(reader, lambda: source(f"{name},{empty}", "n BIGINT"))
+    assert numbers(reader.rows(reader.step())) == [3, 4]
+    assert reader.step().ranges == []
+    sender.send(name, *numbered(range(5, 7)))
+    sender.send(empty, *numbered(range(1)))
+    assert sorted(numbers(reader.rows(reader.step()))) == [0, 5, 6]
+    assert all(epoch > before[feed] for feed, epoch in reader.position["epochs"].items())

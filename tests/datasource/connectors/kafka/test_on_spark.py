@@ -1,0 +1,140 @@
+"""From a broker to the latest table, on Spark: what arrives, what is complete, and a broker that dies."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from kit.queries import run_to_end
+from kit.tables import read_by_key
+from pyspark.sql import SparkSession
+
+import upstream
+from upstream.datasource.quarantine import count_quarantined
+from upstream.sink.figures.summary import read_summaries
+from upstream.storage.folder import TableFolder
+
+from .messages import Sender
+
+MakeTopic = Callable[..., str]
+pytestmark = pytest.mark.spark
+
+
+def value(key: int, ms: int, n: int) -> bytes:
+    return json.dumps({"k": key, "ms": ms, "n": n}).encode()
+
+
+def writer(spark: SparkSession, broker: Any, topic: str, folder: Path, **options: Any) -> Any:
+    updates = upstream.latest(
+        spark,
+        key="k",
+        event_time="ms",
+        **{
+            "connector": "kafka",
+            "kafka.bootstrap.servers": broker.address,
+            "subscribe": topic,
+            "schema": "k BIGINT, ms BIGINT, n BIGINT",
+            "timeFormat": "epoch_ms",
+            "progressDelay": "1 second",
+            "checkpointLocation": str(folder / "checkpoint"),
+            **options,
+        },
+    )
+    return upstream.write_latest(
+        updates,
+        str(folder / "table"),
+        key="k",
+        event_time="ms",
+        buckets=2,
+        checkpointLocation=str(folder / "checkpoint"),
+    )
+
+
+def test_three_partitions_one_silent_with_tombstones_and_malformed_values(
+    spark: SparkSession, broker: Any, topic: MakeTopic, sender: Sender, tmp_path: Path
+) -> None:
+    name = topic(3)
+    first = 1_700_000_000_000
+    sender.send(name, *[value(n % 10, first + 1000 * n, n) for n in range(100)], key=b"-")
+    sender.send(name, *[value(10 + n % 10, first + 500 * n, n) for n in range(100)], partition=1, key=b"-")
+    sender.send(name, b"oops", b"", key=b"3")
+    sender.send(name, None, key=b"3", timestamp=first + 98_500)  # deleted
+    sender.send(name, None, key=b"9", timestamp=first + 98_500)  # deleted before its newest row
+    sender.send(name, None, key=b"not a number", timestamp=first + 98_500)
+    run_to_end(writer(spark, broker, name, tmp_path, maxOffsetsPerTrigger=70))
+    newest = {n % 10: n for n in range(100)} | {10 + n % 10: n for n in range(100)}
+    del newest[3]
+    assert read_by_key(tmp_path / "table", "k", "n") == newest
+    assert count_quarantined(TableFolder(str(tmp_path / "checkpoint" / "quarantine"))) == 3
+    summaries = [summary for _, summary in read_summaries(str(tmp_path / "table"))]
+    # The tasks looked at the times, and the last batch, without a row, told what they had seen.
+    assert summaries[-1].updates == 0
+    assert summaries[-1].low_watermarks == {f"{name}/0": first + 98_000, f"{name}/1": first + 48_500}
+    assert sum(summary.updates for summary in summaries) == 202
+    assert sum(summary.rows for summary in summaries) < 100, "nothing was coalesced"
+    reports = list((tmp_path / "checkpoint" / "upstream-times").glob("*.json"))
+    assert len(reports) <= 2, "reports of older batches are left"
+    versions = DeltaTable(str(tmp_path / "table")).version()
+    run_to_end(writer(spark, broker, name, tmp_path, maxOffsetsPerTrigger=70))
+    assert DeltaTable(str(tmp_path / "table")).version() == versions
+
+
+def test_a_broker_killed_and_restarted_and_a_partition_added_in_mid_query(
+    spark: SparkSession, broker: Any, topic: MakeTopic, sender: Sender, tmp_path: Path
+) -> None:
+    name = topic(2)
+    sender.send(name, *[value(n, n, 0) for n in range(50)])
+    query = writer(spark, broker, name, tmp_path).start()
+
+    def until(expected: dict[int, int]) -> None:
+        end = time.monotonic() + 120
+        while not (tmp_path / "table" / "_delta_log").exists() or read_by_key(tmp_path / "table", "k", "n") != expected:
+            assert query.exception() is None, query.exception()
+            assert time.monotonic() < end, read_by_key(tmp_path / "table", "k", "n")
+            time.sleep(0.2)
+
+    until(dict.fromkeys(range(50), 0))
+    broker.kill()
+    sender.send(name, *[value(n, 1000 + n, 1) for n in range(25)], partition=1, flush=False)
+    time.sleep(2)
+    broker.start()
+    assert sender.producer.flush(60) == 0
+    until({n: int(n < 25) for n in range(50)})
+    broker.grow(name, 3)
+    Sender(broker.address).send(name, *[value(n, 2000 + n, 2) for n in range(40, 60)], partition=2)
+    until({n: 2 if n >= 40 else int(n < 25) for n in range(60)})
+    query.stop()
+
+
+def test_a_batch_of_what_is_there_needs_no_stream(
+    spark: SparkSession, broker: Any, topic: MakeTopic, sender: Sender
+) -> None:
+    name = topic(2)
+    sender.send(name, b"1,2.5", b"2,", partition=0, timestamp=5)
+    sender.send(name, b"3,4.5", partition=1, timestamp=6)
+    reader = spark.read.format("upstream").option("connector", "kafka").option("valueFormat", "csv")
+    reader = reader.option("kafka.bootstrap.servers", broker.address).option("subscribe", name)
+    rows = reader.option("schema", "n INT, d DOUBLE, _partition INT, _offset BIGINT").load().drop("_upstream").collect()
+    assert sorted(map(tuple, rows)) == [(1, 2.5, 0, 0), (2, None, 0, 1), (3, 4.5, 1, 0)]
+
+
+def test_secrets_are_in_neither_plan_nor_error_nor_checkpoint(
+    spark: SparkSession, broker: Any, topic: MakeTopic, sender: Sender, tmp_path: Path
+) -> None:
+    name, secret = topic(), "hunter2-on-spark"
+    sender.send(name, value(1, 1, 1))
+    options = {"kafka.sasl.password": secret}
+    query = run_to_end(writer(spark, broker, name, tmp_path, **options))
+    assert read_by_key(tmp_path / "table", "k", "n") == {1: 1}
+    said = "".join(progress.json for progress in query.recentProgress)
+    for path in (tmp_path / "checkpoint").rglob("*"):
+        if path.is_file():
+            said += path.read_bytes().decode("latin-1")
+    with pytest.raises(Exception, match="refuses an option") as refused:
+        run_to_end(writer(spark, broker, name, tmp_path / "other", **options, **{"kafka.sasl.jaas.config": secret}))
+    assert secret not in said + str(refused.value)

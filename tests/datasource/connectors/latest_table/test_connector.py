@@ -1,0 +1,350 @@
+"""What a follower of a latest table gets, commit by commit, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from kit.sink import NOW_US, Sink
+
+from upstream.conf.errors import FeedChangedError, OptionError, SchemaError, TableError
+from upstream.core.rows.system_column import SYSTEM
+from upstream.datasource.connectors.contract import Limit
+from upstream.delta_format.latest_table import DELIVERED_KEY, METADATA_KEY
+
+Row = Mapping[str, Any]
+
+
+def plain(rows: Iterable[Row]) -> list[tuple[Any, ...]]:
+    """Key, time, value and whether it is a deletion, of rows apart from punctuation."""
+    return sorted(
+        (row["k"], row["t"], row["v"], row[SYSTEM]["deleted"]) for row in rows if not row[SYSTEM]["punctuation"]
+    )
+
+
+def promises(rows: Iterable[Row]) -> list[Any]:
+    return [row["t"] for row in rows if row[SYSTEM]["punctuation"]]
+
+
+def gone(sink: Any, rows: list[tuple[Any, ...]], seq: int) -> pa.RecordBatch:
+    return sink.rows(rows, seq=seq, deleted=np.ones(len(rows), dtype=np.bool_))
+
+
+def some(sink: Any, batch_id: int, *rows: tuple[Any, ...]) -> None:
+    sink.batch(batch_id, [sink.rows(list(rows), seq=100 * batch_id)])
+
+
+def test_it_begins_with_the_table_and_goes_on_with_what_commits_deliver(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"), (2, 10, "b"), (3, 10, "c"))
+    some(first, 1, (2, 11, "b2"), (2, 12, "b3"))
+    follower = follow()
+    assert plain(follower.rows()) == [(1, 10, "a", False), (2, 12, "b3", False), (3, 10, "c", False)]
+    some(first, 2, (1, 9, "older"), (3, 20, "c2"), (4, 1, "new"))
+    first.batch(3, [gone(first, [(1, 30, None), (9, 30, None)], 300)])
+    rows = follower.rows()
+    assert plain(rows) == [(1, 30, None, True), (3, 20, "c2", False), (4, 1, "new", False)]
+    assert {row[SYSTEM]["source"] for row in rows} == {str(first.path)}
+    assert follower.take() is None
+    assert set(rows[0]) == {"k", "t", "v", SYSTEM}
+
+
+def test_columns_of_any_name_and_a_key_in_a_struct(tmp_path: Path, follower_of: Any) -> None:
+    """Deletions have the key where rows have it; and mapping that is switched on meanwhile changes nothing for a follower."""
+    kind = pa.struct([("id", pa.int64()), ("be side", pa.int64())])
+    columns = pa.schema([("the place", kind), ("t", pa.int64()), ("a,b", pa.string())])
+    sink = Sink(tmp_path, columns, {"key": "`the place`.id", "time": "t", "buckets": "2"})
+
+    def row(key: int, at: int, text: str | None) -> tuple[Any, ...]:
+        return {"id": key, "be side": at}, at, text
+
+    some(sink, 0, row(1, 10, "a"), row(2, 10, "b"))
+    follower = follower_of(sink.path)
+    assert follower.options.key == ("`the place`.`id`",)
+    seen = {each["the place"]["id"]: each["a,b"] for each in follower.rows() if not each[SYSTEM]["punctuation"]}
+    assert seen == {1: "a", 2: "b"}
+    sink.batch(1, [gone(sink, [row(1, 30, None)], 100), sink.rows([row(2, 30, "c")], seq=200)])
+    told = [
+        (each["the place"]["id"], each["t"], each["a,b"], each[SYSTEM]["deleted"])
+        for each in follower.rows()
+        if not each[SYSTEM]["punctuation"]
+    ]
+    assert sorted(told) == [(1, 30, None, True), (2, 30, "c", False)]
+
+
+def test_a_table_whose_columns_were_renamed_is_refused(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    wider = dataclasses.replace(
+        first,
+        columns=first.columns.append(pa.field("a b", pa.int64())),
+        options={**first.options, "mergeSchema": "true"},
+    )
+    some(wider, 1, (2, 10, "b", 1))
+    follower = follow()
+    assert len(follower.rows()) >= 2
+    entries = sorted((first.path / "_delta_log").glob("*.json"))
+    lines = [json.loads(line) for entry in entries for line in entry.read_text().splitlines()]
+    metadata = [each["metaData"] for each in lines if "metaData" in each][-1]
+    metadata["schemaString"] = metadata["schemaString"].replace('"name":"v"', '"name":"w"')
+    changes = [{"commitInfo": {"operation": "RENAME COLUMN"}}, {"metaData": metadata}]
+    place = entries[-1].with_name(f"{len(entries):020d}.json")
+    place.write_text("\n".join(map(json.dumps, changes)))
+    with pytest.raises(TableError, match=r"w is v there.*RENAME COLUMN"):
+        follow()
+
+
+def test_a_row_without_values_is_a_row(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, None))
+    follower = follow()
+    assert plain(follower.rows()) == [(1, 10, None, False)]
+    some(first, 1, (2, 11, None))
+    assert plain(follower.rows()) == [(2, 11, None, False)]
+
+
+def test_key_and_time_are_the_tables_unless_given(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    said = follow().options
+    assert (said.key, said.time, said.progress) == (("k",), "t", "promised")
+    said = follow(key="v", progress="bounded").options
+    assert (said.key, said.time, said.progress) == (("v",), "t", "bounded")
+
+
+def test_what_the_table_promises_is_passed_on(first: Any, follow: Any) -> None:
+    first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(8)])
+    follower = follow()
+    assert promises(follower.rows()) == [8]
+    first.batch(1, [first.rows([(1, 30, "b")], seq=1)])
+    assert promises(follower.rows()) == []
+    # A commit that brings no row, and a bound far beyond all rows.
+    far = 10**15
+    first.batch(2, [first.punctuation(far)])
+    rows = follower.rows()
+    assert (plain(rows), promises(rows)) == ([], [far])
+    first.batch(3, [first.rows([(5, 20, "late")], seq=5)])
+    follower.rows()
+    assert follower.offset["progress"][str(first.path)]["late"] == 1
+
+
+def test_the_least_of_the_feeds_is_what_is_promised(first: Any, follow: Any) -> None:
+    first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(8), first.punctuation(5, feed="other")])
+    assert promises(follow().rows()) == [5]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound"),
+    [
+        (pa.timestamp("us", "UTC"), dt.datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=dt.timezone.utc)),
+        (pa.date32(), dt.date(2024, 1, 2)),
+        (pa.float64(), 1.5),
+    ],
+)
+def test_promises_in_every_kind_of_time(first: Any, follower_of: Any, kind: pa.DataType, bound: Any) -> None:
+    first.columns = pa.schema([("k", pa.int64()), ("t", kind), ("v", pa.string())])
+    first.batch(0, [first.rows([(1, bound, "a")]), first.punctuation(bound)])
+    found = promises(follower_of(first.path, timeFormat="epoch_s" if pa.types.is_floating(kind) else "").rows())
+    assert found == [bound]
+
+
+def test_ends_when_all_feeds_of_the_table_have_ended(first: Any, follow: Any) -> None:
+    first.batch(0, [first.rows([(1, 10, "a")]), first.punctuation(None)])
+    follower = follow()
+    assert promises(follower.rows()) == [None]
+    assert follower.offset["ended"] == [str(first.path)]
+    first.batch(1, [first.rows([(1, 20, "b")], seq=5, feed="another"), first.punctuation(15, feed="another")])
+    assert plain(follower.rows()) == [(1, 20, "b", False)]
+    assert follower.offset["ended"] == []
+
+
+def test_limits_are_of_whole_commits_and_of_files_of_the_snapshot(first: Any, follow: Any) -> None:
+    some(first, 0, *((key, 1, "a") for key in range(20)))
+    follower = follow(maxRowsPerTrigger="3")
+    sizes = []
+    while (tasks := follower.take()) is not None:
+        sizes.append(sum(batch.num_rows for task in tasks for batch in task))
+        follower.restart()
+    assert len(sizes) == len(first.live_files())
+    assert sum(sizes) == 20 + 1, "the rows, and punctuation: the table has rows and promises nothing"
+    for batch_id in range(1, 6):
+        some(first, batch_id, (0, 10 * batch_id, "b"), (1, 10 * batch_id, "c"))
+    follower = follow(maxRowsPerTrigger="5")
+    follower.rows()
+    for batch_id in range(6, 11):
+        some(first, batch_id, (0, 10 * batch_id, "b"), (1, 10 * batch_id, "c"))
+    end = follower.plan()
+    assert (end["position"]["version"], sum(each["span"] for each in end["ranges"])) == (8, 4)
+    assert len(follower.rows()) == 10
+
+
+def test_a_batch_that_is_planned_once_is_read_the_same_twice(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    follower = follow()
+    follower.rows()
+    some(first, 1, (1, 11, "b"), (2, 1, "c"))
+    end = follower.plan()
+    before = follower.read(end)
+    some(first, 2, (1, 12, "d"))
+    follower.restart()
+    assert follower.read(end) == before
+
+
+def test_maintenance_is_passed_over_once(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    follower = follow()
+    follower.rows()
+    some(first, 1, (1, 11, "b"))
+    DeltaTable(str(first.path)).optimize.compact()
+    DeltaTable(str(first.path)).optimize.z_order(["k"])
+    DeltaTable(str(first.path)).alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+    assert plain(follower.rows()) == [(1, 11, "b", False)]
+    assert follower.offset["position"]["version"] == first.version()
+    some(first, 2, (2, 1, "c"))
+    assert plain(follower.rows()) == [(2, 1, "c", False)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.delete("k = 1"),
+        lambda table: table.update({"v": "'x'"}, predicate="k = 1"),
+        lambda table: table.restore(1),
+    ],
+)
+def test_changes_by_others_are_refused(first: Any, follow: Any, change: Callable[[DeltaTable], Any]) -> None:
+    some(first, 0, (1, 10, "a"), (2, 10, "b"))
+    some(first, 1, (1, 11, "a2"))
+    follower = follow()
+    follower.rows()
+    change(DeltaTable(str(first.path)))
+    with pytest.raises(FeedChangedError, match=r"version 3 .* not committed by .*new checkpoint"):
+        follower.take()
+    assert plain(follow().rows()) == sorted((k, *rest, False) for k, rest in first.latest().items())
+
+
+def test_a_file_that_vacuum_took(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    follower = follow(punctuation="false")
+    follower.rows()
+    some(first, 1, (1, 11, "b"))
+    some(first, 2, (1, 12, "c"))
+    DeltaTable(str(first.path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    end = follower.plan()
+    with pytest.raises(FeedChangedError, match=r"of version 2 of the table .* is gone.*VACUUM less"):
+        follower.read(end)
+
+
+def test_deletions_outlive_the_tombstones_that_replace_them(first: Any, follow: Any) -> None:
+    some(first, 0, *((key, 10, "a") for key in range(8)))
+    follower = follow()
+    follower.rows()
+    for key in range(8):
+        first.batch(key + 1, [gone(first, [(key, 20 + key, None)], 100 + key)])
+    DeltaTable(str(first.path)).vacuum(retention_hours=168, dry_run=False, full=True)
+    assert plain(follower.rows()) == [(key, 20 + key, None, True) for key in range(8)]
+
+
+def test_log_entries_that_are_gone(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    follower = follow()
+    follower.rows()
+    some(first, 1, (1, 11, "b"))
+    some(first, 2, (1, 12, "c"))
+    DeltaTable(str(first.path)).create_checkpoint()
+    for version in (0, 1, 2):
+        (first.path / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(FeedChangedError, match=r"log entry of version 2 .* is gone.*retention"):
+        follower.take()
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_table_made_anew_under_the_path(first: Any, follow: Any, batches: int) -> None:
+    some(first, 0, (1, 10, "a"))
+    some(first, 1, (1, 11, "a"))
+    follower = follow()
+    follower.rows()
+    shutil.rmtree(first.path)
+    shutil.rmtree(first.checkpoint / "upstream-sink")  # by a query that knows nothing of the one before
+    for batch_id in range(batches):
+        some(first, batch_id, (1, 10, "a"))
+    with pytest.raises(FeedChangedError, match="made anew"):
+        follower.take()
+
+
+def test_commits_of_an_earlier_release_are_refused_and_their_table_is_not(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    follower = follow()
+    follower.rows()
+    some(first, 1, (1, 11, "b"))
+    entry = first.path / "_delta_log" / f"{2:020d}.json"
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    info = next(each["commitInfo"] for each in actions if "commitInfo" in each)
+    assert info.pop(DELIVERED_KEY)
+    assert METADATA_KEY in info
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(FeedChangedError, match="release of this package that did not say"):
+        follower.take()
+    assert plain(follow().rows()) == [(1, 11, "b", False)]
+
+
+def test_frozen_it_sees_nothing_newer(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    follower = follow()
+    follower.planner.freeze()
+    some(first, 1, (1, 11, "b"))
+    assert plain(follower.rows()) == [(1, 10, "a", False)]
+    follower.restart()
+    follower.planner.freeze()
+    some(first, 2, (1, 12, "c"))
+    assert plain(follower.rows()) == [(1, 11, "b", False)]
+
+
+def test_without_a_time_arrival_decides_and_deletions_come_through(make_first: Any, follower_of: Any) -> None:
+    first = make_first(time="")
+    some(first, 0, (1, 10, "a"), (2, 10, "b"))
+    follower = follower_of(first.path, timeFormat="epoch_us", time="t")
+    assert follower.options.progress is None
+    first.batch(1, [gone(first, [(2, None, None)], 100)])
+    follower.rows()
+    first.batch(2, [gone(first, [(1, None, None)], 100)])
+    # The table has no time, so a deletion has that of its commit.
+    assert plain(follower.rows()) == [(1, NOW_US + 1_000_000, None, True)]
+
+
+def test_a_range_reads_no_more_than_the_last_rows(first: Any, follow: Any) -> None:
+    some(first, 0, *((key, 10, "a") for key in range(1000)))
+    follower = follow()
+    follower.rows()
+    some(first, 1, (1, 11, "b"))
+    (task,) = follower.read(follower.plan())
+    assert sum(batch.num_rows for batch in task) == 1
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path, first: Any, follow: Any, follower_of: Any) -> None:
+    with pytest.raises(OptionError, match="there is no Delta table"):
+        follower_of(tmp_path / "nothing")
+    DeltaTable.create(str(tmp_path / "other"), pa.schema([("k", pa.int64())]))
+    with pytest.raises(TableError, match="was not made by this package's sink"):
+        follower_of(tmp_path / "other")
+    some(first, 0, (1, 10, "a"))
+    with pytest.raises(OptionError, match="holds no punctuation"):
+        follow(progress="embedded")
+    with pytest.raises(OptionError, match="maxBytesPerTrigger"):
+        follow(maxBytesPerTrigger="1 MB")
+    with pytest.raises(SchemaError, match="no column 'w'"):
+        follow().reading.connector.fix_schema(pa.schema([("w", pa.int64())]))
+
+
+def test_a_batch_read_takes_the_table_as_it_is(first: Any, follow: Any) -> None:
+    some(first, 0, (1, 10, "a"))
+    some(first, 1, (1, 11, "b"), (2, 5, "c"))
+    follower = follow()
+    follower.planner.freeze()
+    rows = [row for task in follower.read(follower.plan(Limit())) for each in task for row in each.to_pylist()]
+    assert plain(rows) == [(1, 11, "b", False), (2, 5, "c", False)]

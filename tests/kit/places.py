@@ -1,0 +1,11 @@
+"""Where things are in the checkout, and beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+BUSES = EXAMPLES / "data" / "buses.csv.gz"
+# Recorded streams, which are not on every machine.
+RECORDED = ROOT.parent / "shared" / "data"

@@ -1,0 +1,63 @@
+"""Two queries on one table by mistake: the second is refused when it starts, and may start when the first has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from kit.waiting import wait_for
+from pyspark.errors import StreamingQueryException
+
+from upstream.sink.commit.lease import read_lease
+from upstream.sink.write_latest import write_latest
+from upstream.storage.folder import TableFolder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+pytestmark = pytest.mark.spark
+
+
+def stream(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.readStream.schema("k BIGINT, t BIGINT").json(str(folder))
+
+
+def started(df: DataFrame, tmp_path: Path, name: str, **more: Any) -> StreamingQuery:
+    options = {"checkpointLocation": str(tmp_path / name), **more}
+    return write_latest(df, tmp_path / "table", key="k", event_time="t", buckets=2, **options).queryName(name).start()
+
+
+def test_the_second_query_is_refused_while_the_first_lives(spark: SparkSession, tmp_path: Path) -> None:
+    feed, table = tmp_path / "feed", tmp_path / "table"
+    feed.mkdir()
+    (feed / "1.json").write_text('{"k": 1, "t": 1}\n')
+    first = started(stream(spark, feed), tmp_path, "first", lease="6 seconds")
+    wait_for((table / "_delta_log" / f"{1:020d}.json").exists, first.exception)
+    lease = read_lease(TableFolder(str(table)))
+    assert lease is not None
+    assert lease.query_id == first.id
+    # While it waits for rows, it is kept alive all the same.
+    wait_for(
+        lambda: (found := read_lease(TableFolder(str(table)))) and found.renewed_us > lease.renewed_us + 4e6,
+        first.exception,
+    )
+    second = started(stream(spark, feed), tmp_path, "second", lease="6 seconds")
+    with pytest.raises(StreamingQueryException, match=f"is being written by another query, {first.id}, of process"):
+        second.awaitTermination()
+    # The first has noticed nothing.
+    (feed / "2.json").write_text('{"k": 2, "t": 1}\n')
+    first.processAllAvailable()
+    assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 2
+    # It ends: the second may start at once, and the first no more while that one lives.
+    first.stop()
+    third = started(stream(spark, feed), tmp_path, "second")
+    third.processAllAvailable()
+    again = started(stream(spark, feed), tmp_path, "first")
+    (feed / "3.json").write_text('{"k": 3, "t": 1}\n')
+    with pytest.raises(StreamingQueryException, match="written by another query"):
+        again.awaitTermination()
+    third.processAllAvailable()
+    assert sorted(DeltaTable(str(table)).to_pyarrow_table().column("k").to_pylist()) == [1, 2, 3]

@@ -1,0 +1,370 @@
+"""The sink under Spark: real streaming queries, every type, read back by other engines."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from kit.queries import write_to_end
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+from upstream.conf.errors import OptionError, TableError
+from upstream.core.pushdown.source_steps import ArrowStep
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_DDL, TIMESTAMP, system_array
+from upstream.operators.runtime.arrow_steps import map_in_arrow
+from upstream.sink.figures.summary import CommitSummary, read_summaries
+from upstream.sink.write_latest import BatchMetrics, batch_metrics, write_latest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+pytestmark = pytest.mark.spark
+
+UTC = dt.timezone.utc
+T0 = dt.datetime(2024, 1, 1, tzinfo=UTC)
+DDL = f"k STRING, t TIMESTAMP, n BIGINT, {SYSTEM_DDL}"
+
+
+class Feed:
+    """A folder of Parquet files, each of which is one micro-batch of a streaming DataFrame."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.count = 0
+        self.seq = 0
+
+    def add(self, rows: list[tuple[str | None, int | None, int | None]], *, punctuation: bool = False) -> None:
+        """Rows of key, seconds after T0, payload."""
+        import numpy as np
+
+        seq: np.ndarray[Any, Any] = np.arange(self.seq, self.seq + len(rows))
+        self.seq += len(rows)
+        times = [None if second is None else T0 + dt.timedelta(seconds=second) for _, second, _ in rows]
+        arrival = np.full(len(rows), int(T0.timestamp() * 1e6))
+        columns = {
+            "k": pa.array([row[0] for row in rows], pa.string()),
+            "t": pa.array(times, TIMESTAMP),
+            "n": pa.array([row[2] for row in rows], pa.int64()),
+            SYSTEM: system_array(source="feed", seq=seq, arrival_us=arrival, punctuation=punctuation),
+        }
+        self.put(pa.table(columns))
+
+    def put(self, table: pa.Table) -> None:
+        name = f"{self.count:05d}.parquet"
+        self.count += 1
+        pq.write_table(table, self.folder / ("." + name))
+        (self.folder / ("." + name)).rename(self.folder / name)
+
+    def stream(self, spark: SparkSession, schema: str = DDL) -> DataFrame:
+        return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(self.folder))
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> Feed:
+    return Feed(tmp_path / "feed")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> dict[str, str]:
+    return {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / "checkpoint")}
+
+
+@dataclasses.dataclass
+class InArrow:
+    """A stream of which Spark does not hold the rows, so that they go to the sink in frames."""
+
+    df: DataFrame
+    key: tuple[str, ...] = ()
+    time: str | None = None
+    shards: int | None = None
+    reports: tuple[str, ...] = ()
+
+    @property
+    def session(self) -> SparkSession:
+        return self.df.sparkSession
+
+    def bound(self, checkpoint: object) -> InArrow:
+        return self
+
+    def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame:
+        return map_in_arrow(self.df, step, schema)
+
+
+def as_it_is(df: DataFrame) -> DataFrame:
+    return df
+
+
+either_way = pytest.mark.parametrize("form", [as_it_is, InArrow], ids=["rows", "frames"])
+Form = Callable[["DataFrame"], "DataFrame | InArrow"]
+
+
+def run(df: DataFrame | InArrow, place: dict[str, str], **more: Any) -> StreamingQuery:
+    """Write what is there now."""
+    options = {"key": "k", "time": "t", "buckets": 4, **more}
+    return write_to_end(df, place["path"], place["checkpointLocation"], **options)
+
+
+def latest(path: str) -> dict[str, tuple[float, int]]:
+    rows = DeltaTable(path).to_pyarrow_table()
+    return {row["k"]: ((row["t"] - T0).total_seconds(), row["n"]) for row in rows.to_pylist()}
+
+
+def summaries(path: str) -> list[CommitSummary]:
+    return [summary for _, summary in read_summaries(path)]
+
+
+@either_way
+def test_batches_punctuation_and_progress(spark: SparkSession, feed: Feed, place: dict[str, str], form: Form) -> None:
+    feed.add([(f"key {i % 50}", i, i) for i in range(200)])
+    feed.add([("key 3", 5, -1), ("new", 1, -2)])
+    feed.add([(None, 100, None)], punctuation=True)
+    query = run(form(feed.stream(spark)), place)
+    expected = {f"key {i % 50}": (float(i), i) for i in range(200)} | {"new": (1.0, -2)}
+    assert latest(place["path"]) == expected
+    first, second, third = summaries(place["path"])
+    assert (first.rows, first.delivered, first.superseded, first.keys, first.stray_buckets) == (200, 50, 150, 50, 0)
+    assert (second.delivered, second.older, second.keys) == (1, 1, 51)
+    assert (third.rows, third.delivered, third.low_watermark) == (0, 0, "2024-01-01T00:01:40.000000Z")
+    assert first.query_id == str(query.id)
+    assert first.staleness is not None
+    seen = [metrics for metrics in map(batch_metrics, query.recentProgress) if metrics is not None]
+    arrived = int(T0.timestamp() * 1e6)
+    assert [(m.batch_id, m.rows, m.updates, m.oldest_arrival_us) for m in seen] == [
+        (0, 200, 200, arrived),
+        (1, 2, 2, arrived),
+        (2, 0, 0, None),
+    ]
+    assert isinstance(seen[2], BatchMetrics)
+    assert seen[2].bounds is not None
+    assert seen[0].duration_s > 0
+
+
+def test_every_row_lies_in_sparks_bucket_and_readers_prune(
+    spark: SparkSession, feed: Feed, place: dict[str, str]
+) -> None:
+    feed.add([(f"key {i}", i, i) for i in range(300)])
+    run(feed.stream(spark), place, buckets=16)
+    table = spark.read.format("delta").load(place["path"])
+    assert table.where("_upstream_bucket <> pmod(hash(k), 16)").count() == 0
+    one = table.where("_upstream_bucket = pmod(hash('key 7'), 16) AND k = 'key 7'")
+    assert len(one.inputFiles()) == 1
+    assert [row.n for row in one.collect()] == [7]
+
+
+def test_a_query_goes_on_where_it_stopped(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+    feed.add([("a", 1, 1), ("b", 1, 1)])
+    run(feed.stream(spark), place)
+    feed.add([("a", 2, 2)])
+    run(feed.stream(spark), place)
+    assert latest(place["path"]) == {"a": (2.0, 2), "b": (1.0, 1)}
+    assert [summary.batch_id for summary in summaries(place["path"])] == [0, 1]
+
+
+@either_way
+def test_a_batch_that_spark_repeats(spark: SparkSession, feed: Feed, place: dict[str, str], form: Form) -> None:
+    """The commit was made, but the process died before Spark noted it: the batch is run again and changes nothing."""
+    feed.add([("a", 1, 1)])
+    feed.add([("a", 2, 2), ("b", 1, 1)])
+    run(form(feed.stream(spark)), place)
+    version = DeltaTable(place["path"]).version()
+    noted = Path(place["checkpointLocation"], "commits")
+    (noted / "1").unlink()
+    (noted / ".1.crc").unlink(missing_ok=True)
+    query = run(form(feed.stream(spark)), place)
+    assert [progress.batchId for progress in query.recentProgress if progress.numInputRows] == [1]
+    assert DeltaTable(place["path"]).version() == version
+    live = set(pa.table(DeltaTable(place["path"]).get_add_actions()).column("path").to_pylist())
+    assert latest(place["path"]) == {"a": (2.0, 2), "b": (1.0, 1)}
+    lying = {
+        str(found.relative_to(place["path"])) for found in Path(place["path"]).glob("_upstream_bucket=*/*.parquet")
+    }
+    assert len(lying - live) == 1  # of batch 0, replaced by batch 1; the repeat left nothing
+
+
+def test_operators_that_report_elsewhere_are_refused(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+    feed.add([("a", 1, 1)])
+    checkpoint = place["checkpointLocation"]
+    stream = InArrow(
+        feed.stream(spark), ("k",), "t", reports=(f"{checkpoint}/upstream-queue", f"{checkpoint}-2/upstream-queue")
+    )
+    with pytest.raises(
+        OptionError, match=rf"report to {checkpoint}-2/upstream-queue, and the query's checkpoint is {checkpoint}\. Exp"
+    ):
+        run(stream, place)
+    with pytest.raises(OptionError, match=f"report to {checkpoint}-2/upstream-queue"):
+        run(
+            stream, place, deleteWhen="n < 0"
+        )  # Spark holds the rows from there on, and the operators are there all the same
+    run(dataclasses.replace(stream, reports=(f"{checkpoint}/below/upstream-windows/0",)), place)
+    assert latest(place["path"]) == {"a": (1.0, 1)}
+
+
+def test_without_repartitioning_the_answer_is_the_same(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+    feed.add([(f"key {i % 20}", i, i) for i in range(200)])
+    options = {**place, "key": "k", "time": "t", "buckets": "4"}
+    shuffled = feed.stream(spark).repartition(3)
+    query = shuffled.writeStream.format("upstream").options(**options).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert latest(place["path"]) == {f"key {i % 20}": (float(i), i) for i in range(180, 200)}
+    assert summaries(place["path"])[0].stray_buckets == 4
+    assert summaries(place["path"])[0].delivered == 20
+
+
+def test_errors_reach_the_user(spark: SparkSession, feed: Feed, place: dict[str, str]) -> None:
+    feed.add([("a", 1, 1)])
+    with pytest.raises(OptionError, match="does not stream"):
+        write_latest(spark.range(3), place["path"], key="id")
+    run(feed.stream(spark), place)
+    with pytest.raises(TableError, match="has buckets 4"):
+        write_latest(feed.stream(spark), place["path"], key="k", event_time="t", buckets=5)
+    feed.add([(None, 1, 1)])
+    for form in (as_it_is, InArrow):
+        with pytest.raises(StreamingQueryException, match="1 of 1 rows have a null in the key column 'k'"):
+            run(form(feed.stream(spark)), place)
+    aggregated = feed.stream(spark).groupBy("k").agg(F.max("n").alias("n"))
+    options = {"key": "k", "path": place["path"] + "2", "checkpointLocation": place["checkpointLocation"] + "2"}
+    complete = aggregated.writeStream.format("upstream").options(**options).outputMode("complete")
+    with pytest.raises(StreamingQueryException, match="the output mode is complete"):
+        complete.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_the_default_checkpoint(spark: SparkSession, feed: Feed, place: dict[str, str], tmp_path: Path) -> None:
+    feed.add([("a", 1, 1)])
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "all"))
+    try:
+        query = (
+            write_latest(feed.stream(spark), place["path"], key="k", event_time="t").trigger(availableNow=True).start()
+        )
+        query.awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert latest(place["path"]) == {"a": (1.0, 1)}
+    assert [found.name.startswith("table-") for found in (tmp_path / "all").iterdir()] == [True]
+
+
+TYPES = pa.schema([
+    ("id.orig_h", pa.string()),
+    ("at", pa.timestamp("us", "UTC")),
+    ("flag", pa.bool_()),
+    ("i8", pa.int8()),
+    ("i16", pa.int16()),
+    ("i32", pa.int32()),
+    ("f32", pa.float32()),
+    ("f64", pa.float64()),
+    ("short", pa.decimal128(9, 2)),
+    ("wide", pa.decimal128(38, 10)),
+    ("day", pa.date32()),
+    ("raw", pa.binary()),
+    ("text", pa.string()),
+    ("list", pa.list_(pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))]))),
+    ("map", pa.map_(pa.string(), pa.struct([("amount", pa.decimal128(20, 3))]))),
+    ("nested", pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.timestamp("us", "UTC"))]))])),
+])  # fmt: skip
+TYPES_DDL = (
+    "`id.orig_h` STRING, at TIMESTAMP, flag BOOLEAN, i8 TINYINT, i16 SMALLINT, i32 INT, f32 FLOAT, f64 DOUBLE, short DECIMAL(9,2), "
+    "wide DECIMAL(38,10), day DATE, raw BINARY, text STRING, list ARRAY<STRUCT<x: BIGINT, y: ARRAY<STRING>>>, "
+    "map MAP<STRING, STRUCT<amount: DECIMAL(20,3)>>, nested STRUCT<a: INT, b: STRUCT<c: TIMESTAMP>>"
+)
+FULL: dict[str, Any] = {
+    "id.orig_h": "10.0.0.1",
+    "at": dt.datetime(2024, 2, 29, 23, 59, 59, 999_999, tzinfo=UTC),
+    "flag": True,
+    "i8": -128,
+    "i16": 32767,
+    "i32": -(2**31),
+    "f32": 1.5,
+    "f64": -0.0,
+    "short": decimal.Decimal("-1234567.89"),
+    "wide": decimal.Decimal("1234567890123456789012345678.0123456789"),
+    "day": dt.date(1969, 12, 31),
+    "raw": b"\x00\xff",
+    "text": "漢字 " + "long " * 20,
+    "list": [{"x": 1, "y": ["a", None, ""]}, None, {"x": None, "y": []}],
+    "map": [("k", {"amount": decimal.Decimal("1.250")}), ("none", None)],
+    "nested": {"a": 1, "b": {"c": dt.datetime(1960, 1, 1, tzinfo=UTC)}},
+}
+EMPTY: dict[str, Any] = {**dict.fromkeys(FULL), "id.orig_h": "", "at": T0}
+ODD: dict[str, Any] = {
+    **FULL,
+    "id.orig_h": "odd",
+    "f32": math.inf,
+    "f64": math.nan,
+    "text": "",
+    "list": [],
+    "map": [],
+    "raw": b"",
+}
+
+
+@either_way
+def test_types_survive_and_other_engines_agree(
+    spark: SparkSession, feed: Feed, place: dict[str, str], form: Form
+) -> None:
+    feed.put(pa.Table.from_pylist([FULL, EMPTY, ODD], TYPES))
+    run(form(feed.stream(spark, TYPES_DDL)), place, key="id.orig_h", time="at")
+    # A second batch moves the untouched rows of its bucket once more.
+    newer = {**EMPTY, "at": T0 + dt.timedelta(seconds=1)}
+    feed.put(pa.Table.from_pylist([newer], TYPES))
+    run(form(feed.stream(spark, TYPES_DDL)), place, key="id.orig_h", time="at", buckets=4)
+    path = place["path"]
+    expected = {row["id.orig_h"]: row for row in (FULL, newer, ODD)}
+    names = TYPES.names
+
+    found = DeltaTable(path).to_pyarrow_table().select(names)
+    assert found.schema.equals(TYPES)
+    assert {row["id.orig_h"]: _plain(row) for row in found.to_pylist()} == {k: _plain(v) for k, v in expected.items()}
+
+    dataset = DeltaTable(path).to_pyarrow_dataset()
+    assert dataset is not None
+    listed = ", ".join(f'"{name}"' for name in names)
+    by_duckdb = duckdb.sql(f"SET TimeZone = 'UTC'; SELECT {listed} FROM dataset").to_arrow_table()
+    assert {row["id.orig_h"]: row["wide"] for row in by_duckdb.to_pylist()} == {
+        k: v["wide"] for k, v in expected.items()
+    }
+    assert {row["id.orig_h"]: row["list"] for row in by_duckdb.to_pylist()} == {
+        k: v["list"] for k, v in expected.items()
+    }
+
+    by_polars = pl.scan_delta(path).select(n for n in names if n != "map").collect()
+    assert by_polars.height == 3
+    one = by_polars.row(by_polars["id.orig_h"].to_list().index("10.0.0.1"), named=True)
+    assert {name: one[name] for name in ("at", "short", "wide", "day", "raw", "text", "nested")} == {
+        name: FULL[name] for name in ("at", "short", "wide", "day", "raw", "text", "nested")
+    }
+
+    by_spark = spark.read.format("delta").load(path)
+    declared = spark.createDataFrame([], TYPES_DDL).schema
+    assert [(field.name, field.dataType) for field in by_spark.schema if not field.name.startswith("_upstream")] == [
+        (field.name, field.dataType) for field in declared
+    ]
+    quoted = [f"`{name}`" for name in names]
+    again = by_spark.select(*quoted).toArrow().cast(TYPES)
+    assert {row["id.orig_h"]: _plain(row) for row in again.to_pylist()} == {k: _plain(v) for k, v in expected.items()}
+    # Skipping by statistics must not lose rows.
+    assert by_spark.where("f64 > 1e300").count() == 1  # NaN is above all numbers in Spark
+    assert by_spark.where("at = timestamp'2024-02-29 23:59:59.999999'").count() == 2
+    assert by_spark.where(F.col("text") == FULL["text"]).count() == 1
+    assert by_spark.where("wide = 1234567890123456789012345678.0123456789BD").count() == 2
+    assert by_spark.where("`id.orig_h` = ''").count() == 1
+    assert by_spark.where("nested.b.c < timestamp'1970-01-01'").count() == 2
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """NaN equal to itself, -0.0 distinct from 0.0."""
+    return {name: repr(value) if isinstance(value, float) else value for name, value in row.items()}
