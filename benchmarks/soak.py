@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.queue_reports import QueueReport
 from upstream.core.feedback.report_files import read_reports
 from upstream.sink.figures.summary import read_summaries
 
@@ -77,7 +78,7 @@ def soak(given: argparse.Namespace, minutes: float, capacity: float) -> list[dic
 
 def look(home: Path, seen: int) -> tuple[dict[str, Any], int]:
     """What the last minute left behind."""
-    reports = read_reports(queue_folder(str(home / "checkpoint")))
+    reports = read_reports(queue_folder(str(home / "checkpoint")), QueueReport)
     commits = read_summaries(str(home / "table"), seen) if (home / "table").exists() else []
     times = [summary.committed_at_us / 1e6 for _, summary in commits]
     ages = [summary.staleness.mean for _, summary in commits if summary.staleness is not None]

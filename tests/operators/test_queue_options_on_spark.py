@@ -14,6 +14,7 @@ from kit.waiting import wait_for
 import upstream
 from upstream.conf.errors import SchemaError
 from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.queue_reports import QueueReport
 from upstream.core.feedback.report_files import read_reports
 from upstream.operators.queue.budget import BatchCost, auto_budget
 
@@ -132,7 +133,7 @@ def test_two_queues_in_one_stream_each_have_a_folder(spark, tmp_path):
     delivered = [summary.delivered for _, summary in upstream.LatestTable(tmp_path / "table").history()]
     assert max(delivered) <= 20
     for number in (0, 1):
-        reports = read_reports(queue_folder(str(checkpoint), number))
+        reports = read_reports(queue_folder(str(checkpoint), number), QueueReport)
         assert [(report.waiting, report.batch_id >= 0) for report in reports] == [(0, True)]
 
 

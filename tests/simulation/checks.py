@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from upstream.core.feedback.checkpoint_layout import queue_folder
+from upstream.core.feedback.queue_reports import QueueReport
 from upstream.core.feedback.report_files import read_reports
 from upstream.delta_format.deletion_vectors import COPIES, VECTORS
 
@@ -207,7 +208,7 @@ class Checks:
 
     def queue(self, number: int, read: Taken) -> None:
         """The counters add up: what came is given, superseded or waits."""
-        reports = read_reports(queue_folder(str(self.query.checkpoint)))
+        reports = read_reports(queue_folder(str(self.query.checkpoint)), QueueReport)
         kept = self.query.record.queued
         for report in reports:
             if report.batch_id == self.query.record.commits - 1:

@@ -10,7 +10,7 @@ import pytest
 from upstream.operators.aggregates.functions import max_, stddev_pop
 from upstream.operators.windows.kinds import LandmarkWindows, SlidingWindows
 
-from .test_shard import plan_of
+from .drawn import plan_of
 from .windows_of import Run, punctuation_table, rows_table
 
 HOPPING = SlidingWindows(10, 5)
