@@ -27,7 +27,7 @@ def test_each_shard_has_one_report_its_last(tmp_path: Path) -> None:
         for shard in (0, 1):
             write_report(str(tmp_path), Counted(shard, rows + shard))
     assert read_reports(str(tmp_path), Counted) == [Counted(0, 2), Counted(1, 3)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["counted-0.json", "counted-1.json"]
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["counted-0.json", "counted-1.json"]
 
 
 def test_names_of_other_releases_are_ignored_and_members_added_since_have_their_default(tmp_path: Path) -> None:
