@@ -39,12 +39,12 @@ def test_workers_do_not_delete_each_others_indexes(tmp_path: Path, monkeypatch: 
     for table, moved in (("one", 0), ("one", 40), ("other", -40), ("one", 0)):
         forget()
         monkeypatch.setattr(psutil, "boot_time", lambda moved=moved: came_up + moved)
-        homes.append(Path(KeyIndex(table, ["k"], str(tmp_path / "index"), 1 << 20)._folder()))
+        homes.append(Path(KeyIndex(table, ["k"], str(tmp_path / "index"), 1 << 20).home))
     assert homes[0] == homes[1] == homes[3]
     assert all(home.is_dir() for home in homes)
     forget()
     monkeypatch.setattr(psutil, "boot_time", lambda: came_up + 3600)
-    later = Path(KeyIndex("one", ["k"], str(tmp_path / "index"), 1 << 20)._folder())
+    later = Path(KeyIndex("one", ["k"], str(tmp_path / "index"), 1 << 20).home)
     assert [path for path in (tmp_path / "index").iterdir() if path.is_dir()] == [later]
 
 

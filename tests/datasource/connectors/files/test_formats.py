@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from kit.ranges import read_range
 
 from upstream.conf.errors import FeedChangedError, OptionError, SchemaError
 from upstream.datasource.connectors.contract import Limit
@@ -68,7 +69,7 @@ class TestDelimited:
         feed.step()
         chunks = list(feed.connector.read(feed.last[0], ["t"], type(feed.malformed)()))
         assert [(chunk.rows.to_pydict(), list(chunk.index)) for chunk in chunks] == [({"t": [1, 2, 4]}, [0, 1, 3])]
-        assert [number for _, number, _ in feed.read(feed.last[0], feed.malformed)] == [1, 3]
+        assert [number for _, number, _ in read_range(feed.connector, feed.last[0], feed.malformed)] == [1, 3]
 
     def test_inferred_types(self, folder: Path, follow: Any) -> None:
         (folder / "a.csv").write_text(
@@ -382,7 +383,7 @@ class TestCompressed:
             with pytest.raises(FeedChangedError, match="changed after it was consumed"):
                 connector.advance(feed.position, 0, Limit())
         with pytest.raises(FeedChangedError):
-            feed.read(feed.last[0], feed.malformed)
+            read_range(feed.connector, feed.last[0], feed.malformed)
 
     def test_a_limit_takes_whole_files(self, folder: Path, follow: Any, codec: str) -> None:
         for number in range(3):
@@ -433,7 +434,7 @@ class TestParquet:
             with pytest.raises(FeedChangedError):
                 connector.advance(feed.position, 0, Limit())
         with pytest.raises(FeedChangedError):
-            feed.read(feed.last[0], feed.malformed)
+            read_range(feed.connector, feed.last[0], feed.malformed)
 
     def test_other_columns_and_types(self, folder: Path, follow: Any) -> None:
         self.write(folder / "a.parquet", 0, 5)

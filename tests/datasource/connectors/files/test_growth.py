@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kit.ranges import read_range
 
 from upstream.conf.errors import FeedChangedError, OptionError, SchemaError
 from upstream.datasource.connectors.contract import Limit
@@ -328,7 +329,7 @@ class TestChangedFiles:
         feed.step()
         (folder / "a.csv").unlink()
         with pytest.raises(FeedChangedError, match="has disappeared"):
-            feed.read(feed.last[0], feed.malformed)
+            read_range(feed.connector, feed.last[0], feed.malformed)
 
     def test_gone_with_an_unfinished_line(self, folder: Path, feed: Any) -> None:
         append(folder / "a.csv", "4,")
@@ -345,7 +346,7 @@ class TestChangedFiles:
         with pytest.raises(FeedChangedError, match="has shrunk"):
             connect(KV).advance(feed.position, 0, Limit())
         with pytest.raises(FeedChangedError, match="had 16"):
-            feed.read(feed.last[0], feed.malformed)
+            read_range(feed.connector, feed.last[0], feed.malformed)
 
     @pytest.mark.parametrize("text", ["k,v\n1,x\n2,y\n4,z\n", "k,v\n1,x\n2,y\n3,!\n4,z\n", "v,k\nx,1\ny,2\nz,3\n9,9\n"])
     def test_rewritten(self, folder: Path, feed: Any, connect: Any, text: str) -> None:
@@ -357,7 +358,7 @@ class TestChangedFiles:
         with pytest.raises(FeedChangedError, match="replaced or rewritten"):
             connect(KV).advance(feed.position, 0, Limit())
         with pytest.raises(FeedChangedError, match="replaced or rewritten"):
-            feed.read(feed.last[0], feed.malformed)
+            read_range(feed.connector, feed.last[0], feed.malformed)
 
     def test_touched(self, folder: Path, feed: Any) -> None:
         feed.step()
