@@ -12,7 +12,7 @@ jit := -XX:TieredStopAtLevel=1
 classes := $(VENV)/classes.jsa
 
 python := $(VENV)/bin/python
-packages := api cli conf core datasource delta_format errors operators plan pyspark_upstream sink storage testing
+packages := $(shell sh tools/packages.sh)
 sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(shell find $(packages) -type f -not -name '*.pyc')
 lint := .cache/lint
 readers := .cache/readers

@@ -13,20 +13,7 @@ from kit.places import ROOT
 import pyspark_upstream
 import upstream
 
-PACKAGES = (
-    "api",
-    "cli",
-    "conf",
-    "core",
-    "datasource",
-    "delta_format",
-    "errors",
-    "operators",
-    "plan",
-    "sink",
-    "storage",
-    "testing",
-)
+PACKAGES = tuple(re.findall(r'^    "upstream\.([a-z_]+)",$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
 
 
 def test_tested_package_is_the_installed_one() -> None:
@@ -60,6 +47,12 @@ def test_every_module_is_installed_as_it_is_here() -> None:
     for path in sorted(here | {Path("__init__.py"), Path("py.typed")}):
         assert (installed / path).is_file(), f"{path} is not installed: enter its folder in pyproject.toml"
         assert (installed / path).read_bytes() == (ROOT / path).read_bytes(), path
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    folders = {path.parent.name for path in ROOT.glob("[a-z]*/*.py")} - {"benchmarks", "examples", "tests", "tools"}
+    assert folders == {*PACKAGES, "pyspark_upstream"}, "enter the folder in pyproject.toml"
+    assert _ALLOWED.keys() == set(PACKAGES)
 
 
 def test_every_module_says_what_it_exports_and_is_not_long() -> None:

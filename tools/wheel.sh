@@ -8,6 +8,7 @@ folder=$(cd "$2" && pwd)
 cd "$(dirname "$0")/.."
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-cp -R pyproject.toml README.md LICENSE NOTICE py.typed ./*.py api cli conf core datasource delta_format errors operators plan pyspark_upstream sink storage testing "$copy"
+# shellcheck disable=SC2046 one argument for each folder
+cp -R pyproject.toml README.md LICENSE NOTICE py.typed ./*.py $(sh tools/packages.sh) "$copy"
 find "$copy" -name __pycache__ -type d -prune -exec rm -rf {} +
 "$python" -m pip wheel --disable-pip-version-check --quiet --no-index --no-deps --no-build-isolation --wheel-dir "$folder" "$copy"

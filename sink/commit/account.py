@@ -15,7 +15,7 @@ from ..figures.summary import CommitSummary
 from ..maintenance.runner import last_maintained
 from ..merge.bucket import BucketMerge, Tally
 from ..merge.feed_bounds import later_bound
-from ..merge.outputs import PutAside
+from ..merge.outputs import SideRows
 from ..merge.staleness import Arrivals
 from ..merge.task import TaskResult
 
@@ -34,13 +34,13 @@ class Merged:
 
     merges: list[BucketMerge]
     strays: int
-    aside: PutAside
+    side_rows: SideRows
 
     @classmethod
     def of(cls, results: Sequence[TaskResult]) -> Merged:
         """As the tasks give them."""
         won = [merge for result in results for merge in result.merges if merge.won]
-        return cls(won, 0, PutAside.together([result.aside for result in results]))
+        return cls(won, 0, SideRows.together([result.side_rows for result in results]))
 
     @property
     def rows(self) -> list[StagedFile]:
@@ -142,9 +142,9 @@ def summarise(
         queue=None if waiting is None else waiting.did,
         pending=None if waiting is None else waiting.pending,
         oldest=None if oldest_us is None else max(committed_us - oldest_us, 0) / 1e6,
-        conflicts=merged.aside.conflicts,
-        late=merged.aside.late,
-        no_text=merged.aside.texts,
+        conflicts=merged.side_rows.conflicts,
+        late=merged.side_rows.late,
+        no_text=merged.side_rows.texts,
         sources=journaled_counts(checkpoint, identity.number) if checkpoint else None,
         maintained=last_maintained(target.location),
     )

@@ -21,7 +21,7 @@ from ..figures.summary import CommitSummary, last_summary
 from ..maintenance.runner import commit_hooks, maintain
 from ..merge.bucket import BucketMerge, BucketMerger
 from ..merge.newest_rows import newest_rows
-from ..merge.outputs import OUTPUTS_KEY, Aside, Outputs, PutAside, files_named
+from ..merge.outputs import OUTPUTS_KEY, Outputs, SideRows, SideRowWriter, files_named
 from ..merge.pending import concat_pending
 from ..merge.task import TaskResult
 from ..spec import steps
@@ -160,8 +160,8 @@ class BatchCommit:
             numbers = {APP_ID: deletions.number} | numbered | identity.transactions()
             told: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
             told[DELIVERED_KEY] = merged.delivered(summary).to_json()
-            if put_aside := self._outputs.named(merged.aside):
-                told[OUTPUTS_KEY] = put_aside
+            if files := self._outputs.named(merged.side_rows):
+                told[OUTPUTS_KEY] = files
             # What is loaded is shared by all that this process writes to the table, and may have moved on.
             same = table.version() == snapshot.version
             if same and self._transact(table, _Commit(merged, summary, numbers, told), made):
@@ -194,7 +194,7 @@ class BatchCommit:
             snapshot = take_snapshot(table, self._files, self._target)
             held = snapshot.named() | _named_beside(table)
         for result in results:
-            self._outputs.discard(result.aside, held)
+            self._outputs.discard(result.side_rows, held)
         self._files.remove({*staged, *made} - held)
 
     def _check_base(self, results: Sequence[TaskResult], snapshot: Snapshot) -> None:
@@ -212,7 +212,7 @@ class BatchCommit:
         for merge in merged.merges:
             by_bucket.setdefault(merge.bucket, []).append(merge)
         final: list[BucketMerge] = []
-        strays, aside = merged.strays, Aside(self._outputs)
+        strays, side_rows = merged.strays, SideRowWriter(self._outputs)
         for bucket, merges in by_bucket.items():
             held = snapshot.of_bucket(bucket)
             if merges[0].blind or (len(merges) == 1 and merges[0].held == held):
@@ -220,7 +220,9 @@ class BatchCommit:
                 continue
             several = len(merges) > 1
             strays += several
-            counts = (aside.lost,) if several else ()  # conflicts within one merge, and with what is held, are counted
+            counts = (
+                (side_rows.lost,) if several else ()
+            )  # conflicts within one merge, and with what is held, are counted
             came = newest_rows(
                 concat_pending([self._merger.came_with(merge) for merge in merges]), self._layout, *counts
             )
@@ -228,7 +230,7 @@ class BatchCommit:
             assert merge.won, "rows that won alone win together, and against the same rows in other files"
             made += [file.path for file in merge.staged()]
             final.append(merge)
-        return Merged(final, strays, PutAside.together([merged.aside, aside.staged()]))
+        return Merged(final, strays, SideRows.together([merged.side_rows, side_rows.staged()]))
 
     def _transact(self, table: DeltaTable, commit: _Commit, made: list[str]) -> bool:
         """Whether the commit was made; False if somebody else has taken the version."""

@@ -22,7 +22,7 @@ from .newest_rows import newest_rows, unheard
 from .pending import UNKNOWN, Mask, Pending, as_pending, concat_pending, int64s
 
 if TYPE_CHECKING:
-    from .outputs import Aside
+    from .outputs import SideRowWriter
 
 __all__ = ["Incoming"]
 
@@ -39,7 +39,7 @@ class Incoming:
     ----------
     layout, schema
         The table's layout and the schema of its data files.
-    aside
+    side_rows
         Takes copies of late rows and the rows that lose in a conflict; None if nobody asks for them.
     base
         Is added to the numbers of the rows.
@@ -59,12 +59,14 @@ class Incoming:
         Number of a row, with the base; -1 if none has one.
     """
 
-    def __init__(self, layout: Layout, schema: pa.Schema, aside: Aside | None = None, base: int = 0) -> None:
+    def __init__(
+        self, layout: Layout, schema: pa.Schema, side_rows: SideRowWriter | None = None, base: int = 0
+    ) -> None:
         self._layout = layout
         self._base = base
         self.highest = -1
-        self._aside = aside
-        self.lost = unheard if aside is None else aside.lost
+        self._side_rows = side_rows
+        self.lost = unheard if side_rows is None else side_rows.lost
         self._schema = schema
         self._parts: list[Pending] = []
         self._held = self._bytes = 0
@@ -92,13 +94,13 @@ class Incoming:
         if table.num_rows == 0:
             return
         self.rows += table.num_rows
-        if self._aside is not None and self._aside.looks_at_text:
-            table = self._text_only(table, self._aside)
+        if self._side_rows is not None and self._side_rows.looks_at_text:
+            table = self._text_only(table, self._side_rows)
             system = None if system is None else table.column(SYSTEM)
         part = self._part(table, system)
         _check_rows(part, self._layout)
-        if system is not None and self._aside is not None:
-            self._aside.look(part.rows, system, part.deleted)
+        if system is not None and self._side_rows is not None:
+            self._side_rows.look(part.rows, system, part.deleted)
         self.updates += int(part.covered.sum())
         self._parts.append(part)
         self._held += table.num_rows
@@ -123,7 +125,7 @@ class Incoming:
         self._bytes = sum(part.rows.nbytes for part in parts)
         self.kept = (self._held, self._bytes)
 
-    def _text_only(self, table: pa.Table, aside: Aside) -> pa.Table:
+    def _text_only(self, table: pa.Table, side_rows: SideRowWriter) -> pa.Table:
         """The rows whose text is UTF-8; the others are put aside, whatever else they lack."""
         names = [name for name in self._schema.names if name in table.column_names]
         wrong = rows_without_text(table.select(names))
@@ -132,7 +134,7 @@ class Incoming:
         others = table.filter(pa.array(wrong))
         system = others.column(SYSTEM) if SYSTEM in others.column_names else None
         part = self._part(others, system)
-        aside.no_text(part.rows, system, part.deleted)
+        side_rows.no_text(part.rows, system, part.deleted)
         return table.filter(pa.array(~wrong))
 
     def _part(self, table: pa.Table, system: pa.ChunkedArray | None) -> Pending:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..spec.layout import Layout
     from .pending import Mask, Pending
 
-__all__ = ["OUTPUTS_KEY", "Aside", "Output", "Outputs", "PutAside", "files_named", "write_outputs"]
+__all__ = ["OUTPUTS_KEY", "Output", "Outputs", "SideRowWriter", "SideRows", "files_named", "write_outputs"]
 
 
 OUTPUTS_KEY = "upstreamOutputs"
@@ -51,7 +51,7 @@ _ROWS_AT_ONCE = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class PutAside:
+class SideRows:
     """What a task, or a batch, has put aside.
 
     Attributes
@@ -72,7 +72,7 @@ class PutAside:
     texts: int | None = None
 
     @classmethod
-    def together(cls, parts: Iterable[PutAside]) -> PutAside:
+    def together(cls, parts: Iterable[SideRows]) -> SideRows:
         """What several have put aside."""
         parts = list(parts)
         looked = [part.late for part in parts if part.late is not None]
@@ -187,7 +187,7 @@ class Outputs:
         held = [field.with_type(as_bytes(field.type)) if kind == "texts" else field for field in self.schema]
         return Output(dataclasses.replace(self.target, location=place), pa.schema([*held, *columns]))
 
-    def named(self, put: PutAside) -> dict[str, Any]:
+    def named(self, put: SideRows) -> dict[str, Any]:
         """What the main table's commit says of a batch's files: where they belong, too, should the options change before they are appended."""
         return {kind: {"location": self.place(kind), "files": dict(files)} for kind, files in put.files.items()}
 
@@ -204,7 +204,7 @@ class Outputs:
             if output is not None:
                 output.check()
 
-    def discard(self, put: PutAside, kept: Container[str] = ()) -> None:
+    def discard(self, put: SideRows, kept: Container[str] = ()) -> None:
         """Remove what was staged, but for files that a commit of the main table has named."""
         for kind, staged in put.files.items():
             output = self.output(kind)
@@ -212,7 +212,7 @@ class Outputs:
                 output.files.remove(path for path in staged if path not in kept)
 
 
-class Aside:
+class SideRowWriter:
     """Takes copies of a task's late rows, and counts and takes those that lose in a conflict.
 
     Parameters
@@ -267,16 +267,16 @@ class Aside:
             marks = np.zeros(rows.rows.num_rows, dtype=np.bool_) if rows.deleted is None else rows.deleted
             self._take("conflicts", rows.rows.append_column(_MARKS[0][0], pa.array(marks)))
 
-    def staged(self) -> PutAside:
+    def staged(self) -> SideRows:
         """Stage what was taken; what has come to be."""
         for kind in self._held:
             self._stage(kind)
         texts = self._texts if self.looks_at_text else None
-        return PutAside(self._conflicts, self._late if self._looks else None, self._staged, texts)
+        return SideRows(self._conflicts, self._late if self._looks else None, self._staged, texts)
 
     def discard(self) -> None:
         """Remove what was staged."""
-        self._outputs.discard(PutAside(files=self._staged))
+        self._outputs.discard(SideRows(files=self._staged))
 
     def _take(self, kind: str, rows: pa.Table) -> None:
         held = self._held[kind]

@@ -25,7 +25,7 @@ from .pending import Pending, concat_pending
 
 if TYPE_CHECKING:
     from ..spec.layout import Layout
-    from .outputs import Aside
+    from .outputs import SideRowWriter
 
 __all__ = ["Gathering"]
 
@@ -44,7 +44,7 @@ class Gathering:
 
     Parameters
     ----------
-    layout, schema, aside, base
+    layout, schema, side_rows, base
         As of :class:`~upstream.sink.merge.incoming.Incoming`.
 
     Attributes
@@ -53,8 +53,10 @@ class Gathering:
         Takes the rows; its counts and bounds are those of the whole task.
     """
 
-    def __init__(self, layout: Layout, schema: pa.Schema, aside: Aside | None = None, base: int = 0) -> None:
-        self.incoming = Incoming(layout, schema, aside, base)
+    def __init__(
+        self, layout: Layout, schema: pa.Schema, side_rows: SideRowWriter | None = None, base: int = 0
+    ) -> None:
+        self.incoming = Incoming(layout, schema, side_rows, base)
         self._layout = layout
         self._runs: list[_Run] = []
         self._folder: str | None = None

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ..spec.layout import Layout
 from .bucket import BucketMerge, BucketMerger
-from .outputs import Aside, PutAside
+from .outputs import SideRows, SideRowWriter
 from .spill import Gathering
 from .staleness import Arrivals
 
@@ -40,7 +40,7 @@ class TaskResult(WriterCommitMessage):
         First arrivals of the delivered rows.
     bounds : mapping
         Per feed what its punctuation said.
-    aside : PutAside
+    side_rows : SideRows
         Late and conflicting rows.
     highest : int
         Number of a row; -1 if none has one.
@@ -52,7 +52,7 @@ class TaskResult(WriterCommitMessage):
     older: int
     arrivals: Arrivals
     bounds: Mapping[str, Any]
-    aside: PutAside = PutAside()  # noqa: RUF009 it is frozen
+    side_rows: SideRows = SideRows()  # noqa: RUF009 it is frozen
     highest: int = -1
 
     @property
@@ -99,8 +99,8 @@ def run_task(
     merges: list[BucketMerge] = []
     firsts: list[Int64s] = []
     won = keys = 0
-    aside = Aside(outputs)
-    with contextlib.closing(Gathering(layout, schema, aside, base)) as gathering:
+    side_rows = SideRowWriter(outputs)
+    with contextlib.closing(Gathering(layout, schema, side_rows, base)) as gathering:
         try:
             for batch in batches:
                 gathering.add(batch)
@@ -113,11 +113,11 @@ def run_task(
                 if rows.first_arrival_us is not None:
                     firsts.append(rows.first_arrival_us[verdict.delivered])
                 for lost in verdict.lost:
-                    aside.lost(lost)
-            put = aside.staged()
+                    side_rows.lost(lost)
+            put = side_rows.staged()
         except BaseException:
             merger.remove(merges)
-            aside.discard()
+            side_rows.discard()
             raise
     merger.done(seen)
     arrivals = Arrivals.of(np.concatenate(firsts) if firsts else None)

@@ -184,6 +184,6 @@ def test_windows_by_time_over_a_source_that_promises_nothing_are_refused(
         chosen = {name: value for name, value in chosen.items() if name not in ("timeFormat", "progress")}
     rows = spark.readStream.format("upstream").schema(upstream.with_system_ddl(DDL)).options(**chosen).load()
     stream = upstream.UpdateStream(rows, key="key", event_time="ms")
-    with pytest.raises(OptionError, match=r"promises nothing.*stamped with their arrival by progress=heartbeat"):
+    with pytest.raises(OptionError, match=r"promises nothing.*stamped with their arrival by Watermark\.arrival\(\) \(progress=heartbeat\)"):
         stream.window("1 second", checkpoint_location=str(tmp_path / "c"), time_format="epoch_ms")
     stream.window("10 rows", checkpoint_location=str(tmp_path / "c"))

@@ -126,18 +126,18 @@ class Noted:
 
 
 def test_what_is_put_aside_is_told_with_its_marks() -> None:
-    aside: Any = Noted()
-    gathered = incoming(aside=aside)
+    side_rows: Any = Noted()
+    gathered = incoming(side_rows=side_rows)
     rows = batch(("a", 1, "x"), ("b", 1, "y"), deleted=np.array([False, True]))
     gathered.add(rows)
-    assert aside.seen == [("look", ["a", "b"], 2, [False, True])]
-    aside.seen.clear()
+    assert side_rows.seen == [("look", ["a", "b"], 2, [False, True])]
+    side_rows.seen.clear()
     wrong = pa.array([b"a", b"\xff"]).view(pa.string())
     gathered.add(rows.set_column(0, "k", wrong))
-    assert aside.seen == [("no text", ["\ufffd"], 1, [True]), ("look", ["a"], 1, None)]
-    aside.seen.clear()
+    assert side_rows.seen == [("no text", ["\ufffd"], 1, [True]), ("look", ["a"], 1, None)]
+    side_rows.seen.clear()
     gathered.add(rows.select([0, 1, 2]).set_column(0, "k", wrong))
-    assert aside.seen == [("no text", ["\ufffd"], None, None)]
+    assert side_rows.seen == [("no text", ["\ufffd"], None, None)]
     assert (gathered.rows, shown(gathered.drain())) == (6, [("b", 1, "y", 1), ("a", 1, "x", 3)])
 
 
