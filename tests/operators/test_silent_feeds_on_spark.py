@@ -168,6 +168,7 @@ def test_on_demand_timestamps_close_what_is_held_and_then_nothing_runs(spark: Sp
     query.stop()
     query = feeds.start()
     wait_for(lambda: feeds.counted() == feeds.sent, query.exception)
+    wait_for(lambda: query.lastProgress is not None, query.exception)  # Spark gives it after the commit
     silent = json.loads(query.lastProgress.sources[0].endOffset)["progress"][str(tmp_path / "silent")]  # type: ignore[union-attr,arg-type]
     assert silent["received"] == 1
     assert silent["bound"] > silent["own"]
@@ -184,6 +185,9 @@ def test_windows_by_time_over_a_source_that_promises_nothing_are_refused(
         chosen = {name: value for name, value in chosen.items() if name not in ("timeFormat", "progress")}
     rows = spark.readStream.format("upstream").schema(upstream.with_system_ddl(DDL)).options(**chosen).load()
     stream = upstream.UpdateStream(rows, key="key", event_time="ms")
-    with pytest.raises(OptionError, match=r"promises nothing.*stamped with their arrival by Watermark\.arrival\(\) \(progress=heartbeat\)"):
+    with pytest.raises(
+        OptionError,
+        match=r"promises nothing.*stamped with their arrival by Watermark\.arrival\(\) \(progress=heartbeat\)",
+    ):
         stream.window("1 second", checkpoint_location=str(tmp_path / "c"), time_format="epoch_ms")
     stream.window("10 rows", checkpoint_location=str(tmp_path / "c"))
