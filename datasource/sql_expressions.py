@@ -148,12 +148,12 @@ class Translation:
         """Arithmetic. What Spark refuses to compute, a division by zero or a BIGINT that is too large, is a misfit."""
         import polars as pl
 
-        made = build(*operands)
-        if all(self._is_whole(operand) for operand in operands) and build is not _divided:
-            # Polars lets an integer wrap around.
+        if build is _divided:
+            made = build(*operands)
+        elif all(map(self._is_whole, operands)):  # of which Polars would let the result wrap around
             made = build(*(operand.cast(pl.Int128) for operand in operands)).cast(pl.Int64, strict=False)
-        elif build is not _divided:
-            return made
+        else:
+            return build(*operands)
         if certain:
             self.misfits.append(made.is_null() & pl.all_horizontal([operand.is_not_null() for operand in operands]))
         return made

@@ -64,7 +64,7 @@ class FeedReports(Report):
         """See :class:`Report`."""
         known = [field.name for field in dataclasses.fields(FeedReport)]
         feeds = [FeedReport(**{name: feed[name] for name in known}) for feed in value["feeds"]]
-        return cls(shard=value.get("shard", 0), feeds=feeds)
+        return super().from_json({**value, "feeds": feeds})
 
 
 def read_feed_reports(folder: str) -> list[FeedReport]:

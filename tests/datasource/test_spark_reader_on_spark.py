@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from kit.feeds import write_csv
+from kit.places import RECORDED, needs_recorded
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import upstream
 
 pytestmark = pytest.mark.spark
-
-RECORDED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def collect(frame: DataFrame, checkpoint: Path, **trigger: Any) -> list[dict[str, Any]]:
@@ -189,7 +188,7 @@ def test_backlog_is_in_the_progress_report(spark: SparkSession, tmp_path: Path) 
     assert [report["numInputRows"] for report in reports] == [100] * 10
 
 
-@pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded streams are not on this machine")
+@needs_recorded
 def test_nothing_of_the_recorded_ships_is_lost(spark: SparkSession, tmp_path: Path) -> None:
     frame = (
         spark.readStream.format("upstream")

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from kit.places import RECORDED
+from kit.places import RECORDED, needs_recorded
 from kit.queries import write_to_end
 from polars.testing import assert_frame_equal
 from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ from upstream.operators.aggregates.functions import avg, collect, count
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded streams are not on this machine"),
+    needs_recorded,
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.journal import through_json
+from kit.places import RECORDED, needs_recorded
 
 from upstream.core.rows.event_times import NO_TIME, event_time_us
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, is_finite
 from upstream.core.watermark.policies import Policy, PolicyName, Progress
 
-RECORDED = Path(__file__).parents[4] / "shared" / "data"
 HOUR = 3_600_000_000
 
 
@@ -127,7 +126,7 @@ def test_the_guard_is_what_a_loop_over_the_rows_gives(times: list[int], jump: in
     assert (bound if is_finite(bound) else None) == guard_by_loop(times, jump, confirmations)
 
 
-@pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded streams are not on this machine")
+@needs_recorded
 def test_far_future_rows_of_recorded_ships_do_not_move_progress() -> None:
     table = pyarrow.csv.read_csv(RECORDED / "ais.csv.gz")
     times = event_time_us(table["BaseDateTime"].cast(pa.timestamp("us")), None, "UTC")

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.places import RECORDED
+from kit.places import RECORDED, needs_recorded
 
 from upstream.datasource.connectors.contract import Limit
 
-pytestmark = pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded data is not beside this checkout")
+pytestmark = needs_recorded
 
 
 @pytest.mark.parametrize("name", ["ais.csv.gz", "buses-2016-11-24.csv.gz", "buses-2016-11-25.csv.gz"])

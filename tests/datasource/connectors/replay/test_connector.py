@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit.malformed_rows import Reported
-from kit.places import RECORDED
+from kit.places import RECORDED, needs_recorded
 
 from upstream.conf.errors import FeedChangedError, OptionError
 from upstream.conf.options import parse_options
@@ -300,7 +300,7 @@ def test_a_file_that_grew_is_another_recording(tmp_path):
         list(grown.read(step.ranges[0], None, Reported()))
 
 
-@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded data lies beside the checkout, in ../shared/data")
+@needs_recorded
 def test_recorded_ships_are_not_stalled_by_far_future_times():
     connector = from_files(path=RECORDED / "ais.csv.gz", time="BaseDateTime", speed=60)
     connector.freeze(NOW_US)
