@@ -24,6 +24,7 @@ _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parque
 _LOG = "_delta_log"
 # In an object store so many entries are read at once.
 _AHEAD = 32
+_TRANSACTION = "txn"
 _MAPS = ("partitionValues", "configuration", "tags", "options")
 
 
@@ -32,8 +33,15 @@ def entry_place(version: int) -> str:
     return f"{_LOG}/{version:020d}.json"
 
 
-def entry_actions(folder: TableFolder, version: int) -> list[Action]:
+def entry_actions(folder: TableFolder, version: int, kind: str = "") -> list[Action]:
     """What the entry of a version says, line by line.
+
+    Parameters
+    ----------
+    folder, version
+        The table's folder, and the version.
+    kind
+        Only lines with this word in quotes are parsed; all unless given.
 
     Raises
     ------
@@ -42,7 +50,9 @@ def entry_actions(folder: TableFolder, version: int) -> list[Action]:
     ValueError
         It is not whole.
     """
-    return [json.loads(line) for line in folder.read(entry_place(version)).splitlines() if line.strip()]
+    marker = f'"{kind}"'.encode() if kind else b""
+    lines = folder.read(entry_place(version)).splitlines()
+    return [json.loads(line) for line in lines if marker in line and line.strip()]
 
 
 class LogReplay:
@@ -52,6 +62,8 @@ class LogReplay:
     ----------
     folder
         The table's.
+    transactions_only
+        Leaves out the rest, of which a large table has much: `files`, `protocol` and `metadata` are then empty.
 
     Attributes
     ----------
@@ -65,8 +77,9 @@ class LogReplay:
         The last one of each application.
     """
 
-    def __init__(self, folder: TableFolder) -> None:
+    def __init__(self, folder: TableFolder, *, transactions_only: bool = False) -> None:
         self._folder = folder
+        self._transactions_only = transactions_only
         self._start()
 
     def follow(self, version: int) -> None:
@@ -112,12 +125,12 @@ class LogReplay:
                 self.files[unquote(action["add"]["path"])] = action["add"]
             self.protocol = action.get("protocol", self.protocol)
             self.metadata = action.get("metaData", self.metadata)
-            if "txn" in action:
-                self.transactions[action["txn"]["appId"]] = action["txn"]["version"]
+            if _TRANSACTION in action:
+                self.transactions[action[_TRANSACTION]["appId"]] = action[_TRANSACTION]["version"]
 
     def _entry(self, version: int) -> list[Action]:
         try:
-            return entry_actions(self._folder, version)
+            return entry_actions(self._folder, version, _TRANSACTION if self._transactions_only else "")
         except FileNotFoundError as error:
             raise self._broken(f"the entry of version {version} is gone") from error
         except ValueError as error:
@@ -143,7 +156,7 @@ class LogReplay:
         import pyarrow.parquet as pq
 
         where, filesystem = self._folder.place(f"{_LOG}/{name}")
-        kinds = ("add", "protocol", "metaData", "txn")
+        kinds = (_TRANSACTION,) if self._transactions_only else ("add", "protocol", "metaData", _TRANSACTION)
         try:
             with pq.ParquetFile(where, filesystem=filesystem) as file:
                 if "sidecar" in file.schema_arrow.names:

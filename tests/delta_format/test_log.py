@@ -36,11 +36,13 @@ def state(path: str, version: int, log: LogReplay | None = None) -> Any:
 
 
 def test_step_by_step_or_at_once_or_from_a_checkpoint(table: str) -> None:
-    log = LogReplay(TableFolder(table))
+    log, transactions = LogReplay(TableFolder(table)), LogReplay(TableFolder(table), transactions_only=True)
     last = DeltaTable(table).version()
     for version in range(last + 1):
         found = state(table, version, log)
         assert found == state(table, version)
+        transactions.follow(version)
+        assert (transactions.transactions, transactions.files) == (found[3], {})
         read = pa.RecordBatchReader.from_stream(DeltaTable(table, version).get_add_actions()).read_all()
         assert sorted(found[0]) == sorted(read.column("path").to_pylist())
         told = {name: DeltaTable(table, version).transaction_version(name) for name in ("odd", "even")}
@@ -51,6 +53,9 @@ def test_step_by_step_or_at_once_or_from_a_checkpoint(table: str) -> None:
         (Path(table) / entry_place(version)).unlink()
     assert state(table, 4) == whole[4]
     assert state(table, last) == whole[last]
+    anew = LogReplay(TableFolder(table), transactions_only=True)
+    anew.follow(last)
+    assert (anew.transactions, anew.metadata) == (whole[last][3], {})
     DeltaTable(table).create_checkpoint()
     assert state(table, last) == whole[last]
     log.follow(4)  # backwards is from the beginning

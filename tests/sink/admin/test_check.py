@@ -16,6 +16,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.transaction import AddAction
 
+from upstream.conf.clock import now_us
 from upstream.conf.errors import OptionError, SchemaError, TableError
 from upstream.delta_format.latest_table import BUCKET
 from upstream.sink.admin import repair as repairing
@@ -30,7 +31,8 @@ KEYS = 40
 
 @pytest.fixture
 def full(sink: Any) -> Any:
-    """A table of 38 rows in 4 buckets; two keys are deleted."""
+    """A table of 38 rows in 4 buckets; two keys are deleted. Made just now, so that its retention keeps what the second batch replaced."""
+    sink.now_us = now_us()
     sink.batch(0, [sink.rows([(key, 10, f"v{key}") for key in range(KEYS)])])
     sink.batch(1, [sink.rows([(key, 11, None) for key in (3, 4)], seq=100, deleted=np.array([True, True]))])
     return sink
