@@ -31,10 +31,10 @@ demo-kafka: $(VENV)/.installed
 test: $(VENV)/.installed $(readers)/.locked $(classes)
 	SPARK_SUBMIT_OPTS="$(jit) -Xlog:disable -XX:SharedArchiveFile=$(abspath $(classes)) $$SPARK_SUBMIT_OPTS" UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(parallel) $(PYTEST_ARGS)
 
-# What to run before each commit: rules, types, and the tests that start nothing but Python.
+# What to run before each commit: rules, types, and the tests that start nothing but Python, with few examples.
 quick: lint
-	UPSTREAM_SCENARIOS=200 UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests $(parallel) $(PYTEST_ARGS) \
-	    -m "not long and not spark and not broker and not server and not cluster and not fault and not benchmark"
+	UPSTREAM_SCENARIOS=200 UPSTREAM_EXAMPLES=few UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests $(parallel) $(PYTEST_ARGS) \
+	    -m "not long and not slow and not spark and not broker and not server and not cluster and not fault and not benchmark"
 
 # For a night: which changed lines of the kernels no test notices. KERNELS="newest panes" runs some.
 mutants: $(mutants)/.locked

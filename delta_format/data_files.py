@@ -39,8 +39,8 @@ class LiveFiles:
         # pa.table would do the same, and import pandas to find out that this is no data frame.
         actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
         paths = [unquote(path) for path in actions.column("path").to_pylist()]
-        told = "num_records" in actions.column_names
-        rows: list[int | None] = actions.column("num_records").to_pylist() if told else [None] * len(paths)
+        counted = "num_records" in actions.column_names
+        rows: list[int | None] = actions.column("num_records").to_pylist() if counted else [None] * len(paths)
         return cls(paths, actions.column("size_bytes").to_pylist(), rows, actions)
 
     def partition(self, name: str) -> list[Any]:

@@ -17,15 +17,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A busy machine is no reason to fail. At one's desk each run tries other examples; CI tries the same ones as the run before, so that a change is
-# judged by what it changed.
+# A busy machine is no reason to fail. At one's desk each run tries other examples, as many as a test asks for; CI tries the same ones as the run
+# before, so that a change is judged by what it changed.
 settings.register_profile("other", deadline=None)
-settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("few", deadline=None, max_examples=20)
+settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
 # For tools/mutants.py a failure is enough: no smaller example of it is looked for.
 settings.register_profile(
     "mutants", deadline=None, derandomize=True, max_examples=20, phases=(Phase.explicit, Phase.generate)
 )
-settings.load_profile(os.environ.get("UPSTREAM_EXAMPLES", "other"))
+EXAMPLES = os.environ.get("UPSTREAM_EXAMPLES", "other")
+settings.load_profile(EXAMPLES)
 
 
 modules.name_benchmarks()
@@ -39,16 +41,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from upstream.conf.session import session
 
     home: Path = tmp_path_factory.mktemp("spark")
-    made = session(
-        "upstream tests",
-        master="local[2]",
-        **{
-            "spark.sql.shuffle.partitions": 2,
-            "spark.default.parallelism": 2,
-            "spark.sql.warehouse.dir": home / "warehouse",
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
-        },
-    )
+    settings = {
+        "spark.sql.shuffle.partitions": 2,
+        "spark.default.parallelism": 2,
+        "spark.sql.warehouse.dir": home / "warehouse",
+        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
+    }
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    with pytest.MonkeyPatch.context() as patched:
+        # This one lives for minutes: what is compiled twice pays.
+        patched.setenv("SPARK_SUBMIT_OPTS", options.replace("-XX:TieredStopAtLevel=1", ""))
+        made = session("upstream tests", master="local[2]", **settings)
     yield made
     made.stop()
 
@@ -67,7 +70,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if "broker" in fixtures:
             item.add_marker(pytest.mark.broker)
+        if EXAMPLES != "other":
+            _cap_examples(item)
     items.sort(key=_turn)
+
+
+def _cap_examples(item: pytest.Item) -> None:
+    """Try no more examples than the profile has, however many the test asks for."""
+    function: Any = getattr(item, "obj", None)
+    own = getattr(function, "_hypothesis_internal_use_settings", None)
+    most = settings.default.max_examples
+    if own is not None and own.max_examples > most:
+        function._hypothesis_internal_use_settings = settings(own, max_examples=most)
 
 
 def _turn(item: pytest.Item) -> int:

@@ -99,23 +99,16 @@ KERNELS: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-# Most mutants die in a test that takes a millisecond; and a test's own number of examples is for a run by itself.
+# Most mutants die in a test that takes a millisecond.
 PLUGIN = """
 import json
 from pathlib import Path
-
-from hypothesis import settings
 
 
 def pytest_collection_modifyitems(items):
     known = Path("mutmut-stats.json")
     took = json.loads(known.read_text())["duration_by_test"] if known.exists() else {}
     items.sort(key=lambda item: took.get(item.nodeid, 0))
-    most = settings.default.max_examples
-    for item in items:
-        own = getattr(getattr(item, "obj", None), "_hypothesis_internal_use_settings", None)
-        if own is not None and own.max_examples > most:
-            item.obj._hypothesis_internal_use_settings = settings(own, max_examples=most)
 """
 
 

@@ -159,11 +159,11 @@ class _Attempt:
                 kept = contents.files.stage(each.kept, bucket, 0) if each.kept.num_rows else None
                 change.replace([each.path], [kept])
             deletions = self._deletions(change)
-            told = {
+            commit_info = {
                 REPAIR_KEY: {"done": ["a key was erased"], "keys": self._rows_left()},
                 DELIVERED_KEY: nothing_since(contents.table).to_json(),
             }
-            committed = change.commit("ERASE", told, numbers={APP_ID: deletions.number})
+            committed = change.commit("ERASE", commit_info, numbers={APP_ID: deletions.number})
         if committed:
             contents.files.remove(contents.snapshot.tombstones.held() - deletions.held())
         return committed

@@ -58,9 +58,11 @@ def _change(contents: Contents, wanted: Keep) -> int:
     with TableChange(contents.target, contents.table, contents.files) as change, contents.needed():
         keys = _leave_out(contents, wanted, change) if wanted.count < held.count else contents.snapshot.count()
         properties = {KEEP_PROPERTY: None if wanted.latest else str(wanted)}
-        told = {DELIVERED_KEY: nothing_since(contents.table).to_json()}
+        commit_info = {DELIVERED_KEY: nothing_since(contents.table).to_json()}
         done = [f"keep {held} became {wanted}"]
-        return commit_command(contents, change, "CHANGE KEEP", done, keys, properties=properties, told=told)
+        return commit_command(
+            contents, change, "CHANGE KEEP", done, keys, properties=properties, commit_info=commit_info
+        )
 
 
 def _leave_out(contents: Contents, keep: Keep, change: TableChange) -> int:

@@ -52,8 +52,8 @@ def rows_recorded(table: DeltaTable) -> RowsRecorded | None:
 
 def nothing_since(table: DeltaTable) -> Delivered:
     """Return what those who follow the table are told: no row, and the promise that was given last."""
-    told = (Delivered.of_commit(entry) for entry in table.history(_LOOK_BACK))
-    last = next((found for found in told if found is not None), Delivered(0, {}, {}))
+    delivered = (Delivered.of_commit(entry) for entry in table.history(_LOOK_BACK))
+    last = next((found for found in delivered if found is not None), Delivered(0, {}, {}))
     return dataclasses.replace(last, committed_at_us=now_us(), rows={}, deletions={})
 
 
@@ -66,14 +66,14 @@ def commit_command(
     *,
     properties: Mapping[str, str | None] | None = None,
     numbers: Mapping[str, int] | None = None,
-    told: Mapping[str, Any] | None = None,
+    commit_info: Mapping[str, Any] | None = None,
     meanwhile: str = "while it was laid out anew",
 ) -> int:
     """Commit a command's change, which records what it did; returns the table's version.
 
     Parameters
     ----------
-    contents, change, operation, properties, numbers, told
+    contents, change, operation, properties, numbers, commit_info
         The table, and as of :meth:`~upstream.sink.table.table_change.TableChange.commit`.
     done, keys
         A sentence each, and how many rows the table has afterwards; None if that is not known.
@@ -86,9 +86,9 @@ def commit_command(
         Somebody has written to the table meanwhile, or the entry cannot be written.
     """
     target = contents.target
-    told = {REPAIR_KEY: {"done": list(done), "keys": keys}, **(told or {})}
+    commit_info = {REPAIR_KEY: {"done": list(done), "keys": keys}, **(commit_info or {})}
     try:
-        committed = change.commit(operation, told, properties=properties, numbers=numbers)
+        committed = change.commit(operation, commit_info, properties=properties, numbers=numbers)
     except OSError as error:
         raise TableError(
             f"version {change.version} cannot be committed to the table at {target.location}: {target.masked(error)}",

@@ -159,13 +159,13 @@ class BatchCommit:
             self._target.folder.sync({file.path for file in merged.deletions} | deletions.held())
             # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
             numbers = {APP_ID: deletions.number} | numbered | identity.transactions()
-            told: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
-            told[DELIVERED_KEY] = merged.delivered(summary).to_json()
+            commit_info: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
+            commit_info[DELIVERED_KEY] = merged.delivered(summary).to_json()
             if files := self._outputs.named(merged.side_rows):
-                told[OUTPUTS_KEY] = files
+                commit_info[OUTPUTS_KEY] = files
             # What is loaded is shared by all that this process writes to the table, and may have moved on.
             same = table.version() == snapshot.version
-            if same and self._transact(table, _Commit(merged, summary, numbers, told), made):
+            if same and self._transact(table, _Commit(merged, summary, numbers, commit_info), made):
                 steps.reached(Step.COMMITTED)
                 # What is needed no more. Of the rows' earlier files readers of earlier versions make use.
                 needed = {file.path for file in [*merged.rows, *merged.deletions]} | deletions.held()
@@ -240,7 +240,9 @@ class BatchCommit:
         merges = commit.merged.merges
         if any(merge.replacement.parts_of(merge.held.rows) for merge in merges) or self._puts_entry(table):
             entry = EntryCommit(self._target, self._files, commit.at_ms)
-            return entry.commit(table, [merge.replacement for merge in merges], commit.numbers, commit.told, made)
+            return entry.commit(
+                table, [merge.replacement for merge in merges], commit.numbers, commit.commit_info, made
+            )
         before = table.version()
         try:
             self._replace_buckets(table, commit)
@@ -283,7 +285,7 @@ class BatchCommit:
             [BUCKET],
             [(BUCKET, "in", touched)] if touched else None,
             commit_properties=CommitProperties(
-                custom_metadata=dict(commit.told),
+                custom_metadata=dict(commit.commit_info),
                 # Retrying by itself, it would pass over what somebody else appended to these buckets.
                 max_commit_retries=0,
                 app_transactions=[Transaction(name, number) for name, number in commit.numbers.items()],
@@ -299,7 +301,7 @@ class _Commit:
     merged: Merged
     summary: CommitSummary
     numbers: Mapping[str, int]
-    told: Mapping[str, Any]
+    commit_info: Mapping[str, Any]
 
     @property
     def at_ms(self) -> int:
@@ -309,6 +311,6 @@ class _Commit:
 def _named_beside(table: DeltaTable) -> set[str]:
     """The files of deletions and of rows put aside that the last commits, the one in question among them, have told of."""
     entries = table.history(_TRIES)
-    told = [Delivered.of_commit(entry) for entry in entries]
+    delivered = [Delivered.of_commit(entry) for entry in entries]
     named = set[str]().union(*map(files_named, entries))
-    return named | {path for each in told if each is not None for path in each.deletions}
+    return named | {path for each in delivered if each is not None for path in each.deletions}

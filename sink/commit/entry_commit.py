@@ -54,7 +54,7 @@ class EntryCommit:
         table: DeltaTable,
         replacements: Sequence[Replacement],
         numbers: Mapping[str, int],
-        told: Mapping[str, Any],
+        commit_info: Mapping[str, Any],
         made: list[str],
     ) -> bool:
         """Whether the commit was made; False if somebody else has taken the version.
@@ -67,7 +67,7 @@ class EntryCommit:
             What becomes of the buckets.
         numbers
             Of transactions, by their application.
-        told
+        commit_info
             What the commit says of itself.
         made
             Takes the file of the vectors, unless it is the table's afterwards.
@@ -104,7 +104,7 @@ class EntryCommit:
             info = {
                 "operation": "WRITE",
                 "operationParameters": {"mode": "Append", "partitionBy": f'["{BUCKET}"]'},
-                **told,
+                **commit_info,
             }
             if not put_entry(self._target.folder, before + 1, info, actions):
                 return False

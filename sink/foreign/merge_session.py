@@ -77,9 +77,9 @@ class MergeSession:
             history = (self.table().history() if limit is None else self.table().history(limit)).select("userMetadata")
             entries = history.collect()
             for entry in entries:
-                told = _told(entry[0])
-                if told.get("writer") == writer and told.get("number") == number:
-                    return Fingerprint.of_number(int(told["fingerprint"]))
+                metadata = _metadata_of(entry[0])
+                if metadata.get("writer") == writer and metadata.get("number") == number:
+                    return Fingerprint.of_number(int(metadata["fingerprint"]))
             if limit is None or len(entries) < limit:
                 break
         return None
@@ -91,8 +91,8 @@ class MergeSession:
         conf.set(_TXN_VERSION, str(write.number))
         if write.of_query:
             batch = {"writer": write.writer, "number": write.number, "fingerprint": write.fingerprint.number}
-            told = {**_users(conf.get(_USER_METADATA, None)), _BATCH_KEY: batch}
-            conf.set(_USER_METADATA, json.dumps(told))
+            metadata = {**_users(conf.get(_USER_METADATA, None)), _BATCH_KEY: batch}
+            conf.set(_USER_METADATA, json.dumps(metadata))
 
 
 def _users(metadata: str | None) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _users(metadata: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"userMetadata": metadata}
 
 
-def _told(metadata: str | None) -> dict[str, Any]:
+def _metadata_of(metadata: str | None) -> dict[str, Any]:
     value = _parsed(metadata or "")
     batch = value.get(_BATCH_KEY) if isinstance(value, dict) else None
     return batch if isinstance(batch, dict) else {}

@@ -131,7 +131,7 @@ class Removal:
     def _clear_replaced_by(self, base: int, kept: set[str], done: Maintained) -> None:
         """Remove what the base took out of use: a table that rests has no later entry with which it would go."""
         content = self._entry(base)
-        gone = {path: size for path, size in _out_of_use(content, told=False).items() if path not in kept}
+        gone = {path: size for path, size in _out_of_use(content, for_followers=False).items() if path not in kept}
         gone = {path: size for path, size in gone.items() if self._folder.has(path)}
         done.files += self._remove(gone, done)
 
@@ -186,8 +186,8 @@ def vector_files(folder: TableFolder, table: DeltaTable, version: int) -> set[st
     return paths | set(map(copy_of, paths))
 
 
-def _out_of_use(content: bytes, *, told: bool = True) -> dict[str, int]:
-    """The files that one entry took out of the table, or (`told`) named for followers alone, with their sizes as far as it says them."""
+def _out_of_use(content: bytes, *, for_followers: bool = True) -> dict[str, int]:
+    """The files that one entry took out of the table, or (`for_followers`) named for followers alone, with their sizes as far as it says them."""
     removed: dict[str, int] = {}
     added: set[str] = set()
     for line in content.splitlines():
@@ -198,7 +198,7 @@ def _out_of_use(content: bytes, *, told: bool = True) -> dict[str, int]:
                 removed |= {place: 0, copy_of(place): 0}
         elif add := action.get("add"):
             added.add(unquote(add["path"]))
-        elif told and (info := action.get("commitInfo")) and (delivered := Delivered.of_commit(info)):
+        elif for_followers and (info := action.get("commitInfo")) and (delivered := Delivered.of_commit(info)):
             removed |= dict.fromkeys(delivered.deletions, 0)
     # One that was taken out and added by the same entry is still the table's, with other rows deleted. One of another folder is not ours.
     return {path: size for path, size in removed.items() if path not in added and _inside(path)}

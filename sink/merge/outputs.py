@@ -135,13 +135,13 @@ class Output:
         TableError
             They cannot be.
         """
-        told = {path: (size, json.dumps({"numRecords": rows})) for path, (size, rows) in files.items()}
+        adds = {path: (size, json.dumps({"numRecords": rows})) for path, (size, rows) in files.items()}
         for _ in range(_TRIES):
             table = self._side.ready()
             recorded = table.transaction_version(app_id)
             if recorded is not None and recorded >= batch_id:
                 return
-            if self._side.append(table, told, written_ms, (app_id, batch_id)):
+            if self._side.append(table, adds, written_ms, (app_id, batch_id)):
                 return
         raise self._unusable("others keep appending to it")
 

@@ -122,5 +122,5 @@ def run_task(
     merger.done(seen)
     arrivals = Arrivals.of(np.concatenate(firsts) if firsts else None)
     incoming = gathering.incoming
-    told = incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds
-    return TaskResult(tuple(merges), *told, put, incoming.highest)
+    counts = incoming.rows, incoming.updates, keys - won, arrivals, incoming.bounds
+    return TaskResult(tuple(merges), *counts, put, incoming.highest)

@@ -316,14 +316,14 @@ def _check_case(names: Sequence[str]) -> None:
     twice = [found for found in alike.values() if len(found) > 1]
     if not twice:
         return
-    told = [
+    repeated = [
         f"{found[0]!r} occurs {len(found)} times"
         if len(set(found)) == 1
         else f"{' and '.join(map(repr, found))} differ in case alone"
         for found in twice
     ]
     raise SchemaError(
-        f"among the columns {'; '.join(told)}",
+        f"among the columns {'; '.join(repeated)}",
         expected="columns whose names differ in more than case: readers of Delta, Spark among them, take them for one",
         hint="rename all but one: in the source's option select (--select on the command line), or by their places, with .toDF(…)",
     )

@@ -68,10 +68,10 @@ def loosened(stats: str | None, rows: int) -> str:
         How many rows the file holds, which the format asks for beside a deletion vector.
     """
     try:
-        told = json.loads(stats or "{}", parse_float=_Digits)
+        found = json.loads(stats or "{}", parse_float=_Digits)
     except ValueError:
-        told = {}
-    return _as_written({**told, "numRecords": rows, "tightBounds": False})
+        found = {}
+    return _as_written({**found, "numRecords": rows, "tightBounds": False})
 
 
 def _as_written(value: Any) -> str:

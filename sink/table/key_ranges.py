@@ -56,12 +56,14 @@ def _terms_in(column: Any) -> str | None:
     """In what a file's footer gives the bounds of a column; None if in terms that rows never have."""
     if column.physical_type not in ("INT32", "INT64"):
         return None
-    told = column.logical_type
-    if told.type == "NONE" or (told.type == "INT" and json.loads(told.to_json())["isSigned"]):
+    logical = column.logical_type
+    if logical.type == "NONE" or (logical.type == "INT" and json.loads(logical.to_json())["isSigned"]):
         return _WHOLE
-    if told.type == "DATE":
+    if logical.type == "DATE":
         return _DAYS
-    return _MICROS if told.type == "TIMESTAMP" and json.loads(told.to_json())["timeUnit"] == "microseconds" else None
+    return (
+        _MICROS if logical.type == "TIMESTAMP" and json.loads(logical.to_json())["timeUnit"] == "microseconds" else None
+    )
 
 
 def _path(name: str, rows: pa.Table) -> str:

@@ -203,6 +203,6 @@ def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], action
     added = [unquote(each["add"]["path"]) for each in listed if "add" in each]
     folder.sync(path for path in added if "://" not in path and not path.startswith("/") and folder.has(path))
     by = {"timestamp": int(time.time() * 1000), "txnId": str(uuid.uuid4()), "engineInfo": "pyspark-upstream"}
-    told = {"commitInfo": {**by, **({"readVersion": version - 1} if version else {}), **info}}
-    content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [told, *listed])
+    first = {"commitInfo": {**by, **({"readVersion": version - 1} if version else {}), **info}}
+    content = "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in [first, *listed])
     return folder.put_new(entry_place(version), content.encode())

@@ -122,8 +122,8 @@ def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids
     log.follow(version)
     configuration = log.metadata["configuration"]
     _check_dropped(target, log, schema)
-    told = {**configuration, **mapping_properties(ids, last_id(configuration))}
-    actions = [{"metaData": {**log.metadata, "schemaString": _text(mapped(schema, ids)), "configuration": told}}]
+    properties = {**configuration, **mapping_properties(ids, last_id(configuration))}
+    actions = [{"metaData": {**log.metadata, "schemaString": _text(mapped(schema, ids)), "configuration": properties}}]
     if (protocol := mapping_protocol(schema, log.protocol)) is not None:
         actions.insert(0, {"protocol": protocol})
     info = {"operation": "CHANGE COLUMNS"}

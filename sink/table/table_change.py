@@ -95,7 +95,7 @@ class TableChange:
     def commit(
         self,
         operation: str,
-        told: Mapping[str, Any] | None = None,
+        commit_info: Mapping[str, Any] | None = None,
         *,
         properties: Mapping[str, str | None] | None = None,
         numbers: Mapping[str, int] | None = None,
@@ -104,7 +104,7 @@ class TableChange:
 
         Parameters
         ----------
-        operation, told
+        operation, commit_info
             What it is called in the table's history, and what else it says of itself.
         properties
             Those that become others; None takes one away.
@@ -124,6 +124,6 @@ class TableChange:
             configuration = {name: value for name, value in configuration.items() if value is not None}
             actions.insert(0, {"metaData": {**self._log.metadata, "configuration": configuration}})
         actions += [{"txn": {"appId": name, "version": number}} for name, number in (numbers or {}).items()]
-        info = {"operation": operation, **(told or {})}
+        info = {"operation": operation, **(commit_info or {})}
         self._committed = put_entry(self._target.folder, self.version, info, actions)
         return self._committed

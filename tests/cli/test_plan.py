@@ -69,6 +69,7 @@ def test_nonsense_is_refused_in_a_sentence():
 COMMANDS = re.findall(r"`upstream plan ([^`]*)`", README.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", COMMANDS)
 def test_the_readmes_own_question_has_a_first_answer_soon_and_then_a_better_one(arguments):
     """Within 3 s of an idle machine's time; CI's may be busy."""

@@ -31,6 +31,7 @@ def test_no_network_on_the_first_run_is_one_sentence(offline: dict[str, str]) ->
     assert "unresolved dependency" in str(caught.value) or "127.0.0.1" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_fetched_jars_are_found_again_with_no_network(tmp_path: Path, offline: dict[str, str]) -> None:
     online = {"spark.jars.ivy": offline["spark.jars.ivy"]}
     first = jars.delta_jars(online)

@@ -111,7 +111,7 @@ def counts(rows: Iterable[Row], watermark_ms: int) -> Counter[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("files", "steps", "at_random"),
     [
-        pytest.param(16, ["state written", "in the table"], 1, id="with state written, with the table written, once more", marks=pytest.mark.timeout(1200)),
+        pytest.param(12, ["state written", "in the table"], 0, id="with state written, with the table written", marks=pytest.mark.timeout(1200)),
         pytest.param(40, [*STEPS], 3, id="in every step, three times more", marks=[pytest.mark.long, pytest.mark.timeout(2400)]),
         pytest.param(300, [], 50, id="fifty times at random", marks=[pytest.mark.long, pytest.mark.timeout(7200)]),
     ],

@@ -52,6 +52,7 @@ def opened(table: Path) -> dict[int, tuple[int, str]]:
     return read_by_key(table, "k", "t", "v")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["rewrite", "vectors"])
 def test_a_power_cut_after_each_system_call(tmp_path: Path, how: str) -> None:
     home, image_of = tmp_path / "home", tmp_path / "image"

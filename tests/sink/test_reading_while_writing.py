@@ -44,6 +44,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 READERS = {"polars": by_polars, "duckdb": by_duckdb, "deltalake": by_deltalake}
 
 
+@pytest.mark.slow
 def test_readers_while_commits_and_maintenance_go_on(make_sink: Any, often: None) -> None:
     sink = make_sink(retentionVersions="100")
     check(sink, attack(sink, READERS, batches=140, seconds=0))

@@ -12,6 +12,7 @@ from upstream.datasource.connectors.kafka.client import Cluster
 from upstream.datasource.connectors.kafka.options import KafkaOptions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listens", [False, True], ids=["nobody listens", "nobody answers"])
 def test_a_broker_that_never_answers_is_an_error_within_fifteen_seconds(listens: bool) -> None:
     pytest.importorskip("confluent_kafka")
