@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from ..api.stream import UpdateStream
+
 __all__ = ["Job", "follow"]
 
 # A batch of the backlog is about a second's work: the line moves, and memory stays bounded.
@@ -194,22 +196,23 @@ def _source_options(job: Job) -> dict[str, str]:
     }
 
 
-def _start(job: Job, spark: SparkSession) -> StreamingQuery:
-    from ..sink.write_latest import write_latest
+def _stream(job: Job, spark: SparkSession) -> UpdateStream:
+    """The plan: a feed, and nothing between it and the table."""
+    from ..api.stream import UpdateStream
 
-    updates = spark.readStream.format("upstream").options(**_source_options(job)).load()
-    storage: dict[str, Any] = {f"storage.{name}": value for name, value in job.storage.items()}
-    writer = write_latest(
-        updates,
+    rows = spark.readStream.format("upstream").options(**_source_options(job)).load()
+    return UpdateStream(rows, key=job.key, event_time=job.time)
+
+
+def _start(job: Job, spark: SparkSession) -> StreamingQuery:
+    writer = _stream(job, spark).write(
         job.table,
-        key=job.key,
-        event_time=job.time,
+        checkpoint=job.checkpoint,
         buckets=job.buckets,
-        expectedKeys=job.expected_keys,
+        expected_keys=job.expected_keys,
         target=job.target,
-        metricsLocation=job.metrics,
-        checkpointLocation=job.checkpoint,
-        **storage,
+        metrics_location=job.metrics,
+        **{f"storage.{name}": value for name, value in job.storage.items()},
     )
     if job.once:
         writer = writer.trigger(availableNow=True)

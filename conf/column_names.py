@@ -11,7 +11,7 @@ import functools
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-__all__ = ["Tree", "listed", "parts_of", "path_name", "quoted", "resolved", "spark_name", "split_list"]
+__all__ = ["Tree", "columns_of", "listed", "parts_of", "path_name", "quoted", "resolved", "spark_name", "split_list"]
 
 Tree = Mapping[str, "Tree | None"]
 """The names of a schema's columns, each with those of its fields; None where it is no struct."""
@@ -32,6 +32,11 @@ def path_name(parts: Sequence[str]) -> str:
 def spark_name(name: str, columns: Container[str]) -> str:
     """As Spark reads it, the name of one of some columns, or else a field's as :func:`path_name` gives it."""
     return quoted(name) if name in columns else name
+
+
+def columns_of(names: Sequence[str], columns: Container[str]) -> list[str]:
+    """The columns that these names mean, or that have the fields they mean."""
+    return [name if name in columns else parts_of(name)[0] for name in names]
 
 
 @functools.lru_cache(maxsize=256)

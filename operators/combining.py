@@ -241,6 +241,7 @@ class Combining(KeyedRows):
         --------
         >>> once = stream.distinct("vehicle_id", "speed")
         """
+        self._check_key_columns("distinct")
         check_ordered(self.event_time, self._time_type(), "distinct", None)
         check_promised(self.plan, "distinct()")
         for each in columns:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from ..conf.arguments import frame_argument, names_argument, path_argument, text_argument
+from ..conf.column_names import Tree, path_name, resolved
 from ..conf.deprecation import renamed_argument, warn_deprecated
 from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import checkpoint_location as place_of
@@ -19,7 +20,7 @@ from ..plan.completeness import LeftOut, left_out_by_source, source_text
 from ..plan.drawing import draw_plan
 from ..plan.explain import explain_plan
 from ..plan.fusion import fusable
-from ..plan.nodes import Map, Node, Rows, Transform
+from ..plan.nodes import Map, Node, Operator, Rows, Transform
 from ..plan.places import needs_checkpoint, number_along, places
 from ..plan.rewrites import rewritten
 from ..plan.row_steps import RowStep
@@ -57,7 +58,9 @@ class KeyedRows:
         if others:
             raise TypeError(f"UpdateStream() got an unexpected keyword argument {next(iter(others))!r}")
         frame_argument("df", df)
-        keys, event_time = key_argument(key), text_argument("event_time", event_time)
+        tree = _tree(df.schema)
+        keys = tuple(_spelt(name, tree) for name in key_argument(key))
+        event_time = text_argument("event_time", event_time)
         given = source_options(df)
         self.plan: Node = Rows(
             keys,
@@ -80,13 +83,26 @@ class KeyedRows:
         return made
 
     def _check(self) -> None:
-        wanted = (*self.key, *([self.event_time] if self.event_time else []), SYSTEM)
-        absent = [name for name in wanted if name not in self.schema.names]
+        tree = _tree(self.schema)
+        absent = [name for name in self.key if name not in tree and not _is_field(name, tree)]
+        absent += [name for name in (self.event_time, SYSTEM) if name is not None and name not in tree]
         if absent:
             raise SchemaError(
                 f"the stream has no column {', '.join(absent)}",
-                expected=f"the key, the time and {SYSTEM}, as the source made it; fields of structs are keys of the source and the sink, and of no step between",
+                expected=f"the key, the time and {SYSTEM}, as the source made it",
                 hint=_NO_SYSTEM if SYSTEM in absent else _absent(self.schema.names),
+            )
+        if isinstance(self.plan, Operator):
+            self._check_key_columns(self.plan.word)
+
+    def _check_key_columns(self, what: str) -> None:
+        """Refuse a step that divides rows by the key where a part of that is a field of a struct."""
+        fields = [name for name in self.key if name not in self.schema.names]
+        if fields:
+            raise SchemaError(
+                f"{what} of a stream whose key has {', '.join(fields)}, a field of a struct",
+                expected="columns: only the source, steps on each row, and the sink take fields",
+                hint='make a column of the field where rows are read, read(…, select="data.s AS symbol, …"), and name that in the key',
             )
 
     @property
@@ -294,6 +310,26 @@ def checkpoint_argument(value: str | os.PathLike[str] | None) -> str | None:
     place = path_argument("checkpoint_location", value)
     place_of(place)
     return place
+
+
+def _tree(schema: StructType) -> Tree:
+    """The names of the columns, and of the fields of those that are structs."""
+    from pyspark.sql.types import StructType
+
+    kinds = {field.name: field.dataType for field in schema.fields}
+    return {name: _tree(kind) if isinstance(kind, StructType) else None for name, kind in kinds.items()}
+
+
+def _spelt(name: str, tree: Tree) -> str:
+    """A part of the key: a column by its own name; a field of one by its unmistakable name."""
+    if name in tree or not _is_field(name, tree):
+        return name
+    return path_name(resolved(name, tree) or (name,))
+
+
+def _is_field(name: str, tree: Tree) -> bool:
+    """Whether a name means a field of a column."""
+    return len(resolved(name, tree) or ()) > 1
 
 
 _NO_SYSTEM = (

@@ -207,6 +207,7 @@ class Stateful(KeyedRows):
         >>> means = stream.window("15 minutes", slide="1 minute").agg(speed=us.avg("speed"))
         >>> days = stream.window("1 day", zone="Europe/Paris", emit="all").agg(rows=us.count())
         """
+        self._check_key_columns("window")
         check_emit(emit)
         check_method(method)
         check_tombstones(tombstones)

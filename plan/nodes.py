@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from ..conf.column_names import columns_of
 from ..conf.errors import OptionError
 from ..core.feedback.checkpoint_layout import Kind
 from ..core.pushdown.source_steps import ArrowStep
@@ -46,7 +47,7 @@ class Node(abc.ABC):
     Attributes
     ----------
     key : tuple of str
-        The update key's columns.
+        The update key's columns, and fields of structs in columns.
     time : str or None
         The column of the event time.
     schema : pyspark.sql.types.StructType
@@ -79,8 +80,9 @@ class Node(abc.ABC):
 
     @property
     def fixed(self) -> tuple[str, ...]:
-        """The columns that steps on each row leave as they are: the key, the time, the system column."""
-        return tuple(dict.fromkeys([*self.key, *([self.time] if self.time else []), SYSTEM]))
+        """The columns that steps on each row leave as they are: those of the key, the time, the system column."""
+        key = columns_of(self.key, self.schema.names)
+        return tuple(dict.fromkeys([*key, *([self.time] if self.time else []), SYSTEM]))
 
     @property
     def session(self) -> SparkSession:

@@ -76,7 +76,7 @@ _ALLOWED: dict[str, set[str]] = {
     "sink": {"conf", "storage", "delta_format", "core"},
     "api": {"conf", "core", "datasource", "operators", "sink"},
     "testing": {"conf", "core", "datasource", "operators", "plan"},
-    "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "sink"},
+    "cli": {"conf", "storage", "delta_format", "core", "datasource", "operators", "sink", "api"},
 }
 
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ...conf.column_names import columns_of
 from ...conf.errors import TableError
 from ...delta_format.latest_table import METADATA_KEY, recorded_under
 from ..merge.outputs import OUTPUTS_KEY, Outputs, write_outputs
-from ..spec.key_names import columns_of
 from ..table.files import DataFiles
 from ..table.table import load_table, replay_log
 from ..table.table_change import TableChange

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from ...conf.column_names import columns_of
 from ...conf.errors import TableError
 from ...core.rows.columns import columns_at
 from ...core.rows.newest import key_codes
-from ..spec.key_names import columns_of
 
 if TYPE_CHECKING:
     from ...delta_format.deletion_vectors import DeletionVector

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
 from typing import Any
 
 from ...conf.column_names import Tree, parts_of, path_name, resolved
 from ...conf.errors import SchemaError
 
-__all__ = ["KEYS", "TIMES", "check_key", "column_named", "columns_of", "is_decimal", "key_named", "shown_type"]
+__all__ = ["KEYS", "TIMES", "check_key", "column_named", "is_decimal", "key_named", "shown_type"]
 
 Json = Any
 
@@ -54,11 +53,6 @@ def column_named(name: str, fields: dict[str, Json], role: str) -> str:
             hint=f'make one before writing, for example .withColumn("{name.replace(".", "_")}", F.col("{name}"))',
         )
     return found
-
-
-def columns_of(key: Sequence[str], columns: Container[str]) -> list[str]:
-    """The columns that the parts of a key are, or are in."""
-    return [name if name in columns else parts_of(name)[0] for name in key]
 
 
 def check_key(name: str, fields: dict[str, Json]) -> None:

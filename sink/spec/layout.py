@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...conf.column_names import columns_of
 from ...conf.errors import SchemaError, TableError
 from ...core.rows.collations import check_collations
 from ...core.rows.system_column import SYSTEM
@@ -28,7 +29,7 @@ from ...delta_format.latest_table import (
 )
 from .constraints import check_constraints
 from .history import Keep
-from .key_names import KEYS, TIMES, check_key, column_named, columns_of, is_decimal, key_named, shown_type
+from .key_names import KEYS, TIMES, check_key, column_named, is_decimal, key_named, shown_type
 from .options import SinkOptions
 from .type_widening import widens
 

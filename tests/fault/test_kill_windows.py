@@ -34,7 +34,7 @@ def write_feed(folder: Path, files: int) -> list[Row]:
     for number in range(files):
         begin = len(rows)
         for at in range(SPAN_MS):
-            behind = chance.randrange(3000 if chance.random() < 0.03 and number > 8 else DELAY_MS - 50)
+            behind = chance.randrange(3000 if chance.random() < 0.03 and number > 4 else DELAY_MS - 50)
             rows.append((chance.randrange(30), FIRST_MS + number * SPAN_MS + at - behind, len(rows) / 2))
         write_csv(folder / f"part-{number:03d}.csv", "k,ms,v", rows[begin:])
     return rows

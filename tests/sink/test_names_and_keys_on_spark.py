@@ -55,6 +55,33 @@ def test_from_a_feed_to_a_table_and_back(spark: SparkSession, tmp_path: Path) ->
     assert check_table(path).healthy, "and so is the table when they are called as they were"
 
 
+def test_a_stream_whose_key_is_a_field(spark: SparkSession, tmp_path: Path) -> None:
+    """Steps on each row take it, whole and where the rows are read; what divides rows by the key asks for a column."""
+    feed = feed_of(tmp_path / "feed", (1, 1, "a"), (2, 1, "b"), (1, 3, "c"), (2, 9, "no"))
+    stream = upstream.read(
+        spark, feed, key="`the place`.ID", event_time="at", timeFormat="epoch_s", watermark=upstream.Watermark.ordered()
+    )
+    assert stream.key == ("`the place`.`id`",)
+    assert "key `the place`.`id`, event time at" in stream.explain()
+    chosen = stream.where("`a,b` <> 'no'").select("at", "upper(`a,b`) AS text")
+    assert chosen.schema.names == ["the place", "at", "text", "_upstream"]
+    write_to_end(chosen, str(tmp_path / "table"), tmp_path / "checkpoint")
+    found = spark.read.format("delta").load(str(tmp_path / "table")).select("`the place`.id", "text").collect()
+    assert sorted(tuple(row) for row in found) == [(1, "C"), (2, "B")]
+    for word, step in (
+        ("window", lambda: stream.window("1 hour")),
+        ("queue", lambda: stream.queue()),
+        ("ordered", lambda: stream.ordered()),
+        ("union", lambda: stream.union(stream)),
+        ("distinct", lambda: stream.distinct("at")),
+    ):
+        with pytest.raises(SchemaError, match=rf"^{word} of a stream whose key has `the place`.`id`, a field.*select="):
+            step()
+    for absent in ("`the place`.no", "THE PLACE", "at.x"):
+        with pytest.raises(SchemaError, match="the stream has no column"):
+            upstream.UpdateStream(stream.df, key=absent, event_time="at")
+
+
 def test_a_mapped_table_of_somebody_else(spark: SparkSession, tmp_path: Path) -> None:
     """Its files call its columns as nobody else does; Spark's MERGE knows how."""
     path = str(tmp_path / "table")
