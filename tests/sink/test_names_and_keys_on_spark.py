@@ -70,8 +70,8 @@ def test_a_stream_whose_key_is_a_field(spark: SparkSession, tmp_path: Path) -> N
     assert sorted(tuple(row) for row in found) == [(1, "C"), (2, "B")]
     for word, step in (
         ("window", lambda: stream.window("1 hour")),
-        ("queue", lambda: stream.queue()),
-        ("ordered", lambda: stream.ordered()),
+        ("queue", stream.queue),
+        ("ordered", stream.ordered),
         ("union", lambda: stream.union(stream)),
         ("distinct", lambda: stream.distinct("at")),
     ):
