@@ -25,6 +25,7 @@ from ..storage.folder import TableFolder
 from .failures import INTERRUPTED, TERMINATED
 from .feeds import waits_for
 from .live import LiveLine, Remaining
+from .status import commit_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,6 +66,8 @@ class Job:
     master : str or None
     expected_keys : int or None
         How many a new table is to hold: it gets buckets for them.
+    as_json : bool
+        Print a line of JSON for each commit to standard output, and no live line.
     """
 
     source: str | None
@@ -83,6 +86,7 @@ class Job:
     conf: Mapping[str, str]
     master: str | None
     expected_keys: int | None = None
+    as_json: bool = False
 
 
 def follow(job: Job, console: Console, log: Path) -> int:
@@ -111,7 +115,8 @@ def follow(job: Job, console: Console, log: Path) -> int:
             line, ended = _run(job, spark, console, stop)
         finally:
             _quietly(spark.stop)
-        console.print(line.farewell())
+        if not job.as_json:
+            console.print(line.farewell())
         _say_what_was_set_aside(job, console)
         return 0 if ended else stop.code(job.once)
 
@@ -132,6 +137,8 @@ def _run(job: Job, spark: SparkSession, console: Console, stop: _Stop) -> tuple[
         for version, summary in read_summaries(job.table, seen, job.storage):
             seen = version
             line.add(summary, now)
+            if job.as_json:
+                print(commit_line(version, summary), flush=True)
         batch, batch_s, left, reached = _progress(query, book)
         feeds = set(reached.get("progress", ()))
         ended = bool(feeds) and feeds <= set(reached.get("ended", ()))
@@ -140,13 +147,13 @@ def _run(job: Job, spark: SparkSession, console: Console, stop: _Stop) -> tuple[
             remaining.report(left, line.rows, now)
         line.waits_for = waits_for(reached, now_us())
         text = line.text(now, batch_s)
-        if not console.is_terminal and line.batches and now - shown_s >= _LINE_S:
+        if not job.as_json and not console.is_terminal and line.batches and now - shown_s >= _LINE_S:
             console.print(text)
             shown_s = now
         return text
 
     try:
-        with _bar(console, job.once) as bar:
+        with _bar(console, job.once, shown=console.is_terminal and not job.as_json) as bar:
             task = bar.add_task("", total=None, left="")
             while query.isActive and not ended and not stop.event.wait(_LOOK_S):
                 _show(bar, task, look(), remaining if job.once else None, time.monotonic())
@@ -244,7 +251,7 @@ def _json(text: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _bar(console: Console, once: bool) -> Progress:
+def _bar(console: Console, once: bool, *, shown: bool) -> Progress:
     """The live line; with `--once` also a bar and the time left."""
     columns = [BarColumn(bar_width=24), TaskProgressColumn(), TextColumn("{task.fields[left]}")] if once else []
     return Progress(
@@ -253,7 +260,7 @@ def _bar(console: Console, once: bool) -> Progress:
         console=console,
         transient=True,
         refresh_per_second=5,
-        disable=not console.is_terminal,
+        disable=not shown,
     )
 
 

@@ -248,8 +248,15 @@ def test_once_interrupted_is_not_done_and_the_next_run_ends_it_and_names_malform
             process.kill()
             process.wait()
     assert process.returncode == 130, said
-    done = run_command(*arguments, cwd=tmp_path)
+    before = max(version for version, _ in read_summaries(str(tmp_path / "latest")))
+    done = run_command(*arguments, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    commits = read_summaries(str(tmp_path / "latest"), before)
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["version"], each["batch_id"], each["rows"]) for each in printed] == [
+        (version, commit.batch_id, commit.rows) for version, commit in commits
+    ]
+    assert printed
     got = pl.read_delta(str(tmp_path / "latest"))
     assert got.height == 1000
     assert set(got["value"]) == {11}

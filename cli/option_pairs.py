@@ -1,0 +1,38 @@
+"""Options of the command line that are NAME=VALUE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .failures import Failure
+
+__all__ = ["name_values", "storage_options"]
+
+
+def name_values(given: Sequence[str] | None, name: str) -> dict[str, str]:
+    """Return the pairs of an option that may be repeated.
+
+    Parameters
+    ----------
+    given
+        Each as the user has it; None for no pair.
+    name
+        The option's own, for errors.
+
+    Raises
+    ------
+    Failure
+        One is no pair.
+    """
+    pairs: dict[str, str] = {}
+    for each in given or []:
+        left, equals, right = each.partition("=")
+        if not equals or not left.strip():
+            raise Failure(f"{name} {each!r} is not NAME=VALUE.", 2)
+        pairs[left.strip()] = right
+    return pairs
+
+
+def storage_options(given: Sequence[str] | None) -> dict[str, str]:
+    """Return the options of an object store, without what says that they are."""
+    return {name.removeprefix("storage."): value for name, value in name_values(given, "--option").items()}

@@ -1,0 +1,151 @@
+"""``upstream status`` and ``upstream history``: what commits say of a table, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..conf.clock import now_us
+from ..conf.units import format_duration_us
+from .feeds import feed_lines
+from .live import bound_text, complete_to, how_rows_came, short_count
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..sink.figures.summary import CommitSummary
+
+__all__ = ["commit_line", "print_history", "print_status"]
+
+_LOOK_BACK = 100
+
+
+def commit_line(version: int, summary: CommitSummary) -> str:
+    """Return a commit as a line of JSON: the table's version, and the fields of :class:`~upstream.CommitSummary`."""
+    return json.dumps({"version": version, **summary.to_json()}, default=str, ensure_ascii=False)
+
+
+def print_history(path: str, *, limit: int, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
+    """Print the commits of queries, oldest first.
+
+    Parameters
+    ----------
+    path, storage
+        The table, and the options of its store.
+    limit
+        Only the last so many; 0 is all that the log has.
+    as_json
+        Print a line of JSON for each commit.
+    console
+        For standard output.
+
+    Raises
+    ------
+    TableError
+        There is no table, or it cannot be opened.
+    """
+    from ..sink.admin.scan import open_table
+    from ..sink.figures.summary import read_summaries
+
+    open_table(path, storage)
+    commits = read_summaries(path, -1, storage)[-limit:]
+    if as_json:
+        for version, summary in commits:
+            console.out(commit_line(version, summary), highlight=False)
+        return
+    from rich.table import Table
+
+    grid = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("version", "committed", "batch", "rows", "applied", "superseded", "keys", "staleness p50", "p99"):
+        grid.add_column(name, justify="left" if name == "committed" else "right", no_wrap=True)
+    grid.add_column("complete to", no_wrap=True)
+    for version, summary in commits:
+        grid.add_row(*_cells(version, summary))
+    console.print(grid)
+    if not commits:
+        console.print("The log has no commit of a query.", style="dim")
+
+
+def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
+    """Print how fresh and how complete a table is, and who writes it.
+
+    Parameters
+    ----------
+    path, storage
+        The table, and the options of its store.
+    as_json
+        Print one object instead.
+    console
+        For standard output.
+
+    Raises
+    ------
+    TableError
+        There is no table, or it cannot be opened.
+    """
+    from ..conf.locations import absolute_location
+    from ..sink.admin.scan import open_table
+    from ..sink.commit.lease import read_lease
+    from ..sink.figures.summary import read_summaries
+    from ..storage.folder import TableFolder
+
+    table, now = open_table(path, storage), now_us()
+    first = max(table.version() - _LOOK_BACK, -1)
+    commits = read_summaries(path, first, storage) or read_summaries(path, -1, storage)
+    lease = read_lease(TableFolder(absolute_location(path), storage))
+    writer = None if lease is None or lease.has_ended(now) else lease.query_id
+    last = commits[-1][1] if commits else None
+    if as_json:
+        found: dict[str, Any] = {"table": path, "version": table.version(), "writer": writer, "last_commit": None}
+        if last is not None:
+            found["last_commit"] = {"version": commits[-1][0], **last.to_json()}
+            found["since_commit_s"] = (now - last.committed_at_us) / 1e6
+        console.out(json.dumps(found, default=str, ensure_ascii=False), highlight=False)
+        return
+    console.print(f"{path}, version {table.version()}: {_written_by(writer)}")
+    if last is None:
+        console.print("No query has committed to it, as far as the log goes.")
+        return
+    ago = format_duration_us(max(now - last.committed_at_us, 0))
+    keys = "" if last.keys is None else f"{last.keys:,} keys; "
+    console.print(f"{keys}complete to {complete_to(last)}; last commit {ago} ago, batch {last.batch_id}")
+    console.print(", ".join([_applied(last), *how_rows_came(last)]))
+    for line in feed_lines([summary for _, summary in commits]):
+        console.print(line, style="dim")
+
+
+def _written_by(writer: str | None) -> str:
+    return "no query is writing it" if writer is None else f"query {writer} is writing it"
+
+
+def _applied(summary: CommitSummary) -> str:
+    said = [f"{summary.delivered:,} keys changed, {summary.superseded:,} updates superseded"]
+    if summary.staleness is not None:
+        p50, p99 = (format_duration_us(each * 1e6) for each in (summary.staleness.p50, summary.staleness.p99))
+        said.append(f"staleness p50 {p50}, p99 {p99}")
+    if summary.pending is not None:
+        oldest = "" if summary.oldest is None else f", the oldest for {format_duration_us(summary.oldest * 1e6)}"
+        said.append(f"{short_count(summary.pending)} waiting{oldest}")
+    if summary.target is not None and summary.target_met is not None:
+        said.append(f"{summary.target} {'met' if summary.target_met else 'missed'}")
+    return ", ".join(said)
+
+
+def _cells(version: int, summary: CommitSummary) -> list[str]:
+    import datetime as dt
+
+    at = dt.datetime.fromtimestamp(summary.committed_at_us / 1e6, dt.timezone.utc).isoformat(timespec="milliseconds")
+    ages = summary.staleness
+    return [
+        f"{version:,}",
+        bound_text(at.removesuffix("+00:00") + "Z"),
+        f"{summary.batch_id:,}",
+        f"{summary.rows:,}",
+        f"{summary.delivered:,}",
+        f"{summary.superseded:,}",
+        "" if summary.keys is None else f"{summary.keys:,}",
+        "" if ages is None else format_duration_us(ages.p50 * 1e6),
+        "" if ages is None else format_duration_us(ages.p99 * 1e6),
+        complete_to(summary),
+    ]

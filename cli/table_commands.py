@@ -1,0 +1,245 @@
+"""The commands that read or maintain a table: none of them needs Java."""
+
+from __future__ import annotations
+
+import enum
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..conf.options import columns as column_names
+from .option_pairs import storage_options
+
+__all__ = ["commands"]
+
+commands = typer.Typer()
+
+
+class Format(str, enum.Enum):
+    """How `upstream show` prints rows."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+@commands.command()
+def show(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="The maximum number of rows; 0 means all.")] = 20,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help='Print only rows for which this is true, such as "speed > 10 AND route_id = 7".')] = None,
+    columns: Annotated[str | None, typer.Option(metavar="COLUMNS", help="The columns to print, separated by commas.  [dim]\\[default: all of your own][/dim]")] = None,
+    order_by: Annotated[str | None, typer.Option(metavar="SQL", help='The order of the rows, such as "speed DESC".')] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Include the columns of UpStream itself (_upstream_…).")] = False,
+    output: Annotated[Format, typer.Option("--format", case_sensitive=False, help="The form of the output; json is one object per line.")] = Format.TABLE,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Print rows of a table, also while a query writes to it.
+
+    [bold]upstream show ./latest --where "speed > 10" --order-by "speed DESC" --limit 5[/bold]
+    """
+    from .show import show as print_table
+
+    print_table(
+        table,
+        limit=limit,
+        where=where,
+        columns=column_names().parse(columns) if columns else (),
+        order_by=order_by,
+        everything=everything,
+        output=output.value,
+        storage=storage_options(option),
+    )
+
+
+@commands.command()
+def check(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    source: Annotated[str | None, typer.Option(metavar="PATH", help="The input that the table was made from, as Parquet or a Delta table. Reports rows that are newer there than in the table.")] = None,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Check a table: one row per key, in its bucket; files, deletions, log, and counts as recorded. The exit code is 1 if anything is wrong.
+
+    Reads the whole table, a bucket at a time, also while a query writes to it.
+
+    [bold]upstream check ./latest --source 'archive/'[/bold]
+    """
+    from .check import print_check
+
+    if not print_check(table, source, storage_options(option)):
+        raise typer.Exit(1)
+
+
+@commands.command()
+def repair(
+    table: Annotated[str, typer.Argument(help="The table's folder or address. Stop the query that writes to it.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")] = False,
+    orphans: Annotated[bool, typer.Option("--orphans", help="Remove files that no version within the retention needs.")] = False,
+    retention: Annotated[str, typer.Option(metavar="DURATION", help="How old such files must be.")] = "7 days",
+    force: Annotated[bool, typer.Option("--force", help="Remove rows that are not duplicates, too: those of missing or damaged files, and those older than a deletion.")] = False,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Repair what [bold]upstream check[/bold] finds, in one commit, and print each change.
+
+    Of a key with several rows, the newest row stays. Rows move to their bucket. With --force, missing or damaged files leave the table.
+    Prints the number of rows before and after, and the version to which you can go back.
+
+    [bold]upstream repair ./latest --dry-run[/bold]
+    """
+    from .check import print_repair
+    from .plan import duration
+
+    if not print_repair(
+        table,
+        storage_options(option),
+        dry_run=dry_run,
+        orphans=orphans,
+        retention_us=duration(retention, "--retention"),
+        force=force,
+    ):
+        raise typer.Exit(1)
+
+
+@commands.command()
+def rebucket(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    buckets: Annotated[int, typer.Argument(min=1, help="The new number of parts: one for each 500,000 to 1 million keys.")],
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Divide a table that has grown into more parts. Readers continue; restart the query that writes to it.
+
+    [bold]upstream rebucket ./latest 64[/bold]
+    """
+    from ..sink.admin.rebucket import rebucket_table
+
+    version = rebucket_table(table, buckets, storage=storage_options(option))
+    typer.echo(f"{table} has {buckets} buckets from version {version} on")
+
+
+@commands.command()
+def keep(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    rows: Annotated[str, typer.Argument(metavar="KEEP", help="What the table keeps of each key: 'latest', or 'latest N'.")],
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Change how many of the newest rows of each key a table keeps. If it keeps fewer, the others leave it at once.
+
+    Readers continue. Restart the query that writes to it, with the new [bold]keep[/bold].
+
+    [bold]upstream keep ./latest 'latest 3'[/bold]
+    """
+    from ..sink.admin.history_change import change_keep
+
+    version = change_keep(table, rows, storage=storage_options(option))
+    typer.echo(f"{table} keeps {rows.strip().lower()} from version {version} on")
+
+
+@commands.command()
+def erase(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    key: Annotated[list[str], typer.Option("--key", metavar="[COLUMN=]VALUE", help="The key: one value for each of its columns. With one column, you can leave its name out.")],
+    output: Annotated[list[str] | None, typer.Option("--output", metavar="TABLE", help="A table of late or conflicting rows that the table's log does not name. Repeatable.")] = None,
+    index_location: Annotated[str | None, typer.Option("--index-location", metavar="FOLDER", help="The value of the query's option indexLocation, if set.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")] = False,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Erase a key for good: its rows, dead rows, recorded deletions, late and conflicting rows, and this machine's index cache.
+
+    Prints what remains, and until when: earlier versions hold the key until their retention ends. A query can write to the table meanwhile.
+
+    [bold]upstream erase ./latest --key 4711 --dry-run[/bold]
+
+    [bold]upstream erase ./latest --key region=eu --key id=4711[/bold]
+    """
+    from .erase import print_erasure
+
+    print_erasure(
+        table, key, storage_options(option), outputs=output or (), index_location=index_location, dry_run=dry_run
+    )
+
+
+@commands.command()
+def maintain(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    retention: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a version stays readable after the next one.  [dim]\\[default: what the table records][/dim]")] = None,
+    versions: Annotated[int | None, typer.Option(min=1, help="The maximum number of versions to keep.  [dim]\\[default: what the table records][/dim]")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the command would remove, and change nothing.")] = False,
+    compact: Annotated[bool, typer.Option("--compact", help="Rewrite each bucket that has small files or dead rows. A scan is then as fast as that of a new table.")] = False,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Remove what is past its retention from a table: log entries, data files, and files that failed tasks left.
+
+    A query does this between its batches (option maintenance=auto). Use the command if its query has that off. The query can keep running.
+
+    [bold]upstream maintain ./latest --dry-run[/bold]
+
+    [bold]upstream maintain ./latest --compact[/bold], each night for instance.
+    """
+    from .maintain import maintain as look_after
+    from .plan import duration
+
+    retention_us = None if retention is None else duration(retention, "--retention")
+    look_after(
+        table,
+        retention_us=retention_us,
+        versions=versions,
+        dry=dry_run,
+        compact=compact,
+        storage=storage_options(option),
+    )
+
+
+@commands.command()
+def release(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Let another query write to a table at once, after you stopped the one that did.
+
+    You need it only if that query ran on another machine, or in a process that is still alive. A query that still runs takes the table
+    again with its next batch, or fails if another query has it by then.
+    """
+    from ..conf.locations import absolute_location
+    from ..sink.commit.lease import release_lease
+    from ..storage.folder import TableFolder
+
+    taken = release_lease(TableFolder(absolute_location(table), storage_options(option)))
+    typer.echo("no query held it" if taken is None else f"taken from query {taken.query_id}")
+
+
+@commands.command()
+def status(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Print how fresh and how complete a table is, and which query writes it. Needs no Java.
+
+    [bold]upstream status ./latest[/bold]
+    """
+    from .status import print_status
+
+    print_status(table, as_json=as_json, storage=storage_options(option), console=_console())
+
+
+@commands.command()
+def history(
+    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Only the last so many commits; 0 is all that the log has.")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each commit.")] = False,
+    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
+) -> None:  # fmt: skip
+    """Print the commits of queries, oldest first: rows, superseded updates, keys, staleness, and how far the table is complete.
+
+    [bold]upstream history ./latest --limit 5[/bold]
+    """
+    from .status import print_history
+
+    print_history(table, limit=limit, as_json=as_json, storage=storage_options(option), console=_console())
+
+
+def _console() -> Console:
+    # Into a pipe goes the whole line, however wide.
+    return Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 10_000)

@@ -1,0 +1,71 @@
+"""What commits say of a table, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from kit.programs import run_command
+from kit.sink import Sink
+
+from upstream.conf.clock import now_us
+from upstream.conf.process_identity import Process
+from upstream.sink.commit.lease import hold_lease
+from upstream.storage.folder import TableFolder
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Sink:
+    """Three commits of one query, the last one without a change."""
+    sink = Sink(tmp_path, options={"key": "k", "time": "t", "buckets": "2", "target": "max < 1 h"})
+    sink.now_us = now_us()
+    for number, rows in enumerate([[(1, 10, "a"), (2, 11, "b")], [(1, 12, "c"), (1, 13, "d")], [(2, 5, "old")]]):
+        sink.batch(number, [sink.rows(rows, seq=10 * number), sink.punctuation(20 + number)])
+    return sink
+
+
+def test_history(table: Sink, tmp_path: Path) -> None:
+    done = run_command("history", "table", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    head, *rows = done.stdout.splitlines()
+    assert head.split()[:7] == ["version", "committed", "batch", "rows", "applied", "superseded", "keys"]
+    found = [[*line.split()[:1], *line.split()[4:9]] for line in rows]
+    assert found == [["1", "0", "2", "2", "0", "2"], ["2", "1", "2", "1", "1", "2"], ["3", "2", "1", "0", "1", "2"]]
+    assert [line.split()[-1] for line in rows] == ["20", "21", "22"]
+    last = run_command("history", "table", "--limit", "1", "--json", cwd=tmp_path)
+    (commit,) = [json.loads(line) for line in last.stdout.splitlines()]
+    assert (commit["version"], commit["batch_id"], commit["superseded"]) == (3, 2, 1)
+    every = run_command("history", "table", "--limit", "0", "--json", cwd=tmp_path)
+    assert [json.loads(line)["version"] for line in every.stdout.splitlines()] == [1, 2, 3]
+
+
+def test_status(table: Sink, tmp_path: Path) -> None:
+    done = run_command("status", "table", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    first, second, third, *_ = done.stdout.splitlines()
+    assert first == "table, version 3: no query is writing it"
+    assert second.startswith("2 keys; complete to 22; last commit ")
+    assert second.endswith(" ago, batch 2")
+    assert third.startswith("0 keys changed, 1 updates superseded")
+    hold_lease(TableFolder(str(table.path)), "query-1", Process.of(os.getpid()), 60_000_000, now_us())
+    assert "query query-1 is writing it" in run_command("status", "table", cwd=tmp_path).stdout
+    found = json.loads(run_command("status", "table", "--json", cwd=tmp_path).stdout)
+    assert (found["table"], found["version"], found["writer"]) == ("table", 3, "query-1")
+    assert found["last_commit"]["version"] == 3
+    assert found["last_commit"]["low_watermark"] == 22
+    assert 0 <= found["since_commit_s"] < 600
+
+
+def test_a_table_without_queries_and_none_at_all(table: Sink, tmp_path: Path) -> None:
+    DeltaTable.create(str(tmp_path / "other"), DeltaTable(str(table.path)).schema())
+    assert "No query has committed to it" in run_command("status", "other", cwd=tmp_path).stdout
+    assert json.loads(run_command("status", "other", "--json", cwd=tmp_path).stdout)["last_commit"] is None
+    assert "no commit of a query" in run_command("history", "other", cwd=tmp_path).stdout
+    assert run_command("history", "other", "--json", cwd=tmp_path).stdout == ""
+    for verb in ("status", "history"):
+        done = run_command(verb, "nowhere", cwd=tmp_path)
+        assert done.returncode == 1
+        assert "there is no table in nowhere" in done.stderr
