@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from ..conf.errors import TableError
 from ..storage.folder import TableFolder
 from .deletion_vectors import DeletionVector
 
-__all__ = ["LogReplay", "entry_actions", "entry_place"]
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["LogReplay", "commit_infos", "entry_actions", "entry_place"]
 
 Action = dict[str, Any]
 
@@ -25,6 +28,7 @@ _LOG = "_delta_log"
 # In an object store so many entries are read at once.
 _AHEAD = 32
 _TRANSACTION = "txn"
+_INFO = "commitInfo"
 _MAPS = ("partitionValues", "configuration", "tags", "options")
 
 
@@ -53,6 +57,33 @@ def entry_actions(folder: TableFolder, version: int, kind: str = "") -> list[Act
     marker = f'"{kind}"'.encode() if kind else b""
     lines = folder.read(entry_place(version)).splitlines()
     return [json.loads(line) for line in lines if marker in line and line.strip()]
+
+
+def commit_infos(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
+    """What the latest commits of a loaded table say of themselves, newest first, each with its `version`, as far back as the log goes.
+
+    Of a table on a disk the numbers are those that were written: delta-rs reads the last digit of some floats otherwise.
+
+    Parameters
+    ----------
+    table
+        At some version.
+    limit
+        The most commits; all unless given.
+    """
+    uri = urlsplit(table.table_uri)
+    if uri.scheme != "file":
+        return table.history(limit)
+    folder = TableFolder(unquote(uri.path))
+    found: list[dict[str, Any]] = []
+    least = -1 if limit is None else max(table.version() - limit, -1)
+    for version in range(table.version(), least, -1):
+        try:
+            actions = entry_actions(folder, version, _INFO)
+        except FileNotFoundError:  # the log has been trimmed
+            break
+        found += [{**action[_INFO], "version": version} for action in actions if _INFO in action]
+    return found
 
 
 class LogReplay:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...conf.clock import now_us
 from ...conf.errors import TableError
 from ...delta_format.latest_table import BUCKET, DELIVERED_KEY, METADATA_KEY, Delivered
+from ...delta_format.log import commit_infos
 from ..figures.freshness import HISTORY_KEY, history_note
 from ..figures.summary import CommitSummary, last_summary
 from ..maintenance.runner import commit_hooks, maintain
@@ -310,7 +311,7 @@ class _Commit:
 
 def _named_beside(table: DeltaTable) -> set[str]:
     """The files of deletions and of rows put aside that the last commits, the one in question among them, have told of."""
-    entries = table.history(_TRIES)
+    entries = commit_infos(table, _TRIES)
     delivered = [Delivered.of_commit(entry) for entry in entries]
     named = set[str]().union(*map(files_named, entries))
     return named | {path for each in delivered if each is not None for path in each.deletions}

@@ -15,6 +15,7 @@ from ...conf.errors import CheckpointError, TableError
 from ...core.feedback.checkpoint_layout import SINK
 from ...core.feedback.report_files import read_values, write_value
 from ...delta_format.latest_table import METADATA_KEY, recorded_under
+from ...delta_format.log import commit_infos
 from ...storage.folder import TableFolder
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class LastCommit:
                 f"the table at {location}, at version {table.version()}, does not hold this query's last commit"
             )
         newer = table.version() - self.version
-        entries = table.history(newer) if newer else []
+        entries = commit_infos(table, newer) if newer else []
         mine = {self.version, *(int(entry["version"]) for entry in entries if _query_of(entry) == query_id)}
         for entry in entries:
             if entry.get("operation") != "RESTORE":

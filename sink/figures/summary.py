@@ -17,6 +17,7 @@ from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.source_counts import SourceCounts
 from ...delta_format.latest_table import METADATA_KEY, known_fields, recorded_under
+from ...delta_format.log import commit_infos
 from ...storage.folder import TableFolder
 from ..spec.maintenance_rules import Maintained
 from .queue_figures import QueueFigures
@@ -185,7 +186,7 @@ def last_commit(
     newer = None if near is None else table.version() - near + 1
     limits = sorted({*_LOOK_BACK} if newer is None or newer < 1 else {*_LOOK_BACK, newer})
     for limit in (*limits, None):
-        history = table.history(limit)
+        history = commit_infos(table, limit)
         for entry in history:
             summary = _summary_of(entry)
             if summary is None or summary.query_id != query_id:
@@ -204,7 +205,7 @@ def last_commit(
 def summaries_after(table: DeltaTable, query_id: str, batch_id: int) -> list[CommitSummary]:
     """The summaries of a query's batches after one, oldest first, as far back as the log goes."""
     for limit in (*_LOOK_BACK, None):
-        history = table.history(limit)
+        history = commit_infos(table, limit)
         mine = [each for each in map(_summary_of, history) if each is not None and each.query_id == query_id]
         if limit is None or len(history) < limit or any(each.batch_id <= batch_id for each in mine):
             return [each for each in reversed(mine) if each.batch_id > batch_id]

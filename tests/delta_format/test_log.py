@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from upstream.conf.errors import TableError
-from upstream.delta_format.log import LogReplay, entry_place
+from upstream.delta_format.log import LogReplay, commit_infos, entry_place
 from upstream.storage.folder import TableFolder
 
 
@@ -91,3 +92,22 @@ def test_a_checkpoint_of_several_parts_counts_when_it_is_whole(table: str) -> No
     first.write_bytes(b"broken")
     with pytest.raises(TableError, match=r"checkpoint .* cannot be read"):
         state(table, last)
+
+
+def test_what_commits_say_is_as_it_was_written(table: str) -> None:
+    folder, version = Path(table), DeltaTable(table).version()
+    plain = [
+        {name: each[name] for name in ("version", "operation", "timestamp")} for each in DeltaTable(table).history()
+    ]
+    found = commit_infos(DeltaTable(table))
+    assert [{name: each[name] for name in ("version", "operation", "timestamp")} for each in found] == plain
+    assert [each["version"] for each in commit_infos(DeltaTable(table), 2)] == [version, version - 1]
+    assert [each["version"] for each in commit_infos(DeltaTable(table, 4), 2)] == [4, 3]
+    exact = 15.689372150965433  # whose last digit delta-rs reads otherwise
+    info = {"commitInfo": {"timestamp": 1, "operation": "WRITE", "figure": exact}}
+    (folder / entry_place(version + 1)).write_text(json.dumps(info))
+    assert commit_infos(DeltaTable(table), 1) == [{**info["commitInfo"], "version": version + 1}]
+    DeltaTable(table, 4).create_checkpoint()
+    for gone in range(4):
+        (folder / entry_place(gone)).unlink()
+    assert [each["version"] for each in commit_infos(DeltaTable(table))] == list(range(version + 1, 3, -1))

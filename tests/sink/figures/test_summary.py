@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from upstream.core.feedback.ages import Staleness
+from upstream.sink.figures import summary
 from upstream.sink.figures.summary import CommitSummary, last_summary, read_summaries
 
 
@@ -98,8 +99,8 @@ def test_a_query_that_never_committed_is_not_looked_for_far_back(sink: Any, monk
     sink.batch(0, [sink.rows([(1, 10, "a")])])
     others_commit(sink, 300)
     limits: list[int | None] = []
-    history = DeltaTable.history
-    monkeypatch.setattr(DeltaTable, "history", lambda self, limit=None: (limits.append(limit), history(self, limit))[1])
+    found = summary.commit_infos
+    monkeypatch.setattr(summary, "commit_infos", lambda table, limit: (limits.append(limit), found(table, limit))[1])
     table = DeltaTable(str(sink.path))
     assert last_summary(table, "query-2") is None
     assert limits == [1, 16, 256]
