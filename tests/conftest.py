@@ -47,11 +47,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": home / "warehouse",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
     }
-    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
-    with pytest.MonkeyPatch.context() as patched:
-        # This one lives for minutes: what is compiled twice pays.
-        patched.setenv("SPARK_SUBMIT_OPTS", options.replace("-XX:TieredStopAtLevel=1", ""))
-        made = session("upstream tests", master="local[2]", **settings)
+    made = session("upstream tests", master="local[2]", **settings)
     yield made
     made.stop()
 
