@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .failures import MISUSED, Failure
 from .feeds import feed_lines
 from .live import complete_to, how_rows_came
+from .status import recent_commits
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,8 +19,6 @@ __all__ = ["FORMATS", "show"]
 
 FORMATS = ("table", "csv", "json")
 _OURS = "_upstream_"
-# How many commits are looked at to say how long a feed has held the others back.
-_LOOK_BACK = 100
 
 
 def show(
@@ -83,14 +82,12 @@ def show(
     elif output == "json":
         rows.write_ndjson(sys.stdout.buffer)
     else:
-        _print(rows, found, path, table.version())
+        _print(rows, found, path, table.version(), storage)
 
 
-def _print(rows: pl.DataFrame, found: int, path: str, version: int) -> None:
+def _print(rows: pl.DataFrame, found: int, path: str, version: int, storage: dict[str, str]) -> None:
     from rich.console import Console
     from rich.table import Table
-
-    from ..sink.figures.summary import read_summaries
 
     # Into a pipe, a column is as wide as it must be.
     console = Console(width=None if sys.stdout.isatty() else 10_000, soft_wrap=not sys.stdout.isatty())
@@ -100,7 +97,7 @@ def _print(rows: pl.DataFrame, found: int, path: str, version: int) -> None:
     for row in rows.iter_rows():
         grid.add_row(*map(_cell, row))
     console.print(grid)
-    summaries = [each for _, each in read_summaries(path, max(version - _LOOK_BACK, -1)) or read_summaries(path)]
+    summaries = [each for _, each in recent_commits(path, version, storage)]
     facts = [f"complete to {complete_to(summaries[-1])}", *how_rows_came(summaries[-1])] if summaries else []
     console.print(", ".join([f"{len(rows):,} of {found:,} rows; version {version}", *facts]), style="dim")
     for line in feed_lines(summaries):

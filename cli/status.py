@@ -16,14 +16,22 @@ if TYPE_CHECKING:
 
     from ..sink.figures.summary import CommitSummary
 
-__all__ = ["commit_line", "print_history", "print_status"]
+__all__ = ["commit_line", "print_history", "print_status", "recent_commits"]
 
+# How many commits are looked at to say how long a feed has held the others back.
 _LOOK_BACK = 100
 
 
 def commit_line(version: int, summary: CommitSummary) -> str:
     """Return a commit as a line of JSON: the table's version, and the fields of :class:`~upstream.CommitSummary`."""
-    return json.dumps({"version": version, **summary.to_json()}, default=str, ensure_ascii=False)
+    return _json({"version": version, **summary.to_json()})
+
+
+def recent_commits(path: str, version: int, storage: Mapping[str, str]) -> list[tuple[int, CommitSummary]]:
+    """Return the last commits of queries up to a version, oldest first; if none of the last hundred is a query's, all that the log has."""
+    from ..sink.figures.summary import read_summaries
+
+    return read_summaries(path, max(version - _LOOK_BACK, -1), storage) or read_summaries(path, -1, storage)
 
 
 def print_history(path: str, *, limit: int, as_json: bool, storage: Mapping[str, str], console: Console) -> None:
@@ -87,12 +95,10 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     from ..conf.locations import absolute_location
     from ..sink.admin.scan import open_table
     from ..sink.commit.lease import read_lease
-    from ..sink.figures.summary import read_summaries
     from ..storage.folder import TableFolder
 
     table, now = open_table(path, storage), now_us()
-    first = max(table.version() - _LOOK_BACK, -1)
-    commits = read_summaries(path, first, storage) or read_summaries(path, -1, storage)
+    commits = recent_commits(path, table.version(), storage)
     lease = read_lease(TableFolder(absolute_location(path), storage))
     writer = None if lease is None or lease.has_ended(now) else lease.query_id
     last = commits[-1][1] if commits else None
@@ -101,7 +107,7 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
         if last is not None:
             found["last_commit"] = {"version": commits[-1][0], **last.to_json()}
             found["since_commit_s"] = (now - last.committed_at_us) / 1e6
-        console.out(json.dumps(found, default=str, ensure_ascii=False), highlight=False)
+        console.out(_json(found), highlight=False)
         return
     console.print(f"{path}, version {table.version()}: {_written_by(writer)}")
     if last is None:
@@ -113,6 +119,10 @@ def print_status(path: str, *, as_json: bool, storage: Mapping[str, str], consol
     console.print(", ".join([_applied(last), *how_rows_came(last)]))
     for line in feed_lines([summary for _, summary in commits]):
         console.print(line, style="dim")
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def _written_by(writer: str | None) -> str:

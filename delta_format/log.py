@@ -19,7 +19,7 @@ from .deletion_vectors import DeletionVector
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["LogReplay", "commit_infos", "entry_actions", "entry_place"]
+__all__ = ["LogReplay", "commit_info", "commit_infos", "entry_actions", "entry_place"]
 
 Action = dict[str, Any]
 
@@ -79,11 +79,17 @@ def commit_infos(table: DeltaTable, limit: int | None = None) -> list[dict[str, 
     least = -1 if limit is None else max(table.version() - limit, -1)
     for version in range(table.version(), least, -1):
         try:
-            actions = entry_actions(folder, version, _INFO)
+            info = commit_info(folder, version)
         except FileNotFoundError:  # the log has been trimmed
             break
-        found += [{**action[_INFO], "version": version} for action in actions if _INFO in action]
+        found += [] if info is None else [{**info, "version": version}]
     return found
+
+
+def commit_info(folder: TableFolder, version: int) -> dict[str, Any] | None:
+    """What the commit of a version says of itself; None if nothing. Errors as of :func:`entry_actions`."""
+    said = [action[_INFO] for action in entry_actions(folder, version, _INFO) if _INFO in action]
+    return said[0] if said else None
 
 
 class LogReplay:

@@ -322,9 +322,8 @@ def _tree(schema: StructType) -> Tree:
 
 def _spelt(name: str, tree: Tree) -> str:
     """A part of the key: a column by its own name; a field of one by its unmistakable name."""
-    if name in tree or not _is_field(name, tree):
-        return name
-    return path_name(resolved(name, tree) or (name,))
+    found = resolved(name, tree)
+    return name if name in tree or found is None or len(found) == 1 else path_name(found)
 
 
 def _is_field(name: str, tree: Tree) -> bool:

@@ -41,13 +41,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from upstream.conf.session import session
 
     home: Path = tmp_path_factory.mktemp("spark")
-    settings = {
-        "spark.sql.shuffle.partitions": 2,
-        "spark.default.parallelism": 2,
-        "spark.sql.warehouse.dir": home / "warehouse",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
-    }
-    made = session("upstream tests", master="local[2]", **settings)
+    made = session(
+        "upstream tests",
+        master="local[2]",
+        **{
+            "spark.sql.shuffle.partitions": 2,
+            "spark.default.parallelism": 2,
+            "spark.sql.warehouse.dir": home / "warehouse",
+            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
+        },
+    )
     yield made
     made.stop()
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from ...conf.column_names import columns_of
 from ...conf.errors import TableError
 from ...delta_format.latest_table import METADATA_KEY, recorded_under
+from ...delta_format.log import commit_infos
 from ..merge.outputs import OUTPUTS_KEY, Outputs, write_outputs
 from ..table.files import DataFiles
 from ..table.table import load_table, replay_log
@@ -32,7 +33,7 @@ _ATTEMPTS = 8
 
 def outputs_of(table: DeltaTable) -> list[str]:
     """Return where the commits in a table's log have put late and conflicting rows."""
-    named = [recorded_under(OUTPUTS_KEY, entry) or {} for entry in table.history()]
+    named = [recorded_under(OUTPUTS_KEY, entry) or {} for entry in commit_infos(table)]
     return list(dict.fromkeys(str(each["location"]) for kinds in named for each in kinds.values()))
 
 
@@ -40,7 +41,7 @@ def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> Non
     """Append what the last commit of a query put aside, should the query have died before it could: else its restart would, after the erasure."""
     outputs = Outputs(target, layout, layout.arrow_schema())
     writers: dict[str, None] = {}
-    for entry in table.history():
+    for entry in commit_infos(table):
         if recorded_under(OUTPUTS_KEY, entry) and (summary := recorded_under(METADATA_KEY, entry)):
             writers[str(summary["query_id"])] = None
     for query_id in writers:

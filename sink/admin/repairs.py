@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...conf.clock import now_us
 from ...conf.errors import TableError
 from ...delta_format.latest_table import METADATA_KEY, Delivered, recorded_under
+from ...delta_format.log import commit_infos
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -42,7 +43,7 @@ class RowsRecorded(NamedTuple):
 def rows_recorded(table: DeltaTable) -> RowsRecorded | None:
     """The latest count of the last 256 commits; None if none says."""
     operations: list[str] = []
-    for entry in table.history(_LOOK_BACK):
+    for entry in commit_infos(table, _LOOK_BACK):
         rows = _rows_of(entry)
         if rows is not None:
             return RowsRecorded(int(entry["version"]), rows, ", ".join(dict.fromkeys(operations)))
@@ -52,7 +53,7 @@ def rows_recorded(table: DeltaTable) -> RowsRecorded | None:
 
 def nothing_since(table: DeltaTable) -> Delivered:
     """Return what those who follow the table are told: no row, and the promise that was given last."""
-    delivered = (Delivered.of_commit(entry) for entry in table.history(_LOOK_BACK))
+    delivered = (Delivered.of_commit(entry) for entry in commit_infos(table, _LOOK_BACK))
     last = next((found for found in delivered if found is not None), Delivered(0, {}, {}))
     return dataclasses.replace(last, committed_at_us=now_us(), rows={}, deletions={})
 

@@ -7,7 +7,6 @@ feed with an earlier time is in the table (or lost to a newer one).
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +16,7 @@ from ...conf.locations import absolute_location
 from ...core.feedback.ages import Ages, Staleness
 from ...core.feedback.source_counts import SourceCounts
 from ...delta_format.latest_table import METADATA_KEY, known_fields, recorded_under
-from ...delta_format.log import commit_infos
+from ...delta_format.log import commit_info, commit_infos
 from ...storage.folder import TableFolder
 from ..spec.maintenance_rules import Maintained
 from .queue_figures import QueueFigures
@@ -226,11 +225,10 @@ def read_summaries(
     found: list[tuple[int, CommitSummary]] = []
     for version in _versions_after(log, after_version):
         try:
-            with open(os.path.join(log, f"{version:020d}.json"), encoding="utf-8") as entry:
-                lines = [json.loads(line) for line in entry if line.startswith('{"commitInfo"')]
+            info = commit_info(TableFolder(location), version)
         except FileNotFoundError:
             continue
-        summary = _summary_of(lines[0]["commitInfo"]) if lines else None
+        summary = None if info is None else _summary_of(info)
         if summary is not None:
             found.append((version, summary))
     return found
