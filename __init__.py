@@ -9,8 +9,8 @@
     query = means.write("speeds", checkpoint="cp").start()
     table = us.LatestTable("speeds")
 
-The names, in groups: what a job is made of; the aggregate functions; what is needed now and then. ``spark.readStream.format("upstream")`` and
-``df.writeStream.format("upstream")`` need no import of this package.
+The names, in groups: what a job is made of; the aggregate functions; what is needed now and then.
+``spark.readStream.format("upstream")`` and ``df.writeStream.format("upstream")`` need no import of this package.
 """
 
 from __future__ import annotations

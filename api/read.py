@@ -41,13 +41,15 @@ def read(
     key
         The update key's column or columns.
     event_time
-        The column of the event time: it decides which of two rows of a key is newer, and moves the watermark. Without it arrival decides.
+        The column of the event time: it decides which of two rows of a key is newer, and moves the watermark. Without
+        it arrival decides.
     watermark
         How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``.
     watermark_delay
         Short for ``Watermark.bounded(…)``: how far a row may be behind the newest.
     coalesce
-        Let only the newest row of each key leave a task in each batch. Right for a table or a queue; windows need every row, and refuse it.
+        Let only the newest row of each key leave a task in each batch. Right for a table or a queue; windows need every
+        row, and refuse it.
     **options
         Any option of the source, see docs/options.md, for example ``connector="kafka"``, ``timeFormat="epoch_ms"``.
 
@@ -59,7 +61,8 @@ def read(
     Raises
     ------
     OptionError
-        An argument is wrong. A wrong option of the source is a Spark exception whose message ends in ours, since Spark asks a process of its own.
+        An argument is wrong. A wrong option of the source is a Spark exception whose message ends in ours, since Spark
+        asks a process of its own.
 
     Examples
     --------

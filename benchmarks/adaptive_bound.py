@@ -108,9 +108,11 @@ def figure_adaptive(quick: bool) -> Figure:
         )
         for target, each in zip(TARGETS, learned, strict=True):
             remarks.append(
-                f"{what}: target {100 * target:g} %: {each.late:.3g} % late ({each.late_in_all:.3g} % of all), {each.lag_s:.3g} s behind"
+                f"{what}: target {100 * target:g} %: {each.late:.3g} % late ({each.late_in_all:.3g} % of all), "
+                f"{each.lag_s:.3g} s behind"
             )
-            # The rarer it is, the less the past of a recording of minutes says of it: bursts come later than all before them.
+            # The rarer it is, the less the past of a recording of minutes says of it: bursts come later than all before
+            # them.
             if target >= _FORESEEN and each.late > 200 * target:
                 differs.append(
                     f"{what}: {each.late:.3g} % late with a target of {100 * target:g} %, wanted twice it at most"

@@ -1,7 +1,9 @@
-"""Figures 7 and 8 of Bai et al.: latency, idle-waiting and peak queue of a union of a busy and a sparse stream, by how it hears of silence.
+"""Figures 7 and 8 of Bai et al.: latency, idle-waiting and peak queue of a union of a busy and a sparse stream, by how
+it hears of silence.
 
-Rows are stamped on entry. The union releases in the order of time (§4.1: a row goes once every input has shown a time that is not earlier); what
-inputs have shown is kept by the classes of the source: :class:`Progress` with the policy ``heartbeat``, on-demand timestamps by :class:`Enabling`.
+Rows are stamped on entry. The union releases in the order of time (§4.1: a row goes once every input has shown a time
+that is not earlier); what inputs have shown is kept by the classes of the source: :class:`Progress` with the policy
+``heartbeat``, on-demand timestamps by :class:`Enabling`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ _WINDOW_FILES = 8
 
 
 def feed_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
-    """The rows: uniform keys, times rising by 1 ms, of which 5 % are up to 5 s too early; no two rows share key and time."""
+    """The rows: uniform keys, times rising by 1 ms, of which 5 % are up to 5 s too early; no two rows share key and
+    time.
+    """
     rng = np.random.default_rng([seed, rows, keys])
     key = rng.integers(0, keys, rows)
     back = np.where(rng.random(rows) < _DISPLACED, rng.integers(1, _BACK_MS, rows), 0)
@@ -80,10 +82,11 @@ def reference(rows: int, keys: int) -> pa.Table:
 
 
 def window_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
-    """The rows for windows: uniform keys, times rising over 480 s, of which 5 % are up to 5 s too early; values are whole numbers.
+    """The rows for windows: uniform keys, times rising over 480 s, of which 5 % are up to 5 s too early; values are
+    whole numbers.
 
-    No two rows share key and time. The last row, of a key that no other has, is so much later that its arrival closes every window of ten
-    minutes in which another row is.
+    No two rows share key and time. The last row, of a key that no other has, is so much later that its arrival closes
+    every window of ten minutes in which another row is.
     """
     rng = np.random.default_rng([seed, rows, keys, SPAN_MS])
     place = np.arange(rows) * SPAN_MS // rows
@@ -110,8 +113,8 @@ def window_feed(rows: int, keys: int, side_by_side: int | None = None) -> Path:
     rows, keys : int
         How many of each.
     side_by_side : int, optional
-        So many files without headers that are each in the order of time, for those who read that many at once; else eight with headers,
-        one after the other in time.
+        So many files without headers that are each in the order of time, for those who read that many at once; else
+        eight with headers, one after the other in time.
     """
     name = f"windows-v{_VERSION}-{rows}-{keys}"
     if side_by_side is None:

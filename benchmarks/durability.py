@@ -1,6 +1,7 @@
 """What `durability=power` costs a batch: the sink without Spark, both promises in turn on one disk.
 
-``python -m benchmarks.durability``: for a quiet machine, and a folder on the disk that is meant (``--folder``); a disk in memory syncs nothing.
+``python -m benchmarks.durability``: for a quiet machine, and a folder on the disk that is meant (``--folder``); a disk
+in memory syncs nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def main() -> None:
             figures = [statistics.median(each[at] for each in taken[name][2:]) for name in PROMISES for at in (0, 1)]
             wall, busy, wall_power, busy_power = (f"{1e3 * figure:.1f}" for figure in figures)
             print(
-                f"{engine}, {keys:,} keys, {rows:,} rows a batch: process {wall} ms ({busy} of the processor), power {wall_power} ms ({busy_power})"
+                f"{engine}, {keys:,} keys, {rows:,} rows a batch: process {wall} ms ({busy} of the processor), power "
+                f"{wall_power} ms ({busy_power})"
             )
 
 

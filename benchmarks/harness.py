@@ -111,7 +111,8 @@ class Report:
     us : str
         The engine that the others are compared with.
     by_rate : bool
-        Compare rows per second: for works of which a slow engine is given fewer rows. Otherwise seconds, at the same size.
+        Compare rows per second: for works of which a slow engine is given fewer rows. Otherwise seconds, at the same
+        size.
     """
 
     def __init__(self, us: str, *, by_rate: bool = False) -> None:
@@ -181,7 +182,9 @@ class Report:
 
 
 def say_whether_met(aims: Sequence[tuple[str, float | None, float, bool]]) -> None:
-    """Print of each aim whether it was met: what is measured, what was got (None: not measured), the bound, whether it is the least."""
+    """Print of each aim whether it was met: what is measured, what was got (None: not measured), the bound, whether it
+    is the least.
+    """
     seen = [(name, got, bound, least) for name, got, bound, least in aims if got is not None]
     if seen:
         print("\naims")
@@ -203,7 +206,9 @@ def progress(text: str) -> None:
 
 
 def fresh(folder: Path, label: str) -> Path:
-    """A path below a folder, at which nothing is: what an earlier run left there, and beside it under longer names, is removed."""
+    """A path below a folder, at which nothing is: what an earlier run left there, and beside it under longer names, is
+    removed.
+    """
     for leftover in folder.glob(f"{label}*"):
         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
     folder.mkdir(parents=True, exist_ok=True)
@@ -256,12 +261,16 @@ def machine() -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """The caller's, with the benchmarks on Python's path. What the path names stays: the package may be there, and not installed."""
+    """The caller's, with the benchmarks on Python's path. What the path names stays: the package may be there, and not
+    installed.
+    """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 
 
 def engine_command(script: str, job: Mapping[str, Any]) -> list[str]:
-    """What runs a module below ``benchmarks.engines`` with a job; one whose name ends in ``flink`` in Flink's environment."""
+    """What runs a module below ``benchmarks.engines`` with a job; one whose name ends in ``flink`` in Flink's
+    environment.
+    """
     if script.endswith("flink"):
         path = Path(__file__).parent / "engines" / f"{script}.py"
         return [str(flink_python()), str(path), json.dumps({**job, "sink_jar": str(flink_sink_jar())})]

@@ -1,9 +1,10 @@
 """A backlog in Kafka to the newest row per key: ``python -m benchmarks.kafka``.
 
-JSON values ``{"key", "ms", "value"}`` in a topic of four partitions, on a broker of this machine; event times rise by 1 ms, 5 % of the rows are
-up to 5 s early. Each engine reads the whole topic into its latest table, in a process that has done a smaller backlog before (so that what is
-measured is not its start), from the query's start to its last commit. Each result is compared exactly with one that was computed by sorting,
-before any time is shown. Rows per second and core: of all cores of the machine, which the broker shares with the engines.
+JSON values ``{"key", "ms", "value"}`` in a topic of four partitions, on a broker of this machine; event times rise by 1
+ms, 5 % of the rows are up to 5 s early. Each engine reads the whole topic into its latest table, in a process that has
+done a smaller backlog before (so that what is measured is not its start), from the query's start to its last commit.
+Each result is compared exactly with one that was computed by sorting, before any time is shown. Rows per second and
+core: of all cores of the machine, which the broker shares with the engines.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The newest row per key of a CSV, by this project and its peers: ``python -m benchmarks.latest``.
 
-Four files of rows ``key, ms, value``; event times rise by 1 ms, 5 % of the rows are up to 5 s early. Every engine's result is
-compared exactly with one that was computed by sorting, before any time is shown.
+Four files of rows ``key, ms, value``; event times rise by 1 ms, 5 % of the rows are up to 5 s early. Every engine's
+result is compared exactly with one that was computed by sorting, before any time is shown.
 
-*Whole process* is from the start of a process to its end, start-up of everything included. *Steady state* is the same job in a
-process that has done a smaller one of its kind before: from the query's start to its last commit. *Further rows* is what that
-job takes longer than a second run of the smaller one, so that starting a query is not in it (not with ``--quick``, whose jobs
-are too small for that).
+*Whole process* is from the start of a process to its end, start-up of everything included. *Steady state* is the same
+job in a process that has done a smaller one of its kind before: from the query's start to its last commit. *Further
+rows* is what that job takes longer than a second run of the smaller one, so that starting a query is not in it (not
+with ``--quick``, whose jobs are too small for that).
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["PeakMemory", "peak_mb"]
 
 _EVERY_SECONDS = 0.05
-# Asking the kernel for a large process's share takes it milliseconds; it is not asked for more than this part of the time.
+# Asking the kernel for a large process's share takes it milliseconds; it is not asked for more than this part of the
+# time.
 _MOST_OF_THE_TIME = 0.05
 
 
@@ -58,7 +59,9 @@ class PeakMemory:
 
 
 def peak_mb() -> float:
-    """The high-water mark of the calling process. Unlike ``getrusage``'s it begins anew when a process is started by a larger one."""
+    """The high-water mark of the calling process. Unlike ``getrusage``'s it begins anew when a process is started by a
+    larger one.
+    """
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 

@@ -1,4 +1,6 @@
-"""Staleness as a reader of the table would see it: from the table's commits and the feed's arrivals, not from anybody's counters."""
+"""Staleness as a reader of the table would see it: from the table's commits and the feed's arrivals, not from anybody's
+counters.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +68,8 @@ def began_us(checkpoint: Path) -> int:
 def seen(table: Path, checkpoint: Path, options: dict[str, Any], warm_s: float, until_s: float) -> Seen:
     """What the table showed from `warm_s` to `until_s` seconds after the feed began.
 
-    Staleness of a key at an instant: 0 if its row is the newest that has come, else the age of the first row that came after it.
-    Sampled ten times a second, for all keys.
+    Staleness of a key at an instant: 0 if its row is the newest that has come, else the age of the first row that came
+    after it. Sampled ten times a second, for all keys.
     """
     from deltalake import DeltaTable
 

@@ -1,7 +1,7 @@
 """How stale the answers are when more arrives than can be processed: this project beside what people do today.
 
-``python -m benchmarks.overload``: an expensive map (0.5 ms of processor time a row), 20,000 keys, real time, into a Delta table. Every
-engine gets the same feed; staleness is measured from outside, by reading the table's commits.
+``python -m benchmarks.overload``: an expensive map (0.5 ms of processor time a row), 20,000 keys, real time, into a
+Delta table. Every engine gets the same feed; staleness is measured from outside, by reading the table's commits.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The update queue: its speed, its fixed cost, its limits: ``python -m benchmarks.queue``.
 
-*pure* is the queue alone: 100,000 rows into a million pending keys, 10,000 out; beside it a dictionary and a heap, row by row, whose
-answer has to be the same. *shard* is `pack` and 16 shards with their state in memory: a large batch, and what a small one costs. Both
-are seconds of processor time of one thread, and so are fairly free of what else the machine does. *spark* is the same in a
-streaming query without a table, beside Spark's own newest row per key. *pending* is 10 M pending keys, shard by shard in a process
-each. *order* is how near service is to the globally oldest first.
+*pure* is the queue alone: 100,000 rows into a million pending keys, 10,000 out; beside it a dictionary and a heap, row
+by row, whose answer has to be the same. *shard* is `pack` and 16 shards with their state in memory: a large batch, and
+what a small one costs. Both are seconds of processor time of one thread, and so are fairly free of what else the
+machine does. *spark* is the same in a streaming query without a table, beside Spark's own newest row per key. *pending*
+is 10 M pending keys, shard by shard in a process each. *order* is how near service is to the globally oldest first.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def shard(sizes: Sizes, report: Report) -> dict[str, Any]:
         report.add(Measured(work, US, rows, fixed.seconds, peak_mb()))
         each = statistics.median(fixed.seconds) / SHARDS
         print(
-            f"{work}: {rows:,} rows, {each * 1e3:.2f} ms of processor time a shard, {fixed.state_bytes:,} bytes of state written"
+            f"{work}: {rows:,} rows, {each * 1e3:.2f} ms of processor time a shard, {fixed.state_bytes:,} bytes of "
+            "state written"
         )
         found[work] = {"ms_per_shard": each * 1e3, "state_bytes": fixed.state_bytes, "pending": fixed.pending}
     return found
@@ -148,9 +149,11 @@ def pending(sizes: Sizes, report: Report) -> dict[str, Any]:
         report.add(Measured(f"{work}, 10,000 come and 10,000 are served", US, 10_000, seconds, peak))
         found[work] = {**mean, "peak_mb": peak, "stored_bytes": stored * SHARDS // shards}
         print(
-            f"{work}: state {stored * SHARDS / shards / 1e6:,.0f} MB. A batch costs each shard {mean['cpu'] * 1e3:.0f} ms of processor "
+            f"{work}: state {stored * SHARDS / shards / 1e6:,.0f} MB. A batch costs each shard {mean['cpu'] * 1e3:.0f} "
+            "ms of processor "
             f"time, {mean['row_pages_read']:.1f} pages of rows read and {mean['row_pages_written']:.1f} written, "
-            f"{mean['bytes_read'] / 1e6:.1f} MB read, {mean['bytes_written'] / 1e6:.2f} MB written, {mean['calls']:.0f} calls, "
+            f"{mean['bytes_read'] / 1e6:.1f} MB read, {mean['bytes_written'] / 1e6:.2f} MB written, "
+            f"{mean['calls']:.0f} calls, "
             f"{peak:.0f} MB of memory at most"
         )
     return found
@@ -173,7 +176,8 @@ def orders(sizes: Sizes, report: Report) -> dict[str, Any]:
     for skew in (0.0, 0.5, 0.99):
         each = order(skew, keys, rows, rows // 4, batches)
         print(
-            f"   {skew:4g} {each.served:8,} {each.wrong_share:21.2%} {each.late_ms_mean:15.1f} {each.late_ms_max:9.1f} {each.queue_ms:16,.0f}"
+            f"   {skew:4g} {each.served:8,} {each.wrong_share:21.2%} {each.late_ms_mean:15.1f} {each.late_ms_max:9.1f} "
+            f"{each.queue_ms:16,.0f}"
         )
         found[f"skew {skew:g}"] = dataclasses.asdict(each)
     return found

@@ -29,7 +29,8 @@ def plot_scaling(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def plot_windows(by_rows: Sequence[Point], by_overlap: Sequence[Point], path: Path) -> None:
-    """Plot seconds over rows, with the straight line through the largest, and seconds over how many windows a row is in.
+    """Plot seconds over rows, with the straight line through the largest, and seconds over how many windows a row is
+    in.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
 """A busy and a silent feed, put into the order of time on Spark: ``python -m benchmarks.silent_feed``.
 
-The comparison of Bai et al. (§6, Figures 7 and 8) with the real source, operator and table: 50 rows a second in one folder, one every 20 s in
-another, real time. Rows go on once the low-watermark has come to them. How long that takes, from a row's arrival to its commit, depends on
-what is done about the silent feed: nothing, punctuation that it sends itself at some rate, following the others after a time, on-demand
-timestamps, or rows that need no order (latent), which is the least there can be.
+The comparison of Bai et al. (§6, Figures 7 and 8) with the real source, operator and table: 50 rows a second in one
+folder, one every 20 s in another, real time. Rows go on once the low-watermark has come to them. How long that takes,
+from a row's arrival to its commit, depends on what is done about the silent feed: nothing, punctuation that it sends
+itself at some rate, following the others after a time, on-demand timestamps, or rows that need no order (latent), which
+is the least there can be.
 """
 
 from __future__ import annotations
@@ -219,7 +220,8 @@ def show(outcomes: dict[str, Outcome]) -> None:
     print(f"\n{'':28} {'mean':>8} {'most':>8} {'held':>6} {'late':>5} {'committed':>12}")
     for name, each in outcomes.items():
         print(
-            f"{name:28} {each.mean_s:>6.2f} s {each.most_s:>6.1f} s {each.held:>6} {each.late:>5} {each.committed:>6} of {each.sent}"
+            f"{name:28} {each.mean_s:>6.2f} s {each.most_s:>6.1f} s {each.held:>6} {each.late:>5} {each.committed:>6} "
+            f"of {each.sent}"
         )
 
 

@@ -1,6 +1,7 @@
 """Simulated runs for figures: arrivals by recipe, one run per seed, means with confidence intervals.
 
-The simulator itself is part of the package (``operators/capacity/simulation.py``): it drives the queue that runs in production.
+The simulator itself is part of the package (``operators/capacity/simulation.py``): it drives the queue that runs in
+production.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ class Workload:
 def run(
     workload: Workload, policy: str, seed: int, results: int, *, known_rates: bool = True, **options: int
 ) -> Outcome:
-    """Simulate as long as `results` rows take; `options` go to :func:`~upstream.operators.capacity.simulation.simulate`."""
+    """Simulate as long as `results` rows take; `options` go to
+    :func:`~upstream.operators.capacity.simulation.simulate`.
+    """
     until = round(results * COST_S * 1e6)
     rates = np.array(workload.rates) if known_rates and workload.rates is not None else None
     monitor = StatisticsMonitor(cells=max(workload.keys, 1), cost_s=COST_S if known_rates else None, rate_per_s=rates)

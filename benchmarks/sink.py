@@ -1,10 +1,12 @@
 """What a micro-batch of updates costs in a table that is there: ``python -m benchmarks.sink``.
 
-Tables of 1, 10 and 50 million keys (``k BIGINT, ts BIGINT, v DOUBLE, name STRING``); batches of updates of different keys, uniform or Zipf. Each engine
-gets the same files of updates, one a micro-batch, by Spark's own file source; what is measured is the whole trigger, from planning to Spark's commit log.
-The first two batches of each are its start, and left out. Afterwards the table is compared with what the updates give, row by row, and read whole and by
-key, beside one of the same rows freshly written. Two works go on for a thousand commits, for what it does to reading: after a quarter of them, half and three quarters (each version as it was),
-at the end, and after `upstream maintain --compact`; once more for a table that nobody looks after, which says what maintenance takes of a batch.
+Tables of 1, 10 and 50 million keys (``k BIGINT, ts BIGINT, v DOUBLE, name STRING``); batches of updates of different
+keys, uniform or Zipf. Each engine gets the same files of updates, one a micro-batch, by Spark's own file source; what
+is measured is the whole trigger, from planning to Spark's commit log. The first two batches of each are its start, and
+left out. Afterwards the table is compared with what the updates give, row by row, and read whole and by key, beside one
+of the same rows freshly written. Two works go on for a thousand commits, for what it does to reading: after a quarter
+of them, half and three quarters (each version as it was), at the end, and after `upstream maintain --compact`; once
+more for a table that nobody looks after, which says what maintenance takes of a batch.
 """
 
 from __future__ import annotations
@@ -363,14 +365,16 @@ def show(results: Sequence[Result]) -> None:
     for work in dict.fromkeys(each.work for each in results):
         print(f"\n{work}")
         print(
-            f"  {'engine':26} {'mean s':>7} {'p50 s':>7} {'p99 s':>7} {'x ours':>7} {'B/update':>9} {'files':>6} {'load':>7} {'MB':>6}"
+            f"  {'engine':26} {'mean s':>7} {'p50 s':>7} {'p99 s':>7} {'x ours':>7} {'B/update':>9} {'files':>6} "
+            f"{'load':>7} {'MB':>6}"
             f" | reading x fresh: {'Spark':>6} {'a key':>6} {'Polars':>6} {'a key':>6} {'with bucket':>11}"
         )
         ours = next((each.p50 for each in results if each.work == work and each.engine.startswith(US)), math.nan)
         of_work = [each for each in results if each.work == work]
         for each in of_work:
             print(
-                f"  {each.engine:26} {each.mean:>7.3f} {each.p50:>7.3f} {each.p99:>7.3f} {each.p50 / ours:>7.2f} {each.bytes_per_update:>9,.0f} {each.files:>6} {each.load_seconds:>7.1f} "
+                f"  {each.engine:26} {each.mean:>7.3f} {each.p50:>7.3f} {each.p99:>7.3f} {each.p50 / ours:>7.2f} "
+                f"{each.bytes_per_update:>9,.0f} {each.files:>6} {each.load_seconds:>7.1f} "
                 f"{each.peak_mb:>6,.0f} | {'':16} {_in_line(each.reading.times(each.fresh))}"
             )
             for when, reading in _over_time(each):
@@ -383,7 +387,8 @@ def show(results: Sequence[Result]) -> None:
 
 def _in_line(reading: Reading) -> str:
     return (
-        f"{reading.scan_spark:>6.2f} {reading.point_spark:>6.2f} {reading.scan_polars:>6.3f} {reading.point_polars:>6.3f} "
+        f"{reading.scan_spark:>6.2f} {reading.point_spark:>6.2f} {reading.scan_polars:>6.3f} "
+        f"{reading.point_polars:>6.3f} "
         f"{reading.bucket_polars:>11.3f}"
     )
 

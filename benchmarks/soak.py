@@ -1,4 +1,5 @@
-"""Whether a queue stays as it is for an hour of five times too much: state, memory, batches and staleness, minute by minute.
+"""Whether a queue stays as it is for an hour of five times too much: state, memory, batches and staleness, minute by
+minute.
 
 ``python -m benchmarks.soak``: the in-place engine of ``benchmarks.overload``, with the same feed and map.
 """
@@ -67,7 +68,8 @@ def soak(given: argparse.Namespace, minutes: float, capacity: float) -> list[dic
                 each = rows[-1]
                 print(
                     f"  {each['minute']:6d} {each['waiting']:8,d} {each['slots']:7,d} {each['peak_mb']:8,d} "
-                    f"{each['checkpoint_mb']:14.1f} {each['batch_s']:8.2f} {each['staleness_s']:12.2f} {each['commits']:8d}",
+                    f"{each['checkpoint_mb']:14.1f} {each['batch_s']:8.2f} {each['staleness_s']:12.2f} "
+                    f"{each['commits']:8d}",
                     flush=True,
                 )
     if process.returncode:

@@ -1,8 +1,9 @@
 """Windows over windows in one stage of Spark's and in two: ``python -m benchmarks.stages``.
 
-Ten-minute windows over one-minute windows per key, files of 1,000 rows, a file a batch. With another number of shards the second window cannot
-share the stage of the first: that is the peer. Both run in turn in one session, each from a new checkpoint; a query's first batches do not
-count. Their tables must hold the same, and each row once, or the benchmark stops.
+Ten-minute windows over one-minute windows per key, files of 1,000 rows, a file a batch. With another number of shards
+the second window cannot share the stage of the first: that is the peer. Both run in turn in one session, each from a
+new checkpoint; a query's first batches do not count. Their tables must hold the same, and each row once, or the
+benchmark stops.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def main() -> None:
     spark.stop()
     one, two = (statistics.median(medians[name]) for name in STAGES)
     print(
-        f"{asked.rows} rows a batch, median of {asked.rounds} queries: one stage {one:.0f} ms, two stages {two:.0f} ms: {two / one:.2f} x"
+        f"{asked.rows} rows a batch, median of {asked.rounds} queries: one stage {one:.0f} ms, two stages {two:.0f} "
+        f"ms: {two / one:.2f} x"
     )
 
 

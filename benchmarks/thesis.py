@@ -53,7 +53,9 @@ def _scanning_s(rows: pa.Table, batch_rows: int) -> float:
 
 
 def _rescanned(windows: SlidingWindows, rows: pa.Table, batch_rows: int) -> _Cost:
-    """The thesis' buffering: each window is computed from its rows. Nothing is sorted, kept in a store or made into results."""
+    """The thesis' buffering: each window is computed from its rows. Nothing is sorted, kept in a store or made into
+    results.
+    """
     plan = window_plan(windows, {"top": max_("v")})
     assert isinstance(plan.algebra, CountedAggregates)
     began, n = time.process_time(), rows.num_rows
@@ -117,7 +119,9 @@ def _curves(x: list[float], y: dict[str, list[Estimate]]) -> list[Curve]:
 
 
 def figure_6_15(quick: bool) -> Figure:
-    """Figure 6-15: Paned-WID / WID, by tuples per pane and panes per window; processor time less that of scanning, as in the thesis."""
+    """Figure 6-15: Paned-WID / WID, by tuples per pane and panes per window; processor time less that of scanning, as
+    in the thesis.
+    """
     in_pane = (1, 5, 20) if quick else (1, 2, 5, 10, 20, 50)
     in_window = (2, 5, 20) if quick else (2, 5, 10, 20)
     n, repeats = (20_000, 1) if quick else (100_000, 5)
@@ -159,7 +163,9 @@ _SMALL = (1, 3, 5, 7, 9)
 
 
 def _groups(seed: int, n: int, small: int) -> Int64s:
-    """The group of each record of DS1-DS5: small groups of 1 have 1-9 % of the records, medium ones of 15 have 20 %, large ones of 300 the rest."""
+    """The group of each record of DS1-DS5: small groups of 1 have 1-9 % of the records, medium ones of 15 have 20 %,
+    large ones of 300 the rest.
+    """
     shares = (small / 100, 0.2, 0.8 - small / 100)
     sizes = [
         np.full(round(n * share / each), each, dtype=np.int64) for share, each in zip(shares, (1, 15, 300), strict=True)
@@ -169,9 +175,11 @@ def _groups(seed: int, n: int, small: int) -> Int64s:
 
 
 def figure_6_19(quick: bool) -> Figure:
-    """Figure 6-19: memory of WID and AdaptWID over skewed groups, and what a punctuation waits for; tumbling windows of 1 s, and 10 s every 1 s over three feeds.
+    """Figure 6-19: memory of WID and AdaptWID over skewed groups, and what a punctuation waits for; tumbling windows of
+    1 s, and 10 s every 1 s over three feeds.
 
-    A batch takes the rows of a second and a punctuation, so that its processor time is the latency of panel b, and all batches' is panel c.
+    A batch takes the rows of a second and a punctuation, so that its processor time is the latency of panel b, and all
+    batches' is panel c.
     """
     n, seeds, seconds = (20_000, 1, 12) if quick else (80_000, 3, 40)
     percents = _SMALL[::4] if quick else _SMALL
@@ -210,7 +218,8 @@ def figure_6_19(quick: bool) -> Figure:
         least = [min(found[name][at].mean for name in ("Paned-WID", "buffering")) for at in range(len(percents))]
         worst = max(a / b for a, b in zip(adaptive, least, strict=True))
         remarks.append(
-            f"{title}: AdaptWID saves {_percents(saved)} of WID; at most {worst:.2f} of the better of panes and rows alone; "
+            f"{title}: AdaptWID saves {_percents(saved)} of WID; at most {worst:.2f} of the better of panes and rows "
+            "alone; "
             f"a batch takes {_span(waits['AdaptWID'])} ms, WID's {_span(waits['WID'])}"
         )
     return Figure("Memory over skewed groups, and what a punctuation waits for", [*panels, *below], differs, remarks)
@@ -225,7 +234,9 @@ def _percents(shares: list[float]) -> str:
 
 
 def _peak(query: Query, groups: Int64s, seconds: int, seed: int) -> float:
-    """Most bytes kept after a batch: a batch and punctuation every second; two main links and a control link, 1 s behind, with 1 % of the records."""
+    """Most bytes kept after a batch: a batch and punctuation every second; two main links and a control link, 1 s
+    behind, with 1 % of the records.
+    """
     random = np.random.default_rng(seed)
     n, peak = len(groups), 0.0
     times = np.sort(random.integers(0, seconds * 1_000_000, n))

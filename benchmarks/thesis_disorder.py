@@ -1,4 +1,6 @@
-"""Figures 6-11 and 6-12 of Li's thesis: latency and error of windows over streams in disorder, by punctuation and by slack; and on recorded streams."""
+"""Figures 6-11 and 6-12 of Li's thesis: latency and error of windows over streams in disorder, by punctuation and by
+slack; and on recorded streams.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ class Disorder:
 
     @cached_property
     def covered(self) -> dict[int, float]:
-        """When the punctuation that covers a window arrives: with the last row before the window's end; the end of the stream covers all."""
+        """When the punctuation that covers a window arrives: with the last row before the window's end; the end of the
+        stream covers all.
+        """
         wids = np.array(sorted(self.truth))
         at = np.searchsorted(self.windows.last_complete(self.promised), wids)
         return dict(zip(wids.tolist(), self.arrival[np.minimum(at, len(self.arrival) - 1)].tolist(), strict=True))
@@ -90,7 +94,8 @@ class Disorder:
         ----------
         slack_us : int
         consistent : bool
-            A row that is too late for one of its windows is left out of all (the thesis' consistent slack); else out of that one.
+            A row that is too late for one of its windows is left out of all (the thesis' consistent slack); else out of
+            that one.
         """
         bound = np.maximum.accumulate(self.time_us) - slack_us
         before = np.append(LOWEST, self.windows.last_complete(bound)[:-1])
@@ -123,7 +128,8 @@ class Outcome:
     Attributes
     ----------
     latency : float
-        How long after the arrival of the punctuation that covers a window its result is given, on average; 0 for one that is given before.
+        How long after the arrival of the punctuation that covers a window its result is given, on average; 0 for one
+        that is given before.
     wrong : float
         % of windows whose result is not the true one.
     error : float
@@ -257,7 +263,8 @@ def figure_ais(quick: bool) -> Figure:
     every = _counted(time_us, stream.windows)
     stray = outcome(every, every.by_slack(910 * _S, consistent=False))
     remark = (
-        f"without the {int(ahead.sum())} rows whose times lie hours ahead; with them a slack of 910 s has {stray.wrong:.0f} % "
+        f"without the {int(ahead.sum())} rows whose times lie hours ahead; with them a slack of 910 s has "
+        f"{stray.wrong:.0f} % "
         f"of results wrong, by {stray.error:.0f} % on average, since all that comes after the first of them is late"
     )
     return dataclasses.replace(figure, remarks=[remark])

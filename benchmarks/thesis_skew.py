@@ -1,8 +1,8 @@
 """Figures 8-8 to 8-11 of Li's thesis: what skew between inputs takes in memory, out of order and in order.
 
-Out of order, a union passes rows on at once, and windows and joins are purged by punctuation. In order, a merge holds rows until all inputs have
-come as far. Union, merge and windows are the classes that run on Spark, a batch and punctuation every second; the join is one of this
-module's own, which keeps what a join must keep and computes nothing.
+Out of order, a union passes rows on at once, and windows and joins are purged by punctuation. In order, a merge holds
+rows until all inputs have come as far. Union, merge and windows are the classes that run on Spark, a batch and
+punctuation every second; the join is one of this module's own, which keeps what a join must keep and computes nothing.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Union:
 
 
 class TumblingJoin:
-    """What a join of rows in one tumbling window keeps (thesis Fig. 7-3): of each side the rows of windows that the other may still add to.
+    """What a join of rows in one tumbling window keeps (thesis Fig. 7-3): of each side the rows of windows that the
+    other may still add to.
 
     Parameters
     ----------
@@ -157,7 +158,9 @@ def _counting(
 def _joining(
     left: Sequence[Link], right: Sequence[Link], range_s: int, seconds: int, seed: int, *, hold: bool, synchronous: bool
 ) -> float:
-    """A join of two unions. In order its inputs may have to be in step: then it takes them merged, in the order of time."""
+    """A join of two unions. In order its inputs may have to be in step: then it takes them merged, in the order of
+    time.
+    """
     random = np.random.default_rng(seed)
     unions = [Union(tuple(link.name for link in links), hold) for links in (left, right)]
     step = Union(("left", "right"), hold=True) if synchronous else None
@@ -237,7 +240,9 @@ def figure_8_8(quick: bool) -> Figure:
 
 
 def figure_8_9(quick: bool) -> Figure:
-    """Figure 8-9: a join of two unions in windows of 10 s, one link of each union being 0 to 100 s behind (quickly: to 60 s)."""
+    """Figure 8-9: a join of two unions in windows of 10 s, one link of each union being 0 to 100 s behind (quickly: to
+    60 s).
+    """
     skews, seeds = ((0, 20, 60), 1) if quick else ((0, 25, 50, 75, 100), 2)
     rate, seconds = (50.0, 100) if quick else (200.0, 220)
 
@@ -262,7 +267,9 @@ def figure_8_9(quick: bool) -> Figure:
 
 
 def figure_8_10(quick: bool) -> Figure:
-    """Figure 8-10: a join of a link with the union of another and a sparse one, in windows of a minute; the sparse link is 0 to 10 s behind."""
+    """Figure 8-10: a join of a link with the union of another and a sparse one, in windows of a minute; the sparse link
+    is 0 to 10 s behind.
+    """
     skews, seeds = ((0, 5, 10), 1) if quick else ((0, 2, 5, 10), 2)
     rate, seconds = (50.0, 135) if quick else (200.0, 200)
 
@@ -285,7 +292,9 @@ def figure_8_10(quick: bool) -> Figure:
 
 
 def figure_8_11(quick: bool) -> Figure:
-    """Figure 8-11: all rows of 5 minutes counted every minute, over two links and a sparse one that is 0 to 10 s behind."""
+    """Figure 8-11: all rows of 5 minutes counted every minute, over two links and a sparse one that is 0 to 10 s
+    behind.
+    """
     skews, seeds = ((0, 5, 10), 1) if quick else ((0, 2, 5, 10), 2)
     rate, seconds = (100.0, 120) if quick else (400.0, 380)
     windows = SlidingWindows(300 * _S, 60 * _S)

@@ -140,7 +140,8 @@ def figure_16(quick: bool) -> Figure:
         percent = 100 * counts / counts.sum(axis=1, keepdims=True)
         y = [estimate(percent[:, key].tolist()) for key in range(100)]
         curves.append(Curve(f"θ = {skew:g}", range(1, 101, 9), y[::9]))
-        # Zipf: of n updates a key with share p gets n p, give or take √(n p (1 - p)); five times that happens to none of 400 keys.
+        # Zipf: of n updates a key with share p gets n p, give or take √(n p (1 - p)); five times that happens to none
+        # of 400 keys.
         share = np.arange(1, 101) ** -skew
         share /= share.sum()
         n = int(counts.sum())
@@ -151,7 +152,9 @@ def figure_16(quick: bool) -> Figure:
 
 
 def figure_17(quick: bool) -> Figure:
-    """Figure 17: memory of on-demand pages against a cell for every key ever seen; averages over the skews of figure 16."""
+    """Figure 17: memory of on-demand pages against a cell for every key ever seen; averages over the skews of figure
+    16.
+    """
     results, seeds = (200, 1) if quick else (1000, 1)
     rates = (20, 50, 100, 200, 500, 1000)
     names = ("on-demand", "naive")

@@ -57,7 +57,8 @@ def theory(quick: bool) -> Figure:
 
 
 def service_orders(quick: bool) -> tuple[float, list[float]]:
-    """Queue staleness area of pending keys served in the order of first enqueue, and in every other order, averaged over draws.
+    """Queue staleness area of pending keys served in the order of first enqueue, and in every other order, averaged
+    over draws.
 
     Keys of equal rates: what comes after a dequeue is the same for all, so it does not tell orders apart.
     """

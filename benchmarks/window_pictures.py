@@ -1,7 +1,8 @@
-"""The pictures of docs/windows.md, drawn from the classes that they explain: ``python -m benchmarks.window_pictures [--out FOLDER]``.
+"""The pictures of docs/windows.md, drawn from the classes that they explain: ``python -m benchmarks.window_pictures
+[--out FOLDER]``.
 
-Dots are rows, bars are windows. One row is marked, and so are the windows that `wids` gives it; where the bars begin and end is what
-`extent` says.
+Dots are rows, bars are windows. One row is marked, and so are the windows that `wids` gives it; where the bars begin
+and end is what `extent` says.
 """
 
 from __future__ import annotations

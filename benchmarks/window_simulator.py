@@ -39,7 +39,8 @@ class WindowLoad:
     keys : int
         How many there are, also those that never come.
     time : int64 array of length ticks
-        What windows are over: the tick itself, or, where each key's source has a clock of its own, the key's rows counted from 1.
+        What windows are over: the tick itself, or, where each key's source has a clock of its own, the key's rows
+        counted from 1.
     shared : bool
         Whether it is the tick itself: then each tick is the low-watermark of all keys.
     """
@@ -80,7 +81,8 @@ class TickOutcome:
     most_held : int
         The most rows in a key's window buffer at any time; 0 where memory was not followed.
     on_demand, naive : Usage
-        Rows kept in window buffers, in blocks and pages on demand; and in a buffer of the greatest size for every key ever seen.
+        Rows kept in window buffers, in blocks and pages on demand; and in a buffer of the greatest size for every key
+        ever seen.
     """
 
     staleness: float

@@ -1,4 +1,6 @@
-"""What is asked of every engine by ``benchmarks.windows``, and the answer, from a batch query by DuckDB over all the rows at once."""
+"""What is asked of every engine by ``benchmarks.windows``, and the answer, from a batch query by DuckDB over all the
+rows at once.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from .harness import assert_equal
 
 __all__ = ["Work", "check", "expected", "holds"]
 
-# Of the approximate answers: what an engine may be off in a number of distinct values, beside two that look alike to it, and over all of them. The
-# error that engines promise (5 %) is a standard deviation.
+# Of the approximate answers: what an engine may be off in a number of distinct values, beside two that look alike to
+# it, and over all of them. The error that engines promise (5 %) is a standard deviation.
 _DISTINCT_ERROR = 0.2
 _DISTINCT_DEVIATION = 0.075
 _MANY = 1_000
@@ -85,12 +87,13 @@ def expected(work: Work, rows: pa.Table) -> pa.Table:
     Returns
     -------
     pyarrow.Table
-        ``key, window_end`` (milliseconds) and ``n, total``, or ``n``, the ``lower`` and ``upper`` median and how many values are ``different``.
-        The row that closes the windows is in none.
+        ``key, window_end`` (milliseconds) and ``n, total``, or ``n``, the ``lower`` and ``upper`` median and how many
+        values are ``different``. The row that closes the windows is in none.
     """
     import duckdb
 
-    # Sums of windows are sums of panes; other answers need the windows' rows. A window's extent is its `range` of time before its end.
+    # Sums of windows are sums of panes; other answers need the windows' rows. A window's extent is its `range` of time
+    # before its end.
     of_panes = work.aggregates == "sums" and work.emit == "all"
     what = _SUMS if work.aggregates == "sums" else _HOLISTIC
     if work.emit == "latest":

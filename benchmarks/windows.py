@@ -1,13 +1,15 @@
 """Windows per key, by this project, Spark's own windows and Flink SQL: ``python -m benchmarks.windows``.
 
-Rows ``key, ms, value`` over 480 s of event time, each key's about 10 s apart unless said, 5 % of them up to 5 s early, in eight CSV files;
-the last row is so late that it closes all windows in every engine, so that all results are compared (but those of its own key) with the
-answer of a batch query by DuckDB. A result that differs stops the benchmark. Ours and Spark take two files a batch; Flink gets the same
-rows in as many files as there are cores, each in the order of time, since it reads so many at once.
+Rows ``key, ms, value`` over 480 s of event time, each key's about 10 s apart unless said, 5 % of them up to 5 s early,
+in eight CSV files; the last row is so late that it closes all windows in every engine, so that all results are compared
+(but those of its own key) with the answer of a batch query by DuckDB. A result that differs stops the benchmark. Ours
+and Spark take two files a batch; Flink gets the same rows in as many files as there are cores, each in the order of
+time, since it reads so many at once.
 
-What is shown is from a query's start to its end, in a process that has done smaller ones of its kind before (with ``--quick``: the other works).
-*Further rows* is what it takes longer than a smaller one, so that starting a query is not in it. Engines that would take too long get fewer rows of
-fewer keys, as many rows a key in as much time; rows per second are compared. Fewer keys are to their advantage.
+What is shown is from a query's start to its end, in a process that has done smaller ones of its kind before (with
+``--quick``: the other works). *Further rows* is what it takes longer than a smaller one, so that starting a query is
+not in it. Engines that would take too long get fewer rows of fewer keys, as many rows a key in as much time; rows per
+second are compared. Fewer keys are to their advantage.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The window operator without Spark: ``pack`` and shards over state in memory, a backlog at once and second by second.
 
-``python -m benchmarks.windows_in_process``: rows per second of processor time for a backlog, and what one more second costs a window that has been
-running, for RANGE / SLIDE from 1 to 600 and for aggregates that can and cannot be retracted. What Spark adds is in ``benchmarks.windows``.
+``python -m benchmarks.windows_in_process``: rows per second of processor time for a backlog, and what one more second
+costs a window that has been running, for RANGE / SLIDE from 1 to 600 and for aggregates that can and cannot be
+retracted. What Spark adds is in ``benchmarks.windows``.
 """
 
 from __future__ import annotations

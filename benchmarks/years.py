@@ -1,8 +1,10 @@
-"""Whether a table stays as it is for as long as commits are made: its log, its folders, what a commit, a start and a read take, memory.
+"""Whether a table stays as it is for as long as commits are made: its log, its folders, what a commit, a start and a
+read take, memory.
 
-``python -m benchmarks.years``: one commit after the other by the sink's own writer, without Spark, so that a week of one commit a second goes by
-in hours; the retention is shortened in the same measure. What a table holds follows from the versions that are kept, and not from how
-many there have been: that is what the lines show. With ``--retention "7 days"`` nothing is removed, and they show what it would be like.
+``python -m benchmarks.years``: one commit after the other by the sink's own writer, without Spark, so that a week of
+one commit a second goes by in hours; the retention is shortened in the same measure. What a table holds follows from
+the versions that are kept, and not from how many there have been: that is what the lines show. With ``--retention "7
+days"`` nothing is removed, and they show what it would be like.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bo
     report = check_table(path, storage=storage, source=source)
     say = _console()
     say.print(
-        f"{report.location}, version {report.version}: {report.rows:,} rows in {report.buckets} buckets, {report.files:,} files; "
+        f"{report.location}, version {report.version}: {report.rows:,} rows in {report.buckets} buckets, "
+        f"{report.files:,} files; "
         f"{report.tombstones:,} deletions are remembered"
     )
     log = report.log
@@ -26,7 +27,8 @@ def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bo
         say.print(f"source: {report.compared:,} keys compared", style="dim")
     if report.wanted_buckets is not None:
         say.print(
-            f"outgrown: {report.rows // report.buckets:,} rows a bucket, each of which a batch now and then writes anew as a whole; "
+            f"outgrown: {report.rows // report.buckets:,} rows a bucket, each of which a batch now and then writes "
+            "anew as a whole; "
             f"`upstream rebucket {path} {report.wanted_buckets}` makes them smaller",
             style="yellow",
         )

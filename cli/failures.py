@@ -15,7 +15,8 @@ MISUSED = 2
 INTERRUPTED = 130
 TERMINATED = 143
 
-# Errors of ours cross Python, Java and Python again as the last line of a traceback; Spark may add its own words after it.
+# Errors of ours cross Python, Java and Python again as the last line of a traceback; Spark may add its own words after
+# it.
 _OURS = re.compile(r"(?:^|\s)upstream\.conf\.errors\.(\w+): (.+?)(?: SQLSTATE: \w+)?\s*$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt): .+$", re.MULTILINE)
 _JAVA = re.compile(r"(?:Caused by: )?(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error): (.+)")

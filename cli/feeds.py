@@ -19,7 +19,8 @@ _MOST = 20
 
 
 def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
-    """Who waits for whom, from the source's last offset; nothing to say of a single feed, or of feeds that are close together.
+    """Who waits for whom, from the source's last offset; nothing to say of a single feed, or of feeds that are close
+    together.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
 
 
 def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
-    """A line for each feed of the last commit, the one that holds the low-watermark back first, with how long it has stood there.
+    """A line for each feed of the last commit, the one that holds the low-watermark back first, with how long it has
+    stood there.
 
     Parameters
     ----------

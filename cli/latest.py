@@ -92,7 +92,8 @@ class Job:
 def follow(job: Job, console: Console, log: Path) -> int:
     """Run the job until it ends, fails, or is stopped; the exit code.
 
-    Guarantee: as of the source and the sink together, exactly once; stopped at any moment and started again, it goes on where it was.
+    Guarantee: as of the source and the sink together, exactly once; stopped at any moment and started again, it goes on
+    where it was.
     """
     from ..conf.session import session
     from ..datasource.early_checks import check_source
@@ -229,7 +230,9 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
 
 
 def _progress(query: StreamingQuery, book: OffsetBook) -> tuple[int, float | None, float | None, dict[str, Any]]:
-    """The last batch and its seconds; what the source says is left (bytes if it counts them, else rows); its offset after that batch."""
+    """The last batch and its seconds; what the source says is left (bytes if it counts them, else rows); its offset
+    after that batch.
+    """
     last = query.lastProgress
     if last is None or not last.sources:
         return -1, None, None, {}

@@ -52,7 +52,9 @@ class LiveLine:
         self._recent.append((now_s, summary.updates))
 
     def rows_per_second(self, now_s: float) -> float:
-        """Rows taken in per second, over the commits of the last five seconds: since the commit before them, or the start."""
+        """Rows taken in per second, over the commits of the last five seconds: since the commit before them, or the
+        start.
+        """
         while self._recent and self._recent[0][0] < now_s - _WINDOW_S:
             self._before_s = self._recent.popleft()[0]
         return sum(rows for _, rows in self._recent) / max(now_s - self._before_s, 1e-3)
@@ -102,8 +104,8 @@ class LiveLine:
         conflicts = f", {self._conflicting(f'{self.conflicts:,}')}" if self.conflicts else ""
         return (
             f"{self.rows:,} rows in {self.batches:,} {'batch' if self.batches == 1 else 'batches'}, "
-            f"{self.delivered:,} delivered, {self.superseded:,} superseded{conflicts}{keys}, complete to {complete_to(self.last)}{kept}."
-            + self._counted()
+            f"{self.delivered:,} delivered, {self.superseded:,} superseded{conflicts}{keys}, complete to "
+            f"{complete_to(self.last)}{kept}." + self._counted()
         )
 
     def _counted(self) -> str:
@@ -112,7 +114,8 @@ class LiveLine:
             return ""
         idle = f" ({counts.late_idle:,} of them because a feed was taken for idle)" if counts.late_idle else ""
         return (
-            f" Since the checkpoint began {counts.received:,} rows were received; {counts.late:,} of them came late{idle}, "
+            f" Since the checkpoint began {counts.received:,} rows were received; {counts.late:,} of them came "
+            f"late{idle}, "
             f"{counts.suspects:,} {'is' if counts.suspects == 1 else 'are'} suspect."
         )
 
@@ -150,8 +153,8 @@ def has_ended(summary: CommitSummary) -> bool:
 class Remaining:
     """How much of a backlog is done, and how long the rest will take.
 
-    The source says what is left (in bytes or rows), the sink how many rows it has taken; after two reports the one is known
-    in terms of the other.
+    The source says what is left (in bytes or rows), the sink how many rows it has taken; after two reports the one is
+    known in terms of the other.
     """
 
     _first: tuple[float, int, float] | None = None
@@ -195,7 +198,9 @@ def short_count(number: float) -> str:
 
 
 def bound_text(value: Any) -> str:
-    """ISO text to the millisecond, without zeros that nobody reads; a number as it is. Never later than the bound itself."""
+    """ISO text to the millisecond, without zeros that nobody reads; a number as it is. Never later than the bound
+    itself.
+    """
     if not isinstance(value, str):
         return str(value)
     body, dot, fraction = value.replace("T", " ", 1).removesuffix("Z").partition(".")

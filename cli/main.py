@@ -64,9 +64,9 @@ def latest(
 
     [bold]upstream latest --from 'feed/*.csv' --key vehicle_id --time timestamp --to ./latest[/bold]
 
-    The live line shows the rows per second that come in, the keys in the table, how many updates were superseded, how many rows
-    conflict (same key and time, other content), the staleness of the last commit, the time up to which the table is complete,
-    and how long the last batch took.
+    The live line shows the rows per second that come in, the keys in the table, how many updates were superseded, how
+    many rows conflict (same key and time, other content), the staleness of the last commit, the time up to which the
+    table is complete, and how long the last batch took.
     """
     from .latest import Job, follow
     from .sources import source_options
@@ -135,8 +135,8 @@ def plan(
 ) -> None:  # fmt: skip
     """Predict the staleness of each policy by simulation, before you build anything.
 
-    A rough answer comes within seconds, and a better one after it. The rough answer processes several rows as one; its staleness is off by at
-    most 1/50 of the time in which every key is processed once.
+    A rough answer comes within seconds, and a better one after it. The rough answer processes several rows as one; its
+    staleness is off by at most 1/50 of the time in which every key is processed once.
 
     [bold]upstream plan --rate 10000 --keys 20000 --skew 0.5 --cost 0.5ms --fixed 0.5s --target "p99 < 10 s"[/bold]
     """

@@ -1,4 +1,6 @@
-"""``upstream serve``: tables for BI tools, by Spark's own Thrift server, in views that hide what the sink keeps for itself."""
+"""``upstream serve``: tables for BI tools, by Spark's own Thrift server, in views that hide what the sink keeps for
+itself.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,8 @@ def _server(spark: SparkSession, served: Served) -> Generator[None, None, None]:
         )
     except Py4JJavaError as error:
         raise Failure(
-            f"Spark's Thrift server does not start on {served.host}:{served.port}: {error.java_exception.getMessage()}. "
+            f"Spark's Thrift server does not start on {served.host}:{served.port}: "
+            f"{error.java_exception.getMessage()}. "
             "Is the port taken? Name another one with --port.",
             FAILED,
             str(error),

@@ -16,7 +16,8 @@ def source_options(source: str | None) -> tuple[str | None, dict[str, str]]:
     Parameters
     ----------
     source
-        A path, ``kafka://host:port,host:port/topic,topic``, or ``latest:`` and the path of a table that another query writes.
+        A path, ``kafka://host:port,host:port/topic,topic``, or ``latest:`` and the path of a table that another query
+        writes.
 
     Raises
     ------

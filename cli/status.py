@@ -28,7 +28,9 @@ def commit_line(version: int, summary: CommitSummary) -> str:
 
 
 def recent_commits(path: str, version: int, storage: Mapping[str, str]) -> list[tuple[int, CommitSummary]]:
-    """Return the last commits of queries up to a version, oldest first; if none of the last hundred is a query's, all that the log has."""
+    """Return the last commits of queries up to a version, oldest first; if none of the last hundred is a query's, all
+    that the log has.
+    """
     from ..sink.figures.summary import read_summaries
 
     return read_summaries(path, max(version - _LOOK_BACK, -1), storage) or read_summaries(path, -1, storage)

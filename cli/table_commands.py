@@ -60,7 +60,8 @@ def check(
     source: Annotated[str | None, typer.Option(metavar="PATH", help="The input that the table was made from, as Parquet or a Delta table. Reports rows that are newer there than in the table.")] = None,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
 ) -> None:  # fmt: skip
-    """Check a table: one row per key, in its bucket; files, deletions, log, and counts as recorded. The exit code is 1 if anything is wrong.
+    """Check a table: one row per key, in its bucket; files, deletions, log, and counts as recorded. The exit code is 1
+    if anything is wrong.
 
     Reads the whole table, a bucket at a time, also while a query writes to it.
 
@@ -83,8 +84,8 @@ def repair(
 ) -> None:  # fmt: skip
     """Repair what [bold]upstream check[/bold] finds, in one commit, and print each change.
 
-    Of a key with several rows, the newest row stays. Rows move to their bucket. With --force, missing or damaged files leave the table.
-    Prints the number of rows before and after, and the version to which you can go back.
+    Of a key with several rows, the newest row stays. Rows move to their bucket. With --force, missing or damaged files
+    leave the table. Prints the number of rows before and after, and the version to which you can go back.
 
     [bold]upstream repair ./latest --dry-run[/bold]
     """
@@ -145,9 +146,11 @@ def erase(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")] = False,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
 ) -> None:  # fmt: skip
-    """Erase a key for good: its rows, dead rows, recorded deletions, late and conflicting rows, and this machine's index cache.
+    """Erase a key for good: its rows, dead rows, recorded deletions, late and conflicting rows, and this machine's
+    index cache.
 
-    Prints what remains, and until when: earlier versions hold the key until their retention ends. A query can write to the table meanwhile.
+    Prints what remains, and until when: earlier versions hold the key until their retention ends. A query can write to
+    the table meanwhile.
 
     [bold]upstream erase ./latest --key 4711 --dry-run[/bold]
 
@@ -171,7 +174,8 @@ def maintain(
 ) -> None:  # fmt: skip
     """Remove what is past its retention from a table: log entries, data files, and files that failed tasks left.
 
-    A query does this between its batches (option maintenance=auto). Use the command if its query has that off. The query can keep running.
+    A query does this between its batches (option maintenance=auto). Use the command if its query has that off. The
+    query can keep running.
 
     [bold]upstream maintain ./latest --dry-run[/bold]
 
@@ -198,8 +202,8 @@ def release(
 ) -> None:  # fmt: skip
     """Let another query write to a table at once, after you stopped the one that did.
 
-    You need it only if that query ran on another machine, or in a process that is still alive. A query that still runs takes the table
-    again with its next batch, or fails if another query has it by then.
+    You need it only if that query ran on another machine, or in a process that is still alive. A query that still runs
+    takes the table again with its next batch, or fails if another query has it by then.
     """
     from ..conf.locations import absolute_location
     from ..sink.commit.lease import release_lease
@@ -231,7 +235,8 @@ def history(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each commit.")] = False,
     option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
 ) -> None:  # fmt: skip
-    """Print the commits of queries, oldest first: rows, superseded updates, keys, staleness, and how far the table is complete.
+    """Print the commits of queries, oldest first: rows, superseded updates, keys, staleness, and how far the table is
+    complete.
 
     [bold]upstream history ./latest --limit 5[/bold]
     """

@@ -1,4 +1,6 @@
-"""Keyword arguments of public functions: they take what the option of the same name takes, and refuse the rest in words."""
+"""Keyword arguments of public functions: they take what the option of the same name takes, and refuse the rest in
+words.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Names of columns, and of fields of structs in them, as people write them: one rule for all options that name a key.
 
-A name is a column's, whatever is in it. Where there is no such column it is read as Spark reads names: dots go from a struct to a field of it, and what is in
-backticks is one name, with a backtick in it doubled. So ``a.b`` is the column `a.b`, or else the field `b` of `a`; and a field's own, unmistakable
-name has backticks around each part: `` `a`.`b` ``.
+A name is a column's, whatever is in it. Where there is no such column it is read as Spark reads names: dots go from a
+struct to a field of it, and what is in backticks is one name, with a backtick in it doubled. So ``a.b`` is the column
+`a.b`, or else the field `b` of `a`; and a field's own, unmistakable name has backticks around each part: `` `a`.`b` ``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def resolved(name: str, columns: Tree) -> tuple[str, ...] | None:
-    """The way to the column or the field that is meant, spelled as in the schema; None if there is none. Of names that differ in case alone, any will do.
+    """The way to the column or the field that is meant, spelled as in the schema; None if there is none. Of names that
+    differ in case alone, any will do.
 
     Parameters
     ----------

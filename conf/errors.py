@@ -61,18 +61,22 @@ class OptionError(UpstreamError, ValueError):
 
 
 class SchemaError(UpstreamError, TypeError):
-    """A column is missing, has a type that does not fit, or a schema cannot be inferred. A ``TypeError``: correct the columns or the call."""
+    """A column is missing, has a type that does not fit, or a schema cannot be inferred. A ``TypeError``: correct the
+    columns or the call.
+    """
 
 
 class MalformedRowError(UpstreamError, ValueError):
-    """A row has no usable key or time, or cannot be read, and is to end the query (``onMalformed=fail``). A ``ValueError``.
+    """A row has no usable key or time, or cannot be read, and is to end the query (``onMalformed=fail``). A
+    ``ValueError``.
 
     The message names the row's place. Correct the feed, or set such rows aside: ``onMalformed=quarantine``.
     """
 
 
 class FeedChangedError(UpstreamError, RuntimeError):
-    """What the checkpoint says was read has disappeared, shrunk or changed: a file, a topic, a table. A ``RuntimeError``.
+    """What the checkpoint says was read has disappeared, shrunk or changed: a file, a topic, a table. A
+    ``RuntimeError``.
 
     Restore it, or start with a new checkpoint; a restart alone does not help.
     """
@@ -86,15 +90,20 @@ class CheckpointError(UpstreamError, RuntimeError):
 
 
 class TableError(UpstreamError, RuntimeError):
-    """A table is missing, of another layout, cannot be read or written, or somebody else has changed it. A ``RuntimeError``.
+    """A table is missing, of another layout, cannot be read or written, or somebody else has changed it. A
+    ``RuntimeError``.
 
     Of two writers that met, the later one is refused: repeat the call.
     """
 
 
 class AggregateOverflowError(UpstreamError, OverflowError):
-    """A sum or a mean does not fit its type. As in Spark's ANSI mode it never wraps. An ``OverflowError``: cast the column to a wider type."""
+    """A sum or a mean does not fit its type. As in Spark's ANSI mode it never wraps. An ``OverflowError``: cast the
+    column to a wider type.
+    """
 
 
 class EnvironmentMissingError(UpstreamError, RuntimeError):
-    """The machine or the Spark session lacks something: Java, a package, Delta's jars, room on a disk. A ``RuntimeError``: the message says what to install."""
+    """The machine or the Spark session lacks something: Java, a package, Delta's jars, room on a disk. A
+    ``RuntimeError``: the message says what to install.
+    """

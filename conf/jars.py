@@ -1,7 +1,8 @@
 """Delta's jars for Spark: fetched once through Ivy, found in its cache from then on.
 
-``delta-spark`` names 33 jars (87 MB), of which Spark brings all but Delta's own, and those for Unity Catalog are not used here.
-Two are left (9.4 MB); a test runs MERGE, streaming writes, OPTIMIZE, VACUUM and time travel with these two alone.
+``delta-spark`` names 33 jars (87 MB), of which Spark brings all but Delta's own, and those for Unity Catalog are not
+used here. Two are left (9.4 MB); a test runs MERGE, streaming writes, OPTIMIZE, VACUUM and time travel with these two
+alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .errors import EnvironmentMissingError
 __all__ = ["EXCLUDES", "JARS", "PACKAGE", "delta_jars", "fetch", "ivy_home"]
 
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-# Globs of what PACKAGE depends on and Spark has, or nobody here needs. Ivy refuses `*:*`: it would exclude the package itself.
+# Globs of what PACKAGE depends on and Spark has, or nobody here needs. Ivy refuses `*:*`: it would exclude the package
+# itself.
 EXCLUDES = "org.*:*,com.*:*,commons-*:*,javax.*:*,io.unitycatalog:*,io.airlift:*,io.delta:delta-kernel-*"
 # As Ivy names them, with what they must contain: a file half-written by somebody else is not taken for a jar.
 JARS = {

@@ -80,7 +80,8 @@ def checkpoint_location(path: str) -> str:
         raise OptionError(
             f"the checkpoint {path!r} lies on {scheme}, which this package cannot read",
             expected="a local or mounted folder, or an object store: s3a://bucket/folder, gs://…, abfss://…",
-            hint="choose an address in an object store, or mount the file system on every machine and give the path with file: before it",
+            hint="choose an address in an object store, or mount the file system on every machine and give the path "
+            "with file: before it",
         )
     if not scheme and path.strip().lower().startswith("file:") and _ESCAPED.search(path):
         raise OptionError(

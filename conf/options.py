@@ -1,7 +1,7 @@
 """Typed options, declared once as dataclass fields and validated all at once.
 
-A group of options is a frozen dataclass whose fields are made by :func:`option`. Spark hands options over as strings with
-names in any case; :func:`parse_options` turns them into instances of the groups asked for, and reports every
+A group of options is a frozen dataclass whose fields are made by :func:`option`. Spark hands options over as strings
+with names in any case; :func:`parse_options` turns them into instances of the groups asked for, and reports every
 problem in one :class:`~upstream.conf.errors.OptionError`.
 """
 

@@ -1,6 +1,7 @@
 """Processes and boots of a machine, named so that one is never taken for another.
 
-Linux tells both exactly, below /proc. Elsewhere psutil does, by clocks that may be set meanwhile: there times that are near are the same.
+Linux tells both exactly, below /proc. Elsewhere psutil does, by clocks that may be set meanwhile: there times that are
+near are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import NamedTuple
 
 __all__ = ["Process", "boot_name", "cores", "driver_process", "same_boot"]
 
-# Fields of /proc/PID/stat after the name in brackets: the parent's number, and the start in ticks since the machine came up.
+# Fields of /proc/PID/stat after the name in brackets: the parent's number, and the start in ticks since the machine
+# came up.
 _PARENT, _STARTED = 1, 19
 _UP_TO = 16
 _PROC = "/proc"
@@ -38,11 +40,12 @@ class Process:
     host : str
         The machine's name, for people.
     machine : str
-        What tells the machine, since it came up, and the space of process numbers (a container has its own) from all others; empty if that
-        is not known.
+        What tells the machine, since it came up, and the space of process numbers (a container has its own) from all
+        others; empty if that is not known.
     pid : int
     started : int
-        In ticks since the machine came up, or where there is no /proc in hundredths of a second since the epoch; 0 if that is not known.
+        In ticks since the machine came up, or where there is no /proc in hundredths of a second since the epoch; 0 if
+        that is not known.
     """
 
     host: str

@@ -1,7 +1,7 @@
 """Start Spark's Python processes while the user's program is still busy with something else.
 
-Spark starts one Python process after another before a first batch is done, and each imports what it needs. A tiny batch read in
-the background starts most of them early, and has the JVM load and compile what a batch needs.
+Spark starts one Python process after another before a first batch is done, and each imports what it needs. A tiny batch
+read in the background starts most of them early, and has the JVM load and compile what a batch needs.
 """
 
 from __future__ import annotations

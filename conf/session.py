@@ -26,8 +26,8 @@ _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SPARK = "4.2."
-# Checkpoints on a local disk: the default forks a process to rename a file and to set its rights, forty times a batch. Both rename at once,
-# but on HDFS only the default overwrites what a repeated batch has left.
+# Checkpoints on a local disk: the default forks a process to rename a file and to set its rights, forty times a batch.
+# Both rename at once, but on HDFS only the default overwrites what a repeated batch has left.
 _FILES = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 # In Spark's own heap of 1 GB. Whoever asks for another one is left to what Java chooses.
@@ -79,8 +79,8 @@ def session(
     master : str, optional
         Such as ``local[4]``; all cores of this machine unless given here, in `conf` or to spark-submit.
     jvm_log : str, optional
-        A file that takes what the JVM and the workers print, appended; the console gets nothing of it. They then are in a process
-        group of their own, so that Ctrl-C reaches this process alone, which can stop its queries in order.
+        A file that takes what the JVM and the workers print, appended; the console gets nothing of it. They then are in
+        a process group of their own, so that Ctrl-C reaches this process alone, which can stop its queries in order.
     **conf
         Spark settings, which win over the preset: ``session(**{"spark.ui.enabled": True})``. So do those given to
         spark-submit and those in Spark's own ``spark-defaults.conf``.
@@ -92,7 +92,8 @@ def session(
     Raises
     ------
     EnvironmentMissingError
-        No Java or a wrong one; Delta's jars can neither be found nor fetched; a session is active that lacks what this needs.
+        No Java or a wrong one; Delta's jars can neither be found nor fetched; a session is active that lacks what this
+        needs.
     OptionError
         A name in `conf` is not a Spark setting.
 
@@ -146,8 +147,9 @@ def session(
 def make_known(spark: SparkSession) -> None:
     """Register the data source where Spark cannot find it by itself: when the package came by ``--py-files``.
 
-    Spark looks data sources up in a Python process that sees what is installed, but not the files of a job. And the process that
-    runs a streaming source looks for those files in a folder ``streaming_job`` that Spark never fills (4.2.0).
+    Spark looks data sources up in a Python process that sees what is installed, but not the files of a job. And the
+    process that runs a streaming source looks for those files in a folder ``streaming_job`` that Spark never fills
+    (4.2.0).
     """
     context = getattr(spark, "_sc", None)
     if context is None or not context._python_includes:
@@ -300,7 +302,8 @@ def _joined(given: str | None, *more: str) -> str:
 
 def _java_options(given: Mapping[str, str]) -> str:
     options = given.get("spark.driver.extraJavaOptions", "")
-    # What lies in the JVM are frames, large values that G1 gives regions of their own in a heap of this size: docs/decisions/0018.
+    # What lies in the JVM are frames, large values that G1 gives regions of their own in a heap of this size:
+    # docs/decisions/0018.
     if _HEAP not in given and not re.search(r"-XX:\+Use\w+GC", options):
         options = f"{_COLLECTOR} {options}".strip()
     quiet = Path(__file__).with_name("log4j2.properties")

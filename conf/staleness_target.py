@@ -75,7 +75,8 @@ class StalenessTarget:
         return value_us <= self.bound_us if self.inclusive else value_us < self.bound_us
 
     def needed_rows_per_s(self, figures: Figures, batch_s: float, rows_per_s: float) -> float | None:
-        """The capacity that would meet the bound, from what was measured with another; None if none would, the batches being so long.
+        """The capacity that would meet the bound, from what was measured with another; None if none would, the batches
+        being so long.
 
         Parameters
         ----------
@@ -88,9 +89,10 @@ class StalenessTarget:
 
         Notes
         -----
-        With n keys waiting and C results a second, each key waits n/C for its turn (its staleness is half of that on average over time), and
-        a batch more for its commit. So the age less the batch is in inverse proportion to C, whatever n is; the bound less the batch
-        is what it may be. It holds while more keys wait than a batch serves, and foretells too much below that.
+        With n keys waiting and C results a second, each key waits n/C for its turn (its staleness is half of that on
+        average over time), and a batch more for its commit. So the age less the batch is in inverse proportion to C,
+        whatever n is; the bound less the batch is what it may be. It holds while more keys wait than a batch serves,
+        and foretells too much below that.
         """
         waited = float(getattr(figures, self.figure)) - batch_s
         allowed = self.bound_us / 1e6 - batch_s

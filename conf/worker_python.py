@@ -1,8 +1,8 @@
 """The Python that Spark's workers are.
 
-Spark puts archives of its own (pyspark.zip, py4j, a jar) before the installed packages. Python compiles what it imports from an archive
-in every process, and reads the directory of every archive anew in every task: 0.5 s for each process, 80 ms for each task.
-Where the same pyspark is installed as files, workers go without the archives.
+Spark puts archives of its own (pyspark.zip, py4j, a jar) before the installed packages. Python compiles what it imports
+from an archive in every process, and reads the directory of every archive anew in every task: 0.5 s for each process,
+80 ms for each task. Where the same pyspark is installed as files, workers go without the archives.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def _script() -> str | None:
 
 
 def use_installed_pyspark() -> None:
-    """Let the workers of the Spark that this process is about to start be this Python, unless the user has named another."""
+    """Let the workers of the Spark that this process is about to start be this Python, unless the user has named
+    another.
+    """
     script = _script()
     if script is not None:
         os.environ.setdefault(_VARIABLE, sys.executable)
@@ -41,7 +43,9 @@ def use_installed_pyspark() -> None:
 
 
 def environment_of_workers() -> dict[str, str]:
-    """The settings by which workers that another machine starts find the Python to run; none where their program is not ours."""
+    """The settings by which workers that another machine starts find the Python to run; none where their program is not
+    ours.
+    """
     script, python = _script(), os.environ.get(_VARIABLE)
     ours = python is not None and script is not None and os.environ.get("PYSPARK_PYTHON") == script
     return {f"spark.executorEnv.{_VARIABLE}": python} if ours and python is not None else {}

@@ -1,6 +1,7 @@
 """Coalescing: of the rows that a task reads in a batch, only the newest per key leave.
 
-Right only where nothing but the newest row per key is asked for (semantics: streams). Memory is bounded by the keys, not the rows.
+Right only where nothing but the newest row per key is asked for (semantics: streams). Memory is bounded by the keys,
+not the rows.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def coalesced(chunks: Iterable[Rows], key: tuple[str, ...]) -> Iterator[Rows]:
 
 
 class _Held:
-    """The newest rows of one feed so far, brought together when they have doubled: with many keys, each chunk must not cost them all."""
+    """The newest rows of one feed so far, brought together when they have doubled: with many keys, each chunk must not
+    cost them all.
+    """
 
     def __init__(self, key: tuple[str, ...]) -> None:
         self._key = key

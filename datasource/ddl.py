@@ -1,4 +1,6 @@
-"""Spark's names of types as Arrow's types, without Spark: for schemas and casts that are read before there is a session."""
+"""Spark's names of types as Arrow's types, without Spark: for schemas and casts that are read before there is a
+session.
+"""
 
 from __future__ import annotations
 

@@ -20,12 +20,14 @@ __all__ = ["check_usable"]
 def check_usable(connector: Connector, options: SourceOptions, ranges: Sequence[Range]) -> None:
     """Refuse a first batch of which every row is malformed.
 
-    All of them would go to the quarantine, and the query would end as if nothing had come. The look ends at the first row that can be used.
+    All of them would go to the quarantine, and the query would end as if nothing had come. The look ends at the first
+    row that can be used.
 
     Raises
     ------
     SchemaError
-        No row can be read, none has a time, none has a key, or none has both. The columns that are always null are named.
+        No row can be read, none has a time, none has a key, or none has both. The columns that are always null are
+        named.
     """
     seen = _Unusable(options)
     columns = None if options.progress == "embedded" else seen.columns(connector.schema().names)
@@ -102,12 +104,14 @@ class _Unusable:
         if not self._rows:
             raise SchemaError(
                 f"none of the {count} rows of the first batch can be read; {self._wrong}",
-                hint="correct the options that say how the data is written (`schema`, `fileFormat`, `sep`, `time`), or wait until there are rows "
+                hint="correct the options that say how the data is written (`schema`, `fileFormat`, `sep`, `time`), or "
+                "wait until there are rows "
                 "that can be read",
             )
         if self._time is not None and not self._timed:
             raise SchemaError(
-                f"none of the {count} rows of the first batch has a time in the column {self._time!r} that can be read; {self._wrong}",
+                f"none of the {count} rows of the first batch has a time in the column {self._time!r} that can be "
+                f"read; {self._wrong}",
                 expected="times from the year 1 to 9999",
                 hint="correct the option `time`, or say with `timeFormat` how it is written",
             )
@@ -117,6 +121,7 @@ class _Unusable:
         raise SchemaError(
             f"none of the {count} rows of the first batch has a key {where}{both}; {self._wrong}",
             expected="a value in each column of the key: a row without one updates nothing",
-            hint="correct the option `key`, or the options that say how the data is written (`schema`, `select`, `header`, `sep`), or wait until "
+            hint="correct the option `key`, or the options that say how the data is written (`schema`, `select`, "
+            "`header`, `sep`), or wait until "
             "there are rows with a key",
         )

@@ -97,7 +97,8 @@ class IdleRule:
     held: Held | None = None
 
     def asked(self, progress: Mapping[str, Mapping[str, Any]], ended: Collection[str], now_us: int) -> bool:
-        """Whether somebody waits for more than these feeds have promised, so that a batch may be called for although none has rows.
+        """Whether somebody waits for more than these feeds have promised, so that a batch may be called for although
+        none has rows.
 
         Parameters
         ----------
@@ -113,7 +114,9 @@ class IdleRule:
         return least is not None and any(need > least for need in self.held.needs(now_us, bounds))
 
     def stop(self) -> None:
-        """Nothing on demand from now on: a run that ends once it has read what is there (`Trigger.AvailableNow`) waits for no clock."""
+        """Nothing on demand from now on: a run that ends once it has read what is there (`Trigger.AvailableNow`) waits
+        for no clock.
+        """
         self.held = None
 
     def apply(

@@ -24,10 +24,11 @@ def latest(
     event_time: str | None = None,
     **options: object,
 ) -> DataFrame:
-    """Read a feed as a DataFrame, coalesced where it is read: per batch and task only the newest row of each key leaves.
+    """Read a feed as a DataFrame, coalesced where it is read: per batch and task only the newest row of each key
+    leaves.
 
-    For :func:`~upstream.write_latest`, or anything else that wants nothing but the newest row per key. For counts and windows, which
-    need every row, use :func:`~upstream.read` or ``spark.readStream.format("upstream")`` instead.
+    For :func:`~upstream.write_latest`, or anything else that wants nothing but the newest row per key. For counts and
+    windows, which need every row, use :func:`~upstream.read` or ``spark.readStream.format("upstream")`` instead.
 
     Parameters
     ----------
@@ -40,7 +41,8 @@ def latest(
     event_time
         The event time's column; without it arrival decides what is newest.
     **options
-        Any option of the source, see docs/options.md, for example ``timeFormat="epoch_ms"``, ``maxRowsPerTrigger=100_000``.
+        Any option of the source, see docs/options.md, for example ``timeFormat="epoch_ms"``,
+        ``maxRowsPerTrigger=100_000``.
 
     Returns
     -------

@@ -1,8 +1,9 @@
 """Who looks at the times of a batch's rows: the driver while it plans the batch, or the tasks that read it.
 
-Progress goes from batch to batch in the journaled offsets, so what was seen of a batch has to be known when an offset is made. Where
-a range is cheap to read twice, the driver looks before the batch runs. Where it is not (a broker), the tasks look, leave what they have
-made of the feeds' progress in small files below the checkpoint, and the offset of the *next* batch takes it up.
+Progress goes from batch to batch in the journaled offsets, so what was seen of a batch has to be known when an offset
+is made. Where a range is cheap to read twice, the driver looks before the batch runs. Where it is not (a broker), the
+tasks look, leave what they have made of the feeds' progress in small files below the checkpoint, and the offset of the
+*next* batch takes it up.
 
 Guarantee: both ways give the same state of progress, the second one batch later. See docs/decisions/0015.
 """
@@ -57,7 +58,8 @@ class Observation(ABC):
         Parameters
         ----------
         start : mapping
-            The journaled offset. Its ``unseen`` names feeds of the batch that ended there whose rows are still to be looked at.
+            The journaled offset. Its ``unseen`` names feeds of the batch that ended there whose rows are still to be
+            looked at.
         ranges : sequence of Range
             What the batch takes.
         progress : mapping of feed to Progress
@@ -147,7 +149,8 @@ class _Unreported:
 class TasksReport(Observation):
     """The tasks look, each at the feeds that it reads whole, and the next batch's offset takes up what they left.
 
-    What is missing (a task that did not read to its end, a feed that several tasks share, a lost file) the driver reads.
+    What is missing (a task that did not read to its end, a feed that several tasks share, a lost file) the driver
+    reads.
 
     Parameters
     ----------
@@ -217,7 +220,9 @@ def observation_of(connector: Connector, options: SourceOptions) -> Observation:
 
 
 def task_states(end: Mapping[str, Any], groups: Sequence[Sequence[Range]]) -> list[dict[str, State]]:
-    """For each task the feeds that it is to look at, with the state of their progress before the batch: those no other task reads."""
+    """For each task the feeds that it is to look at, with the state of their progress before the batch: those no other
+    task reads.
+    """
     unseen: Promises = end.get("unseen", {})
     readers: dict[str, set[int]] = {}
     for number, group in enumerate(groups):

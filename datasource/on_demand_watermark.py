@@ -1,7 +1,7 @@
 """On-demand timestamps (ETS, Bai et al. §4-5): what a silent feed promises because somebody waits for it.
 
-Operators say below the checkpoint what they hold and which promise would release some of it. As long as nothing is held nobody asks, and
-nothing happens. docs/decisions/0016 has the way back from operators to the source.
+Operators say below the checkpoint what they hold and which promise would release some of it. As long as nothing is held
+nobody asks, and nothing happens. docs/decisions/0016 has the way back from operators to the source.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Enabling:
     internal : bool
         Whether rows are stamped with the clock on entry: then it is the clock.
     delay_us : int or None
-        δ, the largest skew; None to take what has been measured of the feed, and no less than what its policy expects of rows.
+        δ, the largest skew; None to take what has been measured of the feed, and no less than what its policy expects
+        of rows.
     start_delay_us : int
         δ until enough has been measured.
     """
@@ -46,8 +47,9 @@ class Enabling:
 
         Notes
         -----
-        t + τ - δ, with t the largest time that is confirmed rather than the last row's, which may be any (of a feed with too few rows to
-        confirm one, their median), and τ the clock since the feed was heard of. No row whose skew is at most δ more than the least can then come below it.
+        t + τ - δ, with t the largest time that is confirmed rather than the last row's, which may be any (of a feed
+        with too few rows to confirm one, their median), and τ the clock since the feed was heard of. No row whose skew
+        is at most δ more than the least can then come below it.
         """
         if self.internal:
             return now_us

@@ -64,14 +64,16 @@ class SourceOptions:
         "key",
         columns(),
         (),
-        "The update key: a row replaces the earlier row with the same values in these columns, or fields of structs (`position.id`).",
+        "The update key: a row replaces the earlier row with the same values in these columns, or fields of structs "
+        "(`position.id`).",
     )
     time: str | None = option("time", text(), None, "The column that holds the event time.")
     time_format: str | None = option(
         "timeFormat",
         text(),
         None,
-        "How to read the time column: a strptime pattern for text (the column becomes a TIMESTAMP), or what numbers count: "
+        "How to read the time column: a strptime pattern for text (the column becomes a TIMESTAMP), or what numbers "
+        "count: "
         "epoch_s, epoch_ms, epoch_us, epoch_ns. Not needed for timestamps, dates and ISO 8601 text.",
     )
     time_zone: str = option(
@@ -87,8 +89,10 @@ class SourceOptions:
         "select",
         text(),
         None,
-        "Columns that leave in place of the feed's own, in Spark's SQL: `data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid`. "
-        "Key, time and `where` are then columns of these; `schema` stays the feed's own. A row of which one cannot be computed is malformed. For files and kafka.",
+        "Columns that leave in place of the feed's own, in Spark's SQL: `data.s AS symbol, timestamp_millis(data.E) AS "
+        "at, data.b::DOUBLE AS bid`. "
+        "Key, time and `where` are then columns of these; `schema` stays the feed's own. A row of which one cannot be "
+        "computed is malformed. For files and kafka.",
     )
     where: str | None = option(
         "where", text(), None, "Rows for which this SQL condition is not true are left out, before any coalescing."
@@ -104,13 +108,15 @@ class SourceOptions:
         "progress",
         one_of("ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive", "promised"),
         None,
-        "How the low-watermark of a feed is found. Without it: `bounded` if `time` is given, else `latent`; of a latest table `promised`, which takes what its commits say.",
+        "How the low-watermark of a feed is found. Without it: `bounded` if `time` is given, else `latent`; of a "
+        "latest table `promised`, which takes what its commits say.",
     )
     progress_delay_us: int = option(
         "progressDelay",
         duration_us(),
         600_000_000,
-        "For `bounded`: how far behind the largest time a row may come. For `adaptive`, and for `idle=ets` without `etsDelay`: what to take until "
+        "For `bounded`: how far behind the largest time a row may come. For `adaptive`, and for `idle=ets` without "
+        "`etsDelay`: what to take until "
         "enough rows have been seen.",
     )
     progress_displacement: int = option(
@@ -126,8 +132,10 @@ class SourceOptions:
         "idle",
         one_of("wait", "advance", "ets"),
         "wait",
-        "What to do about a feed that is silent while others move. `wait`: the low-watermark waits for it. `advance`: after `idleAfter` it "
-        "follows the others. `ets`: while an operator holds rows that it blocks, it is promised to have come as far as its clock says.",
+        "What to do about a feed that is silent while others move. `wait`: the low-watermark waits for it. `advance`: "
+        "after `idleAfter` it "
+        "follows the others. `ets`: while an operator holds rows that it blocks, it is promised to have come as far as "
+        "its clock says.",
     )
     idle_after_us: int = option(
         "idleAfter",
@@ -139,21 +147,25 @@ class SourceOptions:
         "etsDelay",
         duration_us(),
         None,
-        "For `idle=ets`: by how much the delays of a feed's rows differ at most. Without it: measured, and no less than `progressDelay` with `bounded`.",
+        "For `idle=ets`: by how much the delays of a feed's rows differ at most. Without it: measured, and no less "
+        "than `progressDelay` with `bounded`.",
     )
     at_end: str = option(
         "atEnd",
         one_of("close", "keep"),
         "keep",
-        "What the end of a run with `Trigger.AvailableNow` (`--once`) means for feeds. `keep`: the next run goes on with them, and windows wait for "
-        "it. `close`: every feed has ended and every window closes; rows that come in a later run are late. Feeds that end by themselves (a "
+        "What the end of a run with `Trigger.AvailableNow` (`--once`) means for feeds. `keep`: the next run goes on "
+        "with them, and windows wait for "
+        "it. `close`: every feed has ended and every window closes; rows that come in a later run are late. Feeds that "
+        "end by themselves (a "
         "recording, `rows` of synthetic feeds, `endingOffsets`) always close.",
     )
     max_jump_us: int = option(
         "maxJump",
         duration_us(),
         3_600_000_000,
-        "Outlier guard: a row further than this beyond the largest confirmed time does not move progress until confirmed.",
+        "Outlier guard: a row further than this beyond the largest confirmed time does not move progress until "
+        "confirmed.",
     )
     confirmations: int = option(
         "confirmations", positive_int(), 5, "Outlier guard: so many rows in succession beyond a jump confirm it."
@@ -168,21 +180,24 @@ class SourceOptions:
         "onMalformed",
         one_of("quarantine", "fail"),
         "quarantine",
-        "What to do with a row that cannot be read, has no key or no readable time: `fail` stops the query and names it, "
+        "What to do with a row that cannot be read, has no key or no readable time: `fail` stops the query and names "
+        "it, "
         "`quarantine` writes it to `quarantineLocation` and goes on.",
     )
     quarantine_location: str | None = option(
         "quarantineLocation",
         parsed("a folder, or its address", _place),
         None,
-        "A folder for malformed rows, as JSON lines. Without it: `quarantine` below `checkpointLocation` if that is given, "
+        "A folder for malformed rows, as JSON lines. Without it: `quarantine` below `checkpointLocation` if that is "
+        "given, "
         "else a hidden folder beside the data.",
     )
     checkpoint_location: str | None = option(
         "checkpointLocation",
         parsed("a folder, or its address", _checkpoint),
         None,
-        "The query's checkpoint folder. Optional here; with it the inferred schema is kept in it, and so are lists of files and of feeds at rest, which every offset names otherwise. For one in an object store, "
+        "The query's checkpoint folder. Optional here; with it the inferred schema is kept in it, and so are lists of "
+        "files and of feeds at rest, which every offset names otherwise. For one in an object store, "
         "options that begin with `storage.` go to the store without that prefix.",
     )
     max_rows_per_trigger: int | None = option(
@@ -195,7 +210,8 @@ class SourceOptions:
         "minPartitions",
         positive_int(),
         None,
-        "Into how many tasks a batch is divided, as far as it has so many ranges. Without it: the number of cores of the "
+        "Into how many tasks a batch is divided, as far as it has so many ranges. Without it: the number of cores of "
+        "the "
         "driver's machine, fewer for a small batch.",
     )
     storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)

@@ -1,8 +1,8 @@
 """From one journaled offset to the next: what a batch takes, and everything its rows depend on.
 
-``latestOffset`` may look at clocks, listings and limits; whatever it finds goes into the end offset that it returns, which
-Spark journals before the batch runs: the ranges, their sequence numbers and arrivals, the state of progress, the punctuation.
-A replay reads all of that from the end offset alone, and so gives the same rows.
+``latestOffset`` may look at clocks, listings and limits; whatever it finds goes into the end offset that it returns,
+which Spark journals before the batch runs: the ranges, their sequence numbers and arrivals, the state of progress, the
+punctuation. A replay reads all of that from the end offset alone, and so gives the same rows.
 """
 
 from __future__ import annotations
@@ -207,7 +207,9 @@ class Planner:
             )
 
     def _oldest_us(self, waiting_us: int | None) -> int | None:
-        """The arrival of the oldest row of a feed that is still to be delivered, as far as it is known to be in the past."""
+        """The arrival of the oldest row of a feed that is still to be delivered, as far as it is known to be in the
+        past.
+        """
         known = [each for each in (waiting_us, self._frozen_us) if each is not None]
         return min(known, default=None)
 
@@ -274,13 +276,15 @@ class Planner:
         recorded = offset.get("connector", self._connector.name)
         if recorded != self._connector.name:
             raise CheckpointError(
-                f"the checkpoint was written by connector={recorded}, and the query reads connector={self._connector.name}",
+                f"the checkpoint was written by connector={recorded}, and the query reads "
+                f"connector={self._connector.name}",
                 hint="use a new checkpoint for another connector",
             )
         schema = offset.get("schema", self._schema)
         if schema != self._schema:
             raise CheckpointError(
-                f"the checkpoint was written for the columns {_named(schema)}, and the query reads {_named(self._schema)}",
+                f"the checkpoint was written for the columns {_named(schema)}, and the query reads "
+                f"{_named(self._schema)}",
                 expected="the same columns for the life of a checkpoint",
                 hint="give the recorded columns with the option `schema`, or start with a new checkpoint",
             )
@@ -293,7 +297,8 @@ class Planner:
         wanted = min(self._options.tasks(), len(ranges))
         if self._options.min_partitions is None:
             wanted = min(wanted, int(ends[-1]) // self._connector.smallest_task + 1)
-        # Between two ranges, at the border that is nearest to an equal share: of two files of about one length each task gets one.
+        # Between two ranges, at the border that is nearest to an equal share: of two files of about one length each
+        # task gets one.
         borders = np.concatenate([[0], ends])
         shares = np.arange(1, wanted) * (ends[-1] / wanted)
         nearest = np.abs(borders[:, None] - shares).argmin(axis=0)

@@ -37,8 +37,8 @@ class Quarantine:
     folder : str or TableFolder
         Where to; created if absent. On a cluster, a folder that all machines share.
     name : str
-        The first file's name; those that follow are numbered. A replay of the batch uses the same names for the same rows and so replaces the
-        files: each row is there once.
+        The first file's name; those that follow are numbered. A replay of the batch uses the same names for the same
+        rows and so replaces the files: each row is there once.
     """
 
     def __init__(self, folder: str | TableFolder, name: str) -> None:

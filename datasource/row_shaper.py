@@ -126,8 +126,8 @@ class RowShaper:
         look
             Sees the times of all rows that were read, also of those that do not leave.
         entered_us
-            Where rows are stamped on entry, the least stamp: what was promised for the feed before. The clock by which a connector knows
-            arrivals need not be the driver's.
+            Where rows are stamped on entry, the least stamp: what was promised for the feed before. The clock by which
+            a connector knows arrivals need not be the driver's.
         """
         count = chunk.rows.num_rows
         index = chunk.index + np.arange(count) if isinstance(chunk.index, int) else chunk.index
@@ -231,7 +231,8 @@ class Condition:
         if parts := _across_rows(sql):
             raise OptionError(
                 f"where={sql!r} looks at other rows than the one it judges: {', '.join(parts)}",
-                expected="a condition on one row; rows are read in pieces, so that an aggregate or a window would depend on how they are cut",
+                expected="a condition on one row; rows are read in pieces, so that an aggregate or a window would "
+                "depend on how they are cut",
                 hint="filter by aggregates in the query, behind the source",
             )
         empty = schema.empty_table()
@@ -265,7 +266,8 @@ class Condition:
         return list(dict.fromkeys(names))
 
 
-# What Polars calls the parts of an expression whose value for one row depends on others. (Names that SQL does not reach are left out.)
+# What Polars calls the parts of an expression whose value for one row depends on others. (Names that SQL does not reach
+# are left out.)
 _ACROSS = {
     "Agg", "Over", "Window", "Len", "Explode", "Rank", "Range", "Shift", "ShiftAndFill", "Diff", "CumCount", "CumSum", "CumMin",
     "CumMax", "CumProd", "Correlation", "Any", "All", "Quantile", "Skew", "Kurtosis", "NUnique", "ApproxNUnique", "NullCount",

@@ -104,7 +104,8 @@ def shape_of(schema: StructType, options: SourceOptions) -> Shape:
     arrow = to_arrow_schema(schema, timezone="UTC")
     if SYSTEM not in arrow.names:
         raise SchemaError(
-            f"the schema given with readStream.schema(…) has no column {SYSTEM!r}, which every row of this source carries",
+            f"the schema given with readStream.schema(…) has no column {SYSTEM!r}, which every row of this source "
+            "carries",
             hint='give the schema as an option instead, .option("schema", "a INT, b STRING"), or append the column: '
             '.schema(upstream.with_system_ddl("a INT, b STRING"))',
         )

@@ -18,7 +18,8 @@ __all__ = ["SelectingConnector"]
 class SelectingConnector(Connector):
     """Computes columns where rows are read, so that key, time and condition may be any of them.
 
-    Guarantee: that of the connector inside. A row whose columns cannot be computed is malformed, with the reason; it is never dropped.
+    Guarantee: that of the connector inside. A row whose columns cannot be computed is malformed, with the reason; it is
+    never dropped.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""SQL expressions over a feed's columns, as Polars evaluates them. Only what means the same in Spark and here is let through."""
+"""SQL expressions over a feed's columns, as Polars evaluates them. Only what means the same in Spark and here is let
+through.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,8 @@ class Translation:
         node
             The expression.
         certain
-            Whether each row needs its value: inside CASE and the like a failed conversion is null, as some rows do not need it.
+            Whether each row needs its value: inside CASE and the like a failed conversion is null, as some rows do not
+            need it.
         """
         import polars as pl
         from sqlglot import exp
@@ -225,7 +228,9 @@ Build = Callable[..., Any]
 
 @functools.cache
 def _functions() -> Mapping[type, tuple[tuple[str, ...], Build, bool]]:
-    """What is supported: the arguments of each node, how its value is made, and whether some rows do not need some of them."""
+    """What is supported: the arguments of each node, how its value is made, and whether some rows do not need some of
+    them.
+    """
     import polars as pl
     from sqlglot import exp
 

@@ -1,8 +1,10 @@
-"""Delta's column mapping, as far as tables of ours have it: where a name could be no column's otherwise, every column is mapped to itself.
+"""Delta's column mapping, as far as tables of ours have it: where a name could be no column's otherwise, every column
+is mapped to itself.
 
-Plain Delta admits no names with a space or one of ``,;{}()=`` in them; under column mapping any name is right, since data files may call a column otherwise.
-Here they never do: a column's physical name is its name, as the format has it where mapping is switched on for a table that exists. So whoever reads
-files by the names in them reads them right, whether he knows of mapping or not; see docs/decisions/0026.
+Plain Delta admits no names with a space or one of ``,;{}()=`` in them; under column mapping any name is right, since
+data files may call a column otherwise. Here they never do: a column's physical name is its name, as the format has it
+where mapping is switched on for a table that exists. So whoever reads files by the names in them reads them right,
+whether he knows of mapping or not; see docs/decisions/0026.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ __all__ = [
 Json = Any
 Path = tuple[str, ...]
 Ids = Mapping[Path, int]
-"""The number of each column, and of each field of a struct in one, by its path: names, and ``element``, ``key`` and ``value`` on the way through lists and maps."""
+"""The number of each column, and of each field of a struct in one, by its path: names, and ``element``, ``key`` and
+``value`` on the way through lists and maps.
+"""
 
 FEATURE = "columnMapping"
 MODE = "delta.columnMapping.mode"
@@ -51,7 +55,9 @@ _INNER = {"array": (("elementType", "element"),), "map": (("keyType", "key"), ("
 
 
 def needs_mapping(schema: Json) -> bool:
-    """Whether a schema, in the JSON that Spark and Delta share, has names, at any depth, that plain Delta does not admit."""
+    """Whether a schema, in the JSON that Spark and Delta share, has names, at any depth, that plain Delta does not
+    admit.
+    """
     return any(_UNPLAIN.search(path[-1]) for path, _ in _fields(schema))
 
 
@@ -91,8 +97,10 @@ def check_mapping(schema: Json, configuration: Mapping[str, str], location: str)
     if wrong:
         raise TableError(
             f"the table at {location} has columns that its files call otherwise: {', '.join(wrong)}",
-            expected="columns that are called the same in the files: many readers do not know of column mapping, and would find nulls",
-            hint="rename a column back that was renamed (ALTER TABLE … RENAME COLUMN); let mergeSchema add columns, not ALTER TABLE; or write the "
+            expected="columns that are called the same in the files: many readers do not know of column mapping, and "
+            "would find nulls",
+            hint="rename a column back that was renamed (ALTER TABLE … RENAME COLUMN); let mergeSchema add columns, "
+            "not ALTER TABLE; or write the "
             "rows to a table at another path. engine=merge takes such a table if it is not one of the sink's own",
         )
 
@@ -147,7 +155,8 @@ def mapping_properties(ids: Ids, last: int = 0) -> dict[str, str]:
 def mapping_protocol(schema: Json, protocol: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """The protocol that a table with this schema needs for mapping; None if it has it.
 
-    The old numbers, which say the same as names of features, unless the table has features that only names say: more readers know the numbers.
+    The old numbers, which say the same as names of features, unless the table has features that only names say: more
+    readers know the numbers.
     """
     if protocol is None:
         protocol = plain_protocol(schema)

@@ -1,7 +1,9 @@
-"""Deletion vectors: which rows of a data file are dead, as the Delta format writes it down ("Deletion Vector Format" in its protocol).
+"""Deletion vectors: which rows of a data file are dead, as the Delta format writes it down ("Deletion Vector Format" in
+its protocol).
 
-A vector is a set of row positions, serialized as 64-bit Roaring bitmaps; several lie in one file, each with its length before and its
-checksum behind it. Here it is a mask with one entry for each row of the data file. Work is done by containers of 65,536 rows, never by rows.
+A vector is a set of row positions, serialized as 64-bit Roaring bitmaps; several lie in one file, each with its length
+before and its checksum behind it. Here it is a mask with one entry for each row of the data file. Work is done by
+containers of 65,536 rows, never by rows.
 """
 
 from __future__ import annotations
@@ -34,9 +36,13 @@ __all__ = [
 ]
 
 VECTORS = "upstreamvectors"
-"""Where deletion vectors lie. Letters alone, without which Trino refuses them (476); so VACUUM sees the folder. Spark's keeps what is in use."""
+"""Where deletion vectors lie. Letters alone, without which Trino refuses them (476); so VACUUM sees the folder. Spark's
+keeps what is in use.
+"""
 COPIES = "_upstream_vectors"
-"""Where their copies lie, and those that earlier releases wrote: delta-rs' VACUUM (1.6.6, full=True) removes vectors that are in use."""
+"""Where their copies lie, and those that earlier releases wrote: delta-rs' VACUUM (1.6.6, full=True) removes vectors
+that are in use.
+"""
 
 Mask = npt.NDArray[np.bool_]
 

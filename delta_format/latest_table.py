@@ -1,4 +1,6 @@
-"""What the sink writes of a latest table and whoever follows the table reads: names, properties, and what each commit delivered."""
+"""What the sink writes of a latest table and whoever follows the table reads: names, properties, and what each commit
+delivered.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +58,9 @@ class Delivered:
     rows : mapping of str to int
         Of each file that was added, by its path in the table, how many of its rows (the last ones) are new.
     deletions : mapping of str to int
-        Files of the keys whose row has left the table, with the deletion's time if the table has one; how many rows they hold. The table does
-        not name these files: VACUUM removes them when they are old, as it does the files that a commit has replaced.
+        Files of the keys whose row has left the table, with the deletion's time if the table has one; how many rows
+        they hold. The table does not name these files: VACUUM removes them when they are old, as it does the files that
+        a commit has replaced.
     low_watermark : int, float, str or None
         As in the commit's summary: every row with an earlier time has come to the table.
     ended : bool

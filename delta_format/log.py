@@ -1,7 +1,8 @@
-"""A table's log, followed entry by entry: the actions of its live files as they were written, and its protocol and metadata.
+"""A table's log, followed entry by entry: the actions of its live files as they were written, and its protocol and
+metadata.
 
-delta-rs says which files are live, but not by which vectors some of their rows are dead, nor what an entry that marks more of them has
-to repeat of the file. Both are read here.
+delta-rs says which files are live, but not by which vectors some of their rows are dead, nor what an entry that marks
+more of them has to repeat of the file. Both are read here.
 """
 
 from __future__ import annotations
@@ -60,9 +61,11 @@ def entry_actions(folder: TableFolder, version: int, kind: str = "") -> list[Act
 
 
 def commit_infos(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
-    """What the latest commits of a loaded table say of themselves, newest first, each with its `version`, as far back as the log goes.
+    """What the latest commits of a loaded table say of themselves, newest first, each with its `version`, as far back
+    as the log goes.
 
-    Of a table on a disk the numbers are those that were written: delta-rs reads the last digit of some floats otherwise.
+    Of a table on a disk the numbers are those that were written: delta-rs reads the last digit of some floats
+    otherwise.
 
     Parameters
     ----------
@@ -209,7 +212,8 @@ class LogReplay:
         return TableError(
             f"the log of the table at {self._folder.location} cannot be followed: {what}",
             expected="a log without gaps, with checkpoints in the classic form",
-            hint="restore the log from a backup; if the table uses the feature v2Checkpoint, drop that feature from Spark, "
+            hint="restore the log from a backup; if the table uses the feature v2Checkpoint, drop that feature from "
+            "Spark, "
             "or write with engine=rewrite",
         )
 

@@ -1,7 +1,7 @@
 """Parquet files that others may have written: opened so that every time in them is the time that they wrote.
 
-Spark writes times as INT96 unless told otherwise, also where it writes a table's files anew. Arrow reads those as nanoseconds, which end in the year 2262, and wraps
-the times beyond without a word.
+Spark writes times as INT96 unless told otherwise, also where it writes a table's files anew. Arrow reads those as
+nanoseconds, which end in the year 2262, and wraps the times beyond without a word.
 """
 
 from __future__ import annotations
@@ -37,5 +37,7 @@ def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: b
 
 
 def has_old_calendar(footer: FileMetaData) -> bool:
-    """Whether Spark wrote a file's dates and times in the calendar that it had before version 3, which counts early days differently."""
+    """Whether Spark wrote a file's dates and times in the calendar that it had before version 3, which counts early
+    days differently.
+    """
     return any(name in (footer.metadata or {}) for name in _OLD_CALENDAR)

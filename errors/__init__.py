@@ -1,11 +1,12 @@
 """The errors that UpStream raises on purpose: ``upstream.errors``.
 
-What a call refuses, it raises as one of these classes, before a query starts. Catch :class:`UpstreamError` for all of them, or the class that you can
-do something about. Each class is also the built-in exception that fits best, so ``except ValueError`` takes a wrong option.
+What a call refuses, it raises as one of these classes, before a query starts. Catch :class:`UpstreamError` for all of
+them, or the class that you can do something about. Each class is also the built-in exception that fits best, so
+``except ValueError`` takes a wrong option.
 
-An error in a running query comes as Spark's ``StreamingQueryException``, from ``query.awaitTermination()`` and ``query.exception()``: Spark passes on
-the text of an error, and its message holds the class's name and ours. So does an option that the source refuses, since Spark asks the source in a
-process of its own.
+An error in a running query comes as Spark's ``StreamingQueryException``, from ``query.awaitTermination()`` and
+``query.exception()``: Spark passes on the text of an error, and its message holds the class's name and ours. So does an
+option that the source refuses, since Spark asks the source in a process of its own.
 
 Examples
 --------

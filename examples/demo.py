@@ -1,4 +1,6 @@
-"""`make demo`: a recorded day of buses at high speed, the live line, the table read by a second engine, and a plot of staleness."""
+"""`make demo`: a recorded day of buses at high speed, the live line, the table read by a second engine, and a plot of
+staleness.
+"""
 
 from __future__ import annotations
 

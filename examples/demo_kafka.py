@@ -1,4 +1,6 @@
-"""`make demo-kafka`: a broker, a producer with one partition 30 s behind and one that falls silent, and the latest table over all of them."""
+"""`make demo-kafka`: a broker, a producer with one partition 30 s behind and one that falls silent, and the latest
+table over all of them.
+"""
 
 from __future__ import annotations
 

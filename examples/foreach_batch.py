@@ -1,7 +1,8 @@
 """Spark's own aggregate, kept as a table of its newest results: update mode, `foreachBatch`, exactly once.
 
-Only append mode reaches a Python sink directly, and a plain `groupBy` gives changed results in update mode. So each batch's results go to the
-table as a batch: `us.write_batch` takes the query's id and the batch's number from Spark, and a batch that is run again changes nothing.
+Only append mode reaches a Python sink directly, and a plain `groupBy` gives changed results in update mode. So each
+batch's results go to the table as a batch: `us.write_batch` takes the query's id and the batch's number from Spark, and
+a batch that is run again changes nothing.
 """
 
 from __future__ import annotations

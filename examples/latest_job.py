@@ -3,8 +3,8 @@
     spark-submit --properties-file conf/spark-defaults.conf --py-files dist/pyspark-upstream.zip \
         examples/latest_job.py --from 'feed/*.csv' --key vehicle_id --time timestamp --to /data/latest
 
-The same file runs on a laptop (``python examples/latest_job.py …``), on Spark standalone, on YARN and on Kubernetes; docs/cluster.md says
-what changes. Stopped and started again, it goes on where it was.
+The same file runs on a laptop (``python examples/latest_job.py …``), on Spark standalone, on YARN and on Kubernetes;
+docs/cluster.md says what changes. Stopped and started again, it goes on where it was.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ from deltalake import DeltaTable
 latest = DeltaTable(PATH).to_pyarrow_dataset()
 print(
     duckdb.sql(
-        "SELECT route_id, count(*) AS buses, round(avg(speed), 1) AS speed FROM latest GROUP BY ALL ORDER BY buses DESC LIMIT 5"
+        "SELECT route_id, count(*) AS buses, round(avg(speed), 1) AS speed FROM latest GROUP BY ALL ORDER BY buses "
+        "DESC LIMIT 5"
     )
 )
 

@@ -3,7 +3,8 @@
     spark-submit --properties-file conf/spark-defaults.conf --py-files dist/pyspark-upstream.zip \
         examples/windows.py --from 'feed/*.csv' --to /data/speeds
 
-Without arguments it reads the recording beside it. Stopped and started again, it goes on where it was, with the windows that were open.
+Without arguments it reads the recording beside it. Stopped and started again, it goes on where it was, with the windows
+that were open.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A filter, a map and a Spark SQL step between the feed and the table.
 
-Buses report metres per second; the table is to hold kilometres per hour, of the buses of some routes, with the route's name.
+Buses report metres per second; the table is to hold kilometres per hour, of the buses of some routes, with the route's
+name.
 """
 
 from __future__ import annotations

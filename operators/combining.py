@@ -43,17 +43,19 @@ class Combining(KeyedRows):
         other
             A stream with the same key, time and columns.
         checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
+            query's is used.
         names
             Of this stream and the other one. Feeds are named by them: ``left/feed``.
         prefer
-            The input whose row wins where both have one for the same key and time. The other one's, if it came first, has gone on by then,
-            and the preferred row follows it: right for a table or a queue, refused by windows, which need :meth:`merge` for that. Without
-            it the input that came first wins.
+            The input whose row wins where both have one for the same key and time. The other one's, if it came first,
+            has gone on by then, and the preferred row follows it: right for a table or a queue, refused by windows,
+            which need :meth:`merge` for that. Without it the input that came first wins.
         overlap
             False if the inputs have no key and time in common: nothing is then remembered of rows that have gone on.
         shards
-            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets
+            is best.
 
         Returns
         -------
@@ -68,9 +70,10 @@ class Combining(KeyedRows):
 
         Notes
         -----
-        Guarantee: each row goes on in the batch in which it comes. Equal key and time from two inputs yield one row, as long as
-        punctuation has not passed it: until then keys and times are remembered, no rows. What comes later goes on and is counted; of an input
-        that is not preferred it replaces nothing with the same time. Punctuation is the least of all feeds', without repeats.
+        Guarantee: each row goes on in the batch in which it comes. Equal key and time from two inputs yield one row, as
+        long as punctuation has not passed it: until then keys and times are remembered, no rows. What comes later goes
+        on and is counted; of an input that is not preferred it replaces nothing with the same time. Punctuation is the
+        least of all feeds', without repeats.
 
         Examples
         --------
@@ -103,15 +106,16 @@ class Combining(KeyedRows):
         time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
-        """Put the rows of two streams together in the order of time: a :meth:`union` whose rows wait as in :meth:`ordered`.
+        """Put the rows of two streams together in the order of time: a :meth:`union` whose rows wait as in
+        :meth:`ordered`.
 
         Parameters
         ----------
         other, checkpoint_location, names, shards
             As for :meth:`union`.
         prefer
-            The input whose row wins where both have one for the same key and time: exactly one goes on. Without it the input that came first
-            wins, and rows need not wait for others with the same time.
+            The input whose row wins where both have one for the same key and time: exactly one goes on. Without it the
+            input that came first wins, and rows need not wait for others with the same time.
         late_location, flush, flush_rows, time_format
             As for :meth:`ordered`.
 
@@ -153,21 +157,22 @@ class Combining(KeyedRows):
         Parameters
         ----------
         checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
+            query's is used.
         late_location
-            A folder for rows that come below what was promised, as Parquet files. They can have no place in the order any more, so they do not
-            go on; without the folder they are counted only.
+            A folder for rows that come below what was promised, as Parquet files. They can have no place in the order
+            any more, so they do not go on; without the folder they are counted only.
         flush
-            ``eager`` releases all that may go; ``slow`` at most `flush_rows` in a batch, the rest in the batches that follow by themselves: a
-            punctuation that comes late then makes no burst (thesis §8.3).
+            ``eager`` releases all that may go; ``slow`` at most `flush_rows` in a batch, the rest in the batches that
+            follow by themselves: a punctuation that comes late then makes no burst (thesis §8.3).
         flush_rows
             For ``slow``: how many in a batch, all shards together; each shard has its even part.
         time_format
-            How a time column of numbers is to be read, such as ``epoch_ms``: a source with ``idle=ets`` then gets what is waited for. Times that
-            are no numbers do not need it.
+            How a time column of numbers is to be read, such as ``epoch_ms``: a source with ``idle=ets`` then gets what
+            is waited for. Times that are no numbers do not need it.
         shards
-            Into how many parts the keys are divided; fixed for the life of a checkpoint. Each part is in order, and so each key is; with 1 all
-            rows are.
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. Each part is in order, and so
+            each key is; with 1 all rows are.
 
         Returns
         -------
@@ -180,8 +185,9 @@ class Combining(KeyedRows):
 
         Notes
         -----
-        Guarantee: what goes on, and its order, follow from the rows and the punctuation, whatever the order of arrival and the batches; rows of
-        one time are in the order of arrival. Rows that have the low-watermark's own time do not wait for one another (Bai et al. §4.1).
+        Guarantee: what goes on, and its order, follow from the rows and the punctuation, whatever the order of arrival
+        and the batches; rows of one time are in the order of arrival. Rows that have the low-watermark's own time do
+        not wait for one another (Bai et al. §4.1).
 
         Examples
         --------
@@ -217,10 +223,12 @@ class Combining(KeyedRows):
         columns
             Which; the key unless given.
         checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
+            query's is used.
         late
-            Of rows below the low-watermark nobody knows whether they are repeats, since what has gone on is forgotten as punctuation passes it.
-            ``refuse`` puts them aside, ``pass`` lets them go on; they are counted in any case.
+            Of rows below the low-watermark nobody knows whether they are repeats, since what has gone on is forgotten
+            as punctuation passes it. ``refuse`` puts them aside, ``pass`` lets them go on; they are counted in any
+            case.
         late_location
             A folder for those that are refused, as Parquet files; without it they are counted only.
         shards

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BoundStream", "bind", "in_stages"]
 
-# What was built of a node, by the folders of the operators before it and the stages they are in: a column that a user took from a stream's DataFrame is found again in later
-# steps only if these stand on the same DataFrame.
+# What was built of a node, by the folders of the operators before it and the stages they are in: a column that a user
+# took from a stream's DataFrame is found again in later steps only if these stand on the same DataFrame.
 _BUILT: weakref.WeakKeyDictionary[Node, dict[tuple[tuple[str, bool], ...], Compiled]] = weakref.WeakKeyDictionary()
 
 

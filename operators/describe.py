@@ -113,8 +113,8 @@ class Description:
     Attributes
     ----------
     columns : mapping of str to str
-        What is known of a column: ``update key``, ``bounded`` (punctuation says from where on it is complete), ``ordered`` (rows of a key come
-        in its order), or nothing.
+        What is known of a column: ``update key``, ``bounded`` (punctuation says from where on it is complete),
+        ``ordered`` (rows of a key come in its order), or nothing.
     places : sequence of Place
         Where feeds meet, from the inputs on, as the last batch left them.
     """

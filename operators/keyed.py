@@ -43,7 +43,9 @@ class EarlierTime(TypedDict, total=False):
 
 
 class KeyedRows:
-    """A stream of rows with an update key, apart from the steps that it offers; see :class:`~upstream.operators.stream.UpdateStream`."""
+    """A stream of rows with an update key, apart from the steps that it offers; see
+    :class:`~upstream.operators.stream.UpdateStream`.
+    """
 
     def __init__(
         self,
@@ -166,7 +168,8 @@ class KeyedRows:
     def explain(
         self, form: Literal["text", "svg"] = "text", *, checkpoint: str | os.PathLike[str] | None = None
     ) -> str:
-        """Return the steps of the stream, what is known of the rows after each, and what state each keeps and until when.
+        """Return the steps of the stream, what is known of the rows after each, and what state each keeps and until
+        when.
 
         Parameters
         ----------
@@ -211,7 +214,9 @@ class KeyedRows:
 
     @cached_property
     def _rewritten(self) -> Node:
-        """The plan after all rules: one and the same each time, so that a column of the stream's DataFrame is found in it again."""
+        """The plan after all rules: one and the same each time, so that a column of the stream's DataFrame is found in
+        it again.
+        """
         return rewritten(self.plan, arrow_step)
 
     @property
@@ -226,7 +231,9 @@ class KeyedRows:
 
     @property
     def shards(self) -> int | None:
-        """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are not."""
+        """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are
+        not.
+        """
         return self.plan.shards
 
     @property
@@ -235,7 +242,9 @@ class KeyedRows:
         return () if needs_checkpoint(self.plan) else tuple(places(self.plan, None).values())
 
     def _sample(self) -> DataFrame:
-        """The rows' DataFrame, or one with the same columns and no rows where that is not known yet: to ask Spark what a step makes of them."""
+        """The rows' DataFrame, or one with the same columns and no rows where that is not known yet: to ask Spark what
+        a step makes of them.
+        """
         if needs_checkpoint(self.plan):
             return self.session.createDataFrame([], self.schema)
         return self.df
@@ -332,7 +341,8 @@ def _is_field(name: str, tree: Tree) -> bool:
 
 
 _NO_SYSTEM = (
-    f"keep {SYSTEM} in every select; if you gave the source a schema by readStream.schema(…), give it as an option instead, "
+    f"keep {SYSTEM} in every select; if you gave the source a schema by readStream.schema(…), give it as an option "
+    "instead, "
     '.option("schema", "a INT, b STRING"), or append the column, .schema(upstream.with_system_ddl("a INT, b STRING")); '
     "for a stream of another source use UpdateStream.from_dataframe"
 )

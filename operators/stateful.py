@@ -55,15 +55,19 @@ class Stateful(KeyedRows):
         Parameters
         ----------
         checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
+            query's is used.
         policy
-            ``append``, ``shed``, ``fifo``, ``in-place``, ``linecutting``, or ``auto``: every row while the load allows, else linecutting.
+            ``append``, ``shed``, ``fifo``, ``in-place``, ``linecutting``, or ``auto``: every row while the load allows,
+            else linecutting.
         budget
-            Rows that a batch may process, ``auto`` for what gives the least staleness (or takes `batch_duration`), None for all.
+            Rows that a batch may process, ``auto`` for what gives the least staleness (or takes `batch_duration`), None
+            for all.
         batch_duration
             How long a batch is to take, such as ``2 seconds``; for ``budget="auto"``.
         shards
-            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets
+            is best.
         weight
             A column or SQL expression: how many times a key's staleness counts.
         access_interval
@@ -88,7 +92,8 @@ class Stateful(KeyedRows):
 
         Notes
         -----
-        Guarantee: what waits is in Spark's state and survives any crash; each batch is a function of its journaled offsets.
+        Guarantee: what waits is in Spark's state and survives any crash; each batch is a function of its journaled
+        offsets.
 
         Examples
         --------
@@ -156,39 +161,48 @@ class Stateful(KeyedRows):
         tombstones: Tombstones = "fail",
         shards: int = 16,
     ) -> WindowedStream[Self]:
-        """Open windows of each key on the stream's time, to be aggregated by :meth:`~upstream.operators.windowed.WindowedStream.agg`.
+        """Open windows of each key on the stream's time, to be aggregated by
+        :meth:`~upstream.operators.windowed.WindowedStream.agg`.
 
         Parameters
         ----------
         range
-            RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything so far, every
-            `slide` (landmark windows). ``100 rows`` for the last rows of each key, in the order of arrival: such windows close with their
-            last row, and `window_start`, `window_end` and `window_time` are row numbers, counted from 0 for each key.
+            RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything
+            so far, every `slide` (landmark windows). ``100 rows`` for the last rows of each key, in the order of
+            arrival: such windows close with their last row, and `window_start`, `window_end` and `window_time` are row
+            numbers, counted from 0 for each key.
         slide
-            SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window by time that ends
-            with each row.
+            SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window by time that
+            ends with each row.
         checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the query's is used.
+            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
+            query's is used.
         emit
-            ``lazy``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a row. ``eager``:
-            commit to each key's latest started window and pass over all others until it closes (§6.2.2). ``early``: lazy, and before it what the open window holds by now, with ``final = false``; ``all+early`` likewise.
+            ``lazy``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a
+            row. ``eager``: commit to each key's latest started window and pass over all others until it closes
+            (§6.2.2). ``early``: lazy, and before it what the open window holds by now, with ``final = false``;
+            ``all+early`` likewise.
         method
-            How windows are computed, at the same results: ``paned`` (thesis §6.2), ``wid`` (§6.1), ``adaptive`` (§6.3: keys with few rows
-            keep them, others partial aggregates, whichever is smaller), ``buffering`` (whole rows, the baseline). ``auto`` is ``adaptive``
-            where even the state of no rows is much larger than a row, else ``paned``: see `docs/windows.md`.
+            How windows are computed, at the same results: ``paned`` (thesis §6.2), ``wid`` (§6.1), ``adaptive`` (§6.3:
+            keys with few rows keep them, others partial aggregates, whichever is smaller), ``buffering`` (whole rows,
+            the baseline). ``auto`` is ``adaptive`` where even the state of no rows is much larger than a row, else
+            ``paned``: see `docs/windows.md`.
         allowed_lateness
             How long after a window closed rows for it still count, and its result is given again.
         late_location
             A folder for rows that came later than that, as Parquet files; without it they are counted only.
         origin, zone
-            From where windows are counted, and whose calendar they follow: see :func:`~upstream.operators.windows.parse.window_by_time`.
+            From where windows are counted, and whose calendar they follow: see
+            :func:`~upstream.operators.windows.parse.window_by_time`.
         time_format, time_zone
             How the stream's time is read, as the source's options of these names.
         tombstones
-            What becomes of rows that delete their key, and so have no values: ``fail`` ends the query, ``drop`` leaves them out and counts
-            them. The values that the key had before stay in their windows. It may change while a checkpoint lives.
+            What becomes of rows that delete their key, and so have no values: ``fail`` ends the query, ``drop`` leaves
+            them out and counts them. The values that the key had before stay in their windows. It may change while a
+            checkpoint lives.
         shards
-            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets is best.
+            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets
+            is best.
 
         Returns
         -------
@@ -199,8 +213,8 @@ class Stateful(KeyedRows):
         OptionError
             Saying which of these is wrong, and what to write.
         SchemaError
-            The stream does not have every row once: it comes from a source that coalesces, from a queue, from deletions, or from windows
-            with another `emit` than ``all``, or with an allowed lateness.
+            The stream does not have every row once: it comes from a source that coalesces, from a queue, from
+            deletions, or from windows with another `emit` than ``all``, or with an allowed lateness.
 
         Examples
         --------

@@ -33,10 +33,12 @@ class Stateless(KeyedRows):
         Parameters
         ----------
         condition
-            SQL, or a column. Where it is null the row fails, as in Spark. Punctuation rows and tombstones pass, whatever it says of them.
+            SQL, or a column. Where it is null the row fails, as in Spark. Punctuation rows and tombstones pass,
+            whatever it says of them.
         on_leave
-            What it means that a key's row fails. ``keep``: the row is dropped, the key's earlier result stays (tr620 §3.2).
-            ``delete``: the row goes on as a tombstone, which takes the key out of the table: its newest row decides.
+            What it means that a key's row fails. ``keep``: the row is dropped, the key's earlier result stays (tr620
+            §3.2). ``delete``: the row goes on as a tombstone, which takes the key out of the table: its newest row
+            decides.
 
         Returns
         -------
@@ -49,8 +51,8 @@ class Stateless(KeyedRows):
 
         Notes
         -----
-        A tombstone has its key, its time and the system column; all else in it is null. It is an update as any other: a newer row
-        revives the key, an older one does not.
+        A tombstone has its key, its time and the system column; all else in it is null. It is an update as any other: a
+        newer row revives the key, an older one does not.
 
         Examples
         --------
@@ -79,7 +81,9 @@ class Stateless(KeyedRows):
     filter = where
 
     def _check_whole(self, condition: str | Column) -> None:
-        """Refuse a filter of what is left after coalescing: a row that passes may be gone already, for a newer one in its batch that does not."""
+        """Refuse a filter of what is left after coalescing: a row that passes may be gone already, for a newer one in
+        its batch that does not.
+        """
         if any(isinstance(each, Rows) and reads_coalesced(each.frame) for each in walk(self.plan)):
             raise OptionError(
                 f"where({str(condition)!r}) behind a source that coalesces: what it lets on depends on the batches",
@@ -138,8 +142,8 @@ class Stateless(KeyedRows):
         Parameters
         ----------
         function
-            Takes a batch of rows without punctuation, tombstones and the system column, returns as many rows in the same order, with
-            the columns of `schema`.
+            Takes a batch of rows without punctuation, tombstones and the system column, returns as many rows in the
+            same order, with the columns of `schema`.
         schema
             Of the new columns, in Spark's terms. The key and the time are kept as they were, and may not be in it.
         batch_rows
@@ -154,7 +158,8 @@ class Stateless(KeyedRows):
         OptionError
             `function` cannot be called, `schema` is none, or `batch_rows` is no number of rows.
         SchemaError
-            `schema` names the key or the time; or, when the query runs, the function returns other columns or another number of rows.
+            `schema` names the key or the time; or, when the query runs, the function returns other columns or another
+            number of rows.
 
         Examples
         --------

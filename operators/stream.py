@@ -37,7 +37,8 @@ class UpdateStream(Stateless, Stateful, Combining):
     key : str or sequence of str
         The update key's column or columns.
     event_time : str, optional
-        The column that says which of two rows of a key is newer: a timestamp, a date or a number. Without it, arrival does.
+        The column that says which of two rows of a key is newer: a timestamp, a date or a number. Without it, arrival
+        does.
 
     Raises
     ------
@@ -46,8 +47,8 @@ class UpdateStream(Stateless, Stateful, Combining):
 
     Notes
     -----
-    Each step gives a new stream; nothing runs until it is written, by :func:`~upstream.sink.write_latest.write_latest` or as the DataFrame
-    :attr:`df`. Punctuation and tombstones pass every step.
+    Each step gives a new stream; nothing runs until it is written, by :func:`~upstream.sink.write_latest.write_latest`
+    or as the DataFrame :attr:`df`. Punctuation and tombstones pass every step.
     """
 
     @classmethod
@@ -71,34 +72,40 @@ class UpdateStream(Stateless, Stateful, Combining):
         name: str = "rows",
         **deprecated: Unpack[EarlierNames],
     ) -> Self:
-        """Make an update stream of any streaming DataFrame: Spark's own Kafka source, a Delta table's change feed, files, another query's rows.
+        """Make an update stream of any streaming DataFrame: Spark's own Kafka source, a Delta table's change feed,
+        files, another query's rows.
 
         Parameters
         ----------
         df : pyspark.sql.DataFrame
             Streaming, without the system column.
         key, event_time
-            As for the class. With ``Watermark.arrival()`` `event_time` is a new column, in which rows are stamped on entry.
+            As for the class. With ``Watermark.arrival()`` `event_time` is a new column, in which rows are stamped on
+            entry.
         watermark
-            How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``. Unless given, no row is further behind the
-            newest than ten minutes if there is an event time, and nothing is promised without one.
+            How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``. Unless given, no row
+            is further behind the newest than ten minutes if there is an event time, and nothing is promised without
+            one.
         feed, order
-            Columns or SQL expressions. `feed` names the input partition of a row, whose progress is its own: a partition, a file, a region; tens or
-            hundreds, not one for each key. `order` is the order in which its rows came, within a batch; without it the order of Spark's tasks
-            counts. It matters for rows of one key with one time, for ``Watermark.displaced``, and for the guard. For a `df` with the columns
-            ``topic``, ``partition`` and ``offset`` of Spark's Kafka source these are taken; else there is one partition unless given.
+            Columns or SQL expressions. `feed` names the input partition of a row, whose progress is its own: a
+            partition, a file, a region; tens or hundreds, not one for each key. `order` is the order in which its rows
+            came, within a batch; without it the order of Spark's tasks counts. It matters for rows of one key with one
+            time, for ``Watermark.displaced``, and for the guard. For a `df` with the columns ``topic``, ``partition``
+            and ``offset`` of Spark's Kafka source these are taken; else there is one partition unless given.
         deleted
             A column or SQL condition: where it is true the row is a tombstone, which takes its key out of the table.
         time_format, time_zone
             How the time is read, as the source's options; text and local times become timestamps.
         on_malformed
-            What becomes of a row without a key, a readable time or a partition: ``quarantine`` sets it aside, ``fail`` ends the query.
+            What becomes of a row without a key, a readable time or a partition: ``quarantine`` sets it aside, ``fail``
+            ends the query.
         quarantine_location, late_location
-            Folders for Parquet files: of malformed rows with a reason [default: ``quarantine`` below the checkpoint], and of copies of late rows
-            [default: none]. Late rows are counted in any case, and take part: a row of a key whose newest row is older is welcome whenever it
-            comes.
+            Folders for Parquet files: of malformed rows with a reason [default: ``quarantine`` below the checkpoint],
+            and of copies of late rows [default: none]. Late rows are counted in any case, and take part: a row of a key
+            whose newest row is older is welcome whenever it comes.
         checkpoint_location
-            A folder below the query's checkpoint for what is known of each partition. Leave it out: the query's is used.
+            A folder below the query's checkpoint for what is known of each partition. Leave it out: the query's is
+            used.
         shards
             Into how many parts input partitions are divided; fixed for the life of a checkpoint.
         name
@@ -117,14 +124,15 @@ class UpdateStream(Stateless, Stateful, Combining):
 
         Notes
         -----
-        Guarantee: rows, their system column and punctuation are a function of what Spark journaled: the rows that `df` gives for a batch, and
-        the batch's time, which is their arrival. It takes a shuffle by `feed`, in which the rows of one partition meet in one task.
+        Guarantee: rows, their system column and punctuation are a function of what Spark journaled: the rows that `df`
+        gives for a batch, and the batch's time, which is their arrival. It takes a shuffle by `feed`, in which the rows
+        of one partition meet in one task.
 
-        There is no ``atEnd`` as the source has it: Spark does not tell operators that a bounded run ends. Windows that are open then stay open,
-        and the next run continues them.
+        There is no ``atEnd`` as the source has it: Spark does not tell operators that a bounded run ends. Windows that
+        are open then stay open, and the next run continues them.
 
-        Deprecated: `time` is `event_time` now; `progress`, `delay`, `target_late`, `displacement`, `max_jump` and `confirmations` are `watermark`. A
-        checkpoint that was begun with the old names continues with the new ones.
+        Deprecated: `time` is `event_time` now; `progress`, `delay`, `target_late`, `displacement`, `max_jump` and
+        `confirmations` are `watermark`. A checkpoint that was begun with the old names continues with the new ones.
 
         Examples
         --------
@@ -158,8 +166,8 @@ class UpdateStream(Stateless, Stateful, Combining):
         Parameters
         ----------
         checkpoint_location
-            The query's: what its ``upstream`` sources and its operators have reported there. Without it only operators with a place of their own
-            are looked up.
+            The query's: what its ``upstream`` sources and its operators have reported there. Without it only operators
+            with a place of their own are looked up.
 
         Returns
         -------

@@ -51,21 +51,22 @@ class WindowedStream(Generic[StreamT]):
         Returns
         -------
         UpdateStream
-            Of results: the key, ``window_id``, ``window_start``, ``window_end``, ``window_time``, ``final``, and the aggregates. Its key is
-            the stream's. Its time is ``window_time``, the last instant inside the window, so that a later window holds exactly the
-            windows that lie in it.
+            Of results: the key, ``window_id``, ``window_start``, ``window_end``, ``window_time``, ``final``, and the
+            aggregates. Its key is the stream's. Its time is ``window_time``, the last instant inside the window, so
+            that a later window holds exactly the windows that lie in it.
 
         Raises
         ------
         OptionError
             There is no aggregate, or an option does not go with them.
         SchemaError
-            A column does not exist, has a type that an aggregate cannot take, or two columns of the results would have one name.
+            A column does not exist, has a type that an aggregate cannot take, or two columns of the results would have
+            one name.
 
         Notes
         -----
-        Guarantee: results are a function of the rows and the punctuation, whatever the order of arrival and the batches. Each window closes
-        once, when the low-watermark of all feeds has passed its end.
+        Guarantee: results are a function of the rows and the punctuation, whatever the order of arrival and the
+        batches. Each window closes once, when the low-watermark of all feeds has passed its end.
 
         Examples
         --------
@@ -155,7 +156,9 @@ def _check(plan: WindowPlan) -> None:
         )
     if plan.emit == "eager" and (panes.endless or panes.by_row or plan.keeps_rows or plan.lateness_us):
         raise OptionError(
-            "emit='eager' on landmark windows, on windows that slide by row, with a method that keeps rows, or with an allowed lateness",
-            expected="sliding or tumbling windows, the method paned or wid, and no lateness: rows that no committed window needs are not kept",
+            "emit='eager' on landmark windows, on windows that slide by row, with a method that keeps rows, or with an "
+            "allowed lateness",
+            expected="sliding or tumbling windows, the method paned or wid, and no lateness: rows that no committed "
+            "window needs are not kept",
             hint="emit='lazy' takes them all",
         )

@@ -36,7 +36,8 @@ class _Box(NamedTuple):
 
 
 def draw_plan(plan: Node, folders: Mapping[Operator, str] | None = None, fused: Collection[Operator] = ()) -> str:
-    """Return the steps of a plan as SVG, with what :func:`~upstream.plan.explain.explain_plan` says of each; operators are coloured.
+    """Return the steps of a plan as SVG, with what :func:`~upstream.plan.explain.explain_plan` says of each; operators
+    are coloured.
 
     Parameters
     ----------
@@ -61,7 +62,9 @@ def draw_plan(plan: Node, folders: Mapping[Operator, str] | None = None, fused: 
 
 
 def _placed(plan: Node, folders: Mapping[Operator, str], fused: Collection[Operator]) -> list[_Box]:
-    """Boxes of all steps, those before another one first: each branch in a column, each step below the lowest of those before it."""
+    """Boxes of all steps, those before another one first: each branch in a column, each step below the lowest of those
+    before it.
+    """
     boxes: list[_Box] = []
     columns = 0
 
@@ -84,7 +87,9 @@ def _placed(plan: Node, folders: Mapping[Operator, str], fused: Collection[Opera
 
 
 def _arrows(boxes: list[_Box]) -> Iterator[str]:
-    """From each step to the one behind it. A step in two branches has a box in each, the earlier of which is not another one's."""
+    """From each step to the one behind it. A step in two branches has a box in each, the earlier of which is not
+    another one's.
+    """
     waiting: list[_Box] = []
     for box in boxes:
         count = len(box.node.inputs)

@@ -80,7 +80,8 @@ def from_json(value: Iterable[Any]) -> Fingerprint:
 def check_same(was: Fingerprint, now: Fingerprint) -> None:
     """Refuse a job whose operators are not those that a checkpoint was begun with.
 
-    Steps without state may change from run to run. So may what an operator's identity leaves out, such as a queue's budget.
+    Steps without state may change from run to run. So may what an operator's identity leaves out, such as a queue's
+    budget.
 
     Raises
     ------
@@ -97,7 +98,10 @@ def check_same(was: Fingerprint, now: Fingerprint) -> None:
         changes = [f"the order is {_in_order(new)}, and was {_in_order(old)}"]
     if not changes and _grouped(was) != _grouped(now):
         changes = [
-            f"the stages are {_shown(now)}, and were {_shown(was)}: what Spark computes between two operators parts them"
+            (
+                f"the stages are {_shown(now)}, and were {_shown(was)}: what Spark computes between two operators parts "
+                "them"
+            )
         ]
     if changes:
         raise CheckpointError(
@@ -108,7 +112,8 @@ def check_same(was: Fingerprint, now: Fingerprint) -> None:
 
 
 def fused_as(plan: Node, was: Fingerprint, able: Collection[Operator]) -> frozenset[Operator]:
-    """Return the operators that run in the stage of the one before them in a job that goes on: those that did, and still can.
+    """Return the operators that run in the stage of the one before them in a job that goes on: those that did, and
+    still can.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The steps of a stream as an immutable tree, and what is known of the rows after each of them.
 
-A fluent step adds a node. Nothing of a checkpoint is in it, but where a step was given one of its own: :mod:`.places` says where each operator
-reports once the query's checkpoint is known.
+A fluent step adds a node. Nothing of a checkpoint is in it, but where a step was given one of its own: :mod:`.places`
+says where each operator reports once the query's checkpoint is known.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ class Rows(Node):
     source : str
         What is read.
     ours : bool
-        Whether it is a source of this package, with nothing but a choice of columns behind it: steps may run where it reads.
+        Whether it is a source of this package, with nothing but a choice of columns behind it: steps may run where it
+        reads.
     """
 
     frame: DataFrame

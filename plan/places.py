@@ -25,8 +25,8 @@ def needs_checkpoint(plan: Node) -> bool:
 def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[Operator, str]:
     """Return the folder of each operator.
 
-    An operator's number is how many of its kind lie before it along the stream, so a job that is not changed finds its state. Where two
-    branches have one each, the later in the plan takes the next number that is free.
+    An operator's number is how many of its kind lie before it along the stream, so a job that is not changed finds its
+    state. Where two branches have one each, the later in the plan takes the next number that is free.
 
     Parameters
     ----------
@@ -56,7 +56,9 @@ def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[Ope
 
 
 def number_along(node: Node, kind: str) -> int:
-    """Return how many operators of a kind lie along the stream up to a node, the node included; of several branches the one with most counts."""
+    """Return how many operators of a kind lie along the stream up to a node, the node included; of several branches the
+    one with most counts.
+    """
     counts: dict[Node, int] = {}
     for each in walk(node):
         counts[each] = max((counts[before] for before in each.inputs), default=0) + (each.kind == kind)
@@ -94,7 +96,8 @@ def _check_branches(plan: Node) -> None:
             if node in seen:
                 raise OptionError(
                     f"two branches of the stream go through one operator: {node.text}",
-                    expected="an operator of its own in each branch: Spark runs it twice, and each run keeps state and reports",
+                    expected="an operator of its own in each branch: Spark runs it twice, and each run keeps state and "
+                    "reports",
                     hint="make each branch from its source on; give two inputs of from_dataframe another name each",
                 )
             seen.add(node)

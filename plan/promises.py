@@ -1,4 +1,6 @@
-"""Whether anything is promised of the times of a stream's rows: without a low-watermark no window closes, and nothing leaves an ordered release."""
+"""Whether anything is promised of the times of a stream's rows: without a low-watermark no window closes, and nothing
+leaves an ordered release.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ __all__ = ["check_promised"]
 def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
     """Refuse a step that waits for the low-watermark over rows that come without one.
 
-    Rows without a time of their own (latent timestamps) get one where they are stamped on entry, not by a later step: a replayed batch would be
-    given other times than it was given first.
+    Rows without a time of their own (latent timestamps) get one where they are stamped on entry, not by a later step: a
+    replayed batch would be given other times than it was given first.
 
     Parameters
     ----------
@@ -36,9 +38,10 @@ def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
         raise OptionError(
             f"{what} over a source that promises nothing: {reasons[0]}",
             expected="a low-watermark, for it to go on by",
-            hint="give the source `time` and a `progress`, or a DataFrame an event_time and a watermark; rows without a time of their own are stamped "
-            "with their arrival by Watermark.arrival() (progress=heartbeat), which adds the column that the event time names"
-            + otherwise,
+            hint="give the source `time` and a `progress`, or a DataFrame an event_time and a watermark; rows without "
+            "a time of their own are stamped "
+            "with their arrival by Watermark.arrival() (progress=heartbeat), which adds the column that the event time "
+            "names" + otherwise,
         )
 
 

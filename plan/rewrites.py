@@ -20,7 +20,8 @@ Translate = Callable[[Transform], ArrowStep | None]
 def rewritten(plan: Node, translate: Translate) -> Node:
     """Apply the rules to each step, those before it first.
 
-    Steps before one that Spark computes from a user's columns stay as they are: such a column belongs to a DataFrame that the user has had.
+    Steps before one that Spark computes from a user's columns stay as they are: such a column belongs to a DataFrame
+    that the user has had.
 
     Parameters
     ----------
@@ -42,8 +43,9 @@ def rewritten(plan: Node, translate: Translate) -> Node:
 def _in_arrow(node: Node, translate: Translate) -> Node:
     """A filter, or a choice of columns, runs in the Python worker that has the rows in Arrow.
 
-    It moves on to where the rows are read, with the steps behind it; or stays in the worker of the shard that gave them, which leaves
-    operators on both sides in one stage. Between them, Spark would turn each row into its own form and back.
+    It moves on to where the rows are read, with the steps behind it; or stays in the worker of the shard that gave
+    them, which leaves operators on both sides in one stage. Between them, Spark would turn each row into its own form
+    and back.
     """
     if not isinstance(node, Transform) or node.step.opaque:
         return node

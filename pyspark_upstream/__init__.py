@@ -1,7 +1,7 @@
 """Makes ``spark.readStream.format("upstream")`` work without any call to register it.
 
-Spark looks through the installed modules for names that begin with ``pyspark_`` and registers their ``DefaultSource``. Several short-lived
-Python processes import this module for every query, so it imports nothing until it is asked to.
+Spark looks through the installed modules for names that begin with ``pyspark_`` and registers their ``DefaultSource``.
+Several short-lived Python processes import this module for every query, so it imports nothing until it is asked to.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["DefaultSource"]
 class DefaultSource(DataSource):
     """The ``upstream`` format: a source of update streams, and a sink that keeps the newest row per key.
 
-    Guarantee: the source is replayable (a batch is a function of its journaled offsets), the sink transactional; together
-    exactly once.
+    Guarantee: the source is replayable (a batch is a function of its journaled offsets), the sink transactional;
+    together exactly once.
     """
 
     @classmethod

@@ -46,8 +46,9 @@ class LatestTable:
 
     Notes
     -----
-    Nothing is read before a method needs it. A method that changes rows makes one commit, or leaves the table as it was; :meth:`compact` makes one for each bucket, none of which
-    changes a row. In an object store, :meth:`repair`, :meth:`rebucket`, :meth:`keep_history`, :meth:`compact` and :meth:`erase` need the extra ``stores``, and raise
+    Nothing is read before a method needs it. A method that changes rows makes one commit, or leaves the table as it
+    was; :meth:`compact` makes one for each bucket, none of which changes a row. In an object store, :meth:`repair`,
+    :meth:`rebucket`, :meth:`keep_history`, :meth:`compact` and :meth:`erase` need the extra ``stores``, and raise
     :class:`~upstream.errors.EnvironmentMissingError` without it.
 
     Examples
@@ -92,13 +93,14 @@ class LatestTable:
         return scan_columns(open_table(self.path, self._storage), columns)
 
     def check(self, *, source: str | None = None) -> Report:
-        """Check that the table is what the sink promises: one row per key, each in its bucket, none that a deletion overrules; files, log and counts as recorded.
+        """Check that the table is what the sink promises: one row per key, each in its bucket, none that a deletion
+        overrules; files, log and counts as recorded.
 
         Parameters
         ----------
         source
-            A folder or file of Parquet, or a Delta table, with input that the table was made from: the newest row of each key must be in the
-            table, or lose to what is there.
+            A folder or file of Parquet, or a Delta table, with input that the table was made from: the newest row of
+            each key must be in the table, or lose to what is there.
 
         Returns
         -------
@@ -133,8 +135,8 @@ class LatestTable:
         retention
             How old these have to be.
         force
-            Whether rows may go that are no duplicates: those in files that are gone or damaged, and those that are older than a deletion of
-            their key.
+            Whether rows may go that are no duplicates: those in files that are gone or damaged, and those that are
+            older than a deletion of their key.
 
         Returns
         -------
@@ -146,7 +148,8 @@ class LatestTable:
         OptionError
             `retention` is no duration.
         TableError
-            There is no table of UpStream's, it cannot be read or written, rows would go without `force`, or somebody has written to it meanwhile.
+            There is no table of UpStream's, it cannot be read or written, rows would go without `force`, or somebody
+            has written to it meanwhile.
 
         Examples
         --------
@@ -202,7 +205,8 @@ class LatestTable:
         )
 
     def compact(self) -> Maintained:
-        """Write files again that are small or have dead rows, then :meth:`maintain`. A batch under way may have to be repeated.
+        """Write files again that are small or have dead rows, then :meth:`maintain`. A batch under way may have to be
+        repeated.
 
         Returns
         -------
@@ -223,8 +227,8 @@ class LatestTable:
     def rebucket(self, buckets: int) -> int:
         """Divide the table into another number of buckets.
 
-        A query that is writing to it fails with its next batch, and resumes when it is restarted; one that was given the option ``buckets`` has to
-        be given the new number. A process that dies leaves the table as it was.
+        A query that is writing to it fails with its next batch, and resumes when it is restarted; one that was given
+        the option ``buckets`` has to be given the new number. A process that dies leaves the table as it was.
 
         Parameters
         ----------
@@ -252,8 +256,8 @@ class LatestTable:
     def keep_history(self, keep: str) -> int:
         """Keep more or fewer of the newest rows of each key.
 
-        More stay from then on; rows that are too many leave at once. A query that is writing to the table fails with its next batch, and resumes
-        when it is restarted with the new ``keep``.
+        More stay from then on; rows that are too many leave at once. A query that is writing to the table fails with
+        its next batch, and resumes when it is restarted with the new ``keep``.
 
         Parameters
         ----------
@@ -270,7 +274,8 @@ class LatestTable:
         OptionError
             It is none of the two.
         TableError
-            There is no such table, it keeps all rows, it has no time, it cannot be read or written, or somebody has written to it meanwhile.
+            There is no such table, it keeps all rows, it has no time, it cannot be read or written, or somebody has
+            written to it meanwhile.
 
         Examples
         --------
@@ -289,7 +294,8 @@ class LatestTable:
         Returns
         -------
         list of (int, CommitSummary)
-            Versions with their summaries. Commits of others (OPTIMIZE, for example) are left out; an absent table has none.
+            Versions with their summaries. Commits of others (OPTIMIZE, for example) are left out; an absent table has
+            none.
 
         Examples
         --------
@@ -324,10 +330,12 @@ class LatestTable:
     def erase(
         self, *key: Any, outputs: Sequence[str] = (), index_location: str | None = None, dry_run: bool = False
     ) -> Erasure:
-        """Erase a key from the table, from its tables of late and conflicting rows, and from this machine's index cache.
+        """Erase a key from the table, from its tables of late and conflicting rows, and from this machine's index
+        cache.
 
-        A query may be writing meanwhile. Its batch goes on unless it touches the key's bucket at that very moment: then the query stops, and
-        resumes when it is restarted. A row of the key that comes later is a new row. Earlier versions hold the key until their retention is over.
+        A query may be writing meanwhile. Its batch goes on unless it touches the key's bucket at that very moment: then
+        the query stops, and resumes when it is restarted. A row of the key that comes later is a new row. Earlier
+        versions hold the key until their retention is over.
 
         Parameters
         ----------
@@ -363,10 +371,11 @@ class LatestTable:
         )
 
     def key_bucket(self, *key: Any) -> int:
-        """Return the bucket in which the rows of a key are, if there are any: the value of their column ``_upstream_bucket``.
+        """Return the bucket in which the rows of a key are, if there are any: the value of their column
+        ``_upstream_bucket``.
 
-        Polars and deltalake read all files of a table with deletion vectors even where one key is asked for; with a filter on the bucket beside
-        that on the key they read one bucket's. :meth:`rebucket` changes it.
+        Polars and deltalake read all files of a table with deletion vectors even where one key is asked for; with a
+        filter on the bucket beside that on the key they read one bucket's. :meth:`rebucket` changes it.
 
         Parameters
         ----------

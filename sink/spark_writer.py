@@ -1,7 +1,7 @@
 """``df.writeStream.format("upstream")``: the newest row per key as a Delta table, one commit a batch.
 
-Guarantee: exactly once. The table equals the newest row per key of all rows of all committed batches, whatever their order, however
-often a batch is repeated, and wherever a process dies.
+Guarantee: exactly once. The table equals the newest row per key of all rows of all committed batches, whatever their
+order, however often a batch is repeated, and wherever a process dies.
 """
 
 from __future__ import annotations
@@ -154,10 +154,13 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
 
 
 def _check_durability(target: SinkTarget, *, entries: bool) -> None:
-    """Refuse to promise what delta-rs' commits cannot: it does not wait for the disk before an entry of the log can be seen."""
+    """Refuse to promise what delta-rs' commits cannot: it does not wait for the disk before an entry of the log can be
+    seen.
+    """
     if target.is_durable and target.is_local and not entries:
         raise OptionError(
-            f"durability=power, and the table at {target.location} has features under which only delta-rs writes its log",
+            f"durability=power, and the table at {target.location} has features under which only delta-rs writes its "
+            "log",
             hint="leave the option durability out, or drop the features from Spark (ALTER TABLE … DROP FEATURE)",
         )
 
@@ -194,7 +197,8 @@ class LatestStreamWriter(DataSourceStreamArrowWriter):
     target, layout, files, merger
         The table.
     seen
-        The table as it is when the batch begins; the commit is refused if others have changed the touched buckets since.
+        The table as it is when the batch begins; the commit is refused if others have changed the touched buckets
+        since.
     clock_us
         Says when a commit is made.
     outputs

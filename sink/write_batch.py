@@ -1,7 +1,8 @@
 """``df.write.format("upstream")``: a batch DataFrame into a table of the newest row per key, by the code of the stream.
 
-Guarantee: all of it or nothing, in one commit. A write that names itself (`txnAppId` and `txnVersion`) is applied exactly once, however often
-it is repeated. One without a name may be repeated too: it changes nothing but what is newer, and rows of one key and time replace each other.
+Guarantee: all of it or nothing, in one commit. A write that names itself (`txnAppId` and `txnVersion`) is applied
+exactly once, however often it is repeated. One without a name may be repeated too: it changes nothing but what is
+newer, and rows of one key and time replace each other.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     Parameters
     ----------
     options
-        Those of :class:`~upstream.sink.spec.options.SinkOptions` and of :class:`~upstream.sink.commit.batch_name.BatchOptions`.
+        Those of :class:`~upstream.sink.spec.options.SinkOptions` and of
+        :class:`~upstream.sink.commit.batch_name.BatchOptions`.
     schema
         Of the DataFrame, with or without the system column.
     overwrite
@@ -81,10 +83,12 @@ def write_batch(
     deleteWhen: str | Column | None = None,  # noqa: N803 as the option
     **options: Any,
 ) -> None:
-    """Write a batch DataFrame into a Delta table that holds the newest row of each key: an initial load, a backfill, or a ``foreachBatch``.
+    """Write a batch DataFrame into a Delta table that holds the newest row of each key: an initial load, a backfill, or
+    a ``foreachBatch``.
 
-    As ``df.write.format("upstream")``, after each row has been brought to the task of its bucket, so that each bucket is merged once. A task holds a bounded
-    number of rows, and puts others aside on its local disk; of the table it reads the buckets that get rows.
+    As ``df.write.format("upstream")``, after each row has been brought to the task of its bucket, so that each bucket
+    is merged once. A task holds a bounded number of rows, and puts others aside on its local disk; of the table it
+    reads the buckets that get rows.
 
     Parameters
     ----------
@@ -101,9 +105,9 @@ def write_batch(
     deleteWhen
         As for :func:`~upstream.sink.write_latest.write_latest`.
     **options
-        More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it is repeated. Inside
-        ``foreachBatch`` the query's id, the batch's number and the place of this call among those of the batch to this table name it;
-        ``queryId`` and ``batchId`` give it another name.
+        More options of the sink. `txnAppId` and `txnVersion` name the write, so that it is done once however often it
+        is repeated. Inside ``foreachBatch`` the query's id, the batch's number and the place of this call among those
+        of the batch to this table name it; ``queryId`` and ``batchId`` give it another name.
 
     Raises
     ------
@@ -112,12 +116,14 @@ def write_batch(
     SchemaError
         A column cannot be held by the table, or does not fit the one there is.
     TableError
-        The path holds a table of another layout, somebody else has changed the same buckets meanwhile, or the query's checkpoint was put back to an earlier state.
+        The path holds a table of another layout, somebody else has changed the same buckets meanwhile, or the query's
+        checkpoint was put back to an earlier state.
 
     Notes
     -----
-    Guarantee: all or nothing; exactly once if the write is named, which it is inside ``foreachBatch``. Several writes of a batch to one table are each
-    applied once; a repeat of the batch has to make them in the same order. `time` is a deprecated name of `event_time`.
+    Guarantee: all or nothing; exactly once if the write is named, which it is inside ``foreachBatch``. Several writes
+    of a batch to one table are each applied once; a repeat of the batch has to make them in the same order. `time` is a
+    deprecated name of `event_time`.
 
     Examples
     --------
@@ -227,11 +233,14 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
 
 
 def _check_unnamed(given: Mapping[str, str]) -> None:
-    """Refuse what a write without a name cannot do: it has no batches before it, and so no low-watermarks below which rows are late."""
+    """Refuse what a write without a name cannot do: it has no batches before it, and so no low-watermarks below which
+    rows are late.
+    """
     if any(name.lower() == "lateoutput" for name in given):
         raise OptionError(
             "lateOutput is set on a write without a name",
-            expected="a write whose earlier batches have committed low-watermarks: of a query, or named by txnAppId and txnVersion",
+            expected="a write whose earlier batches have committed low-watermarks: of a query, or named by txnAppId "
+            "and txnVersion",
             hint="give txnAppId and txnVersion, the same txnAppId in each write of a job; or leave lateOutput out",
         )
 

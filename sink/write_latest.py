@@ -84,42 +84,45 @@ def write_latest(
 ) -> DataStreamWriter:
     """Write a stream into a Delta table that holds the newest row of each key.
 
-    Each task gets whole buckets of keys, so a batch is one shuffle and one commit; what comes from a queue with as many shards as
-    there are buckets lies that way already, and is not shuffled again. Rows that are in Arrow before, in the source or in a step in
-    Python, travel in frames. Rows, updates, punctuation and the oldest
-    arrival of each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see :func:`batch_metrics`);
-    what was committed, with its staleness, is in the table's log (:meth:`~upstream.LatestTable.history`).
+    Each task gets whole buckets of keys, so a batch is one shuffle and one commit; what comes from a queue with as many
+    shards as there are buckets lies that way already, and is not shuffled again. Rows that are in Arrow before, in the
+    source or in a step in Python, travel in frames. Rows, updates, punctuation and the oldest
+    arrival of each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see
+    :func:`batch_metrics`); what was committed, with its staleness, is in the table's log
+    (:meth:`~upstream.LatestTable.history`).
 
     Parameters
     ----------
     updates
-        An :class:`~upstream.operators.stream.UpdateStream`, or a streaming DataFrame with or without the system column ``_upstream``.
-        Punctuation rows pass.
+        An :class:`~upstream.operators.stream.UpdateStream`, or a streaming DataFrame with or without the system column
+        ``_upstream``. Punctuation rows pass.
     path
         The table's folder or address. It is made on first use.
     key
         The update key's column or columns; the stream's own unless given.
     event_time
-        The column by which the newer of two rows of a key is known; without it the row that arrives later is newer. The stream's own unless a
-        key is given.
+        The column by which the newer of two rows of a key is known; without it the row that arrives later is newer. The
+        stream's own unless a key is given.
     buckets
-        Into how many parts the table is cut by its key, when it is made; later `upstream rebucket` changes it. Unless given the table's own; for a new
-        table by `expectedKeys`, or as many as the stream has shards, or 16.
+        Into how many parts the table is cut by its key, when it is made; later `upstream rebucket` changes it. Unless
+        given the table's own; for a new table by `expectedKeys`, or as many as the stream has shards, or 16.
     expectedKeys
         How many keys a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
     partitions
-        How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than
-        there are buckets.
+        How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never
+        more than there are buckets.
     target
-        The bound that the staleness of each batch is to keep to, such as ``p99 < 10 s``. Whether it did, and what it would take, is in the
-        commit's summary.
+        The bound that the staleness of each batch is to keep to, such as ``p99 < 10 s``. Whether it did, and what it
+        would take, is in the commit's summary.
     metricsLocation
         Where a Delta table with a row of figures for each commit is kept.
     deleteWhen
-        A column of booleans, an SQL condition or a column expression: a row in which it is true deletes its key, from its time on. The table does not have the column.
+        A column of booleans, an SQL condition or a column expression: a row in which it is true deletes its key, from
+        its time on. The table does not have the column.
     **options
-        More options of the sink, such as ``checkpointLocation``, ``engine="merge"`` for a table that somebody else has made, or ``**{"storage.region": …}``. Without a checkpoint location
-        it is a folder named after the table below Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
+        More options of the sink, such as ``checkpointLocation``, ``engine="merge"`` for a table that somebody else has
+        made, or ``**{"storage.region": …}``. Without a checkpoint location it is a folder named after the table below
+        Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
 
     Returns
     -------
@@ -262,8 +265,8 @@ class BatchMetrics:
     duration_s : float
         Of the whole batch, from planning to commit.
     commit : CommitSummary or None
-        What the batch's commit says of itself, staleness, the queue and the target included; None if the table was not named, or the
-        batch committed nothing.
+        What the batch's commit says of itself, staleness, the queue and the target included; None if the table was not
+        named, or the batch committed nothing.
     """
 
     batch_id: int
@@ -333,7 +336,9 @@ def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str
 
 
 def _check_reports(folders: Sequence[str], place: str) -> None:
-    """Refuse operators that report elsewhere: nobody would hear of what waits in them, and another query's reports could be taken for theirs."""
+    """Refuse operators that report elsewhere: nobody would hear of what waits in them, and another query's reports
+    could be taken for theirs.
+    """
     inside = checkpoint_location(place).rstrip("/") + "/"
     elsewhere = [folder for folder in folders if not folder.startswith(inside)]
     if elsewhere:
@@ -377,7 +382,9 @@ def _is_checkpoint(option: str) -> bool:
 
 
 def _checkpoint(session: SparkSession, path: str, options: Mapping[str, Any]) -> str | None:
-    """The query's checkpoint: as given, or a folder named after the table below Spark's own root for checkpoints; None if there is neither."""
+    """The query's checkpoint: as given, or a folder named after the table below Spark's own root for checkpoints; None
+    if there is neither.
+    """
     given = next((value for name, value in options.items() if _is_checkpoint(name)), None)
     if given is not None:
         return str(given)

@@ -16,14 +16,16 @@ from .folder import TableFolder, folder_at
 __all__ = ["write_whole"]
 
 _STAGED = ".staged"
-# What nobody has written to for so long was left by a writer that was killed. A twin of this writer (Spark runs a task twice) may be at work now.
+# What nobody has written to for so long was left by a writer that was killed. A twin of this writer (Spark runs a task
+# twice) may be at work now.
 _LEFT_SECONDS = 3600
 
 
 def write_whole(folder: str | TableFolder, name: str, write: Callable[[Any], object]) -> None:
     """Put a file in the place of the last one of that name.
 
-    What earlier writers of the same name left unfinished when they were killed is taken away, so that it cannot gather for years.
+    What earlier writers of the same name left unfinished when they were killed is taken away, so that it cannot gather
+    for years.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Writing so that it outlives a power cut: files and the folders' entries of them, put on the disk before anything names them."""
+"""Writing so that it outlives a power cut: files and the folders' entries of them, put on the disk before anything
+names them.
+"""
 
 from __future__ import annotations
 

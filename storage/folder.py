@@ -26,8 +26,8 @@ _MASK = "***"
 # An object store answers each request after some milliseconds, however many are under way.
 _AT_ONCE = 16
 _PUTS = 3
-# Of the storage options those whose values are no secret; all others are taken for one, whatever a store may call them. An address may
-# have a password in it.
+# Of the storage options those whose values are no secret; all others are taken for one, whatever a store may call them.
+# An address may have a password in it.
 _PLAIN = re.compile(
     r"region|endpoint|timeout|retries|interval|allow_|virtual_hosted|conditional_put|copy_if|unsigned|skip_|disable_"
 )
@@ -66,7 +66,8 @@ class TableFolder:
     storage : mapping
         Options for the object store. Never shown.
     durable : bool
-        Whether files are to outlive a power cut: :meth:`sync` and :meth:`put_new` then wait for a disk. A store keeps what it has confirmed.
+        Whether files are to outlive a power cut: :meth:`sync` and :meth:`put_new` then wait for a disk. A store keeps
+        what it has confirmed.
     """
 
     location: str
@@ -121,7 +122,9 @@ class TableFolder:
             return bytes(stream.read(count))
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file whole; what a process leaves that dies meanwhile may be a part of it on a disk, and nothing in a store."""
+        """Write a file whole; what a process leaves that dies meanwhile may be a part of it on a disk, and nothing in a
+        store.
+        """
         with self.opened_to_write(path, len(content) + 1) as stream:
             stream.write(content)
 
@@ -137,7 +140,8 @@ class TableFolder:
         return pa.OSFile(where, "wb")
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file whole into a folder that is there, if there is none of its name. A process that dies meanwhile leaves no part of it.
+        """Write a file whole into a folder that is there, if there is none of its name. A process that dies meanwhile
+        leaves no part of it.
 
         Parameters
         ----------
@@ -168,17 +172,19 @@ class TableFolder:
                 if self.is_local:
                     raise
                 failed = error
-            # Whoever answers no, or not at all, may have put it nevertheless: an answer is lost, and the request repeated by the store's client.
+            # Whoever answers no, or not at all, may have put it nevertheless: an answer is lost, and the request
+            # repeated by the store's client.
             with contextlib.suppress(FileNotFoundError):
                 return self.read(path) == content
-            # And where it is not: S3 says no to two at once of which neither is there afterwards, and a request may still be on its way. The
-            # next one settles it.
+            # And where it is not: S3 says no to two at once of which neither is there afterwards, and a request may
+            # still be on its way. The next one settles it.
         raise failed
 
     def puts_refused(self) -> UpstreamError | None:
         """Why :meth:`put_new` is impossible where the table lies; None if it is possible.
 
-        A package is missing, the store cannot do it, or it is not reached with the options. It is tried once in a process.
+        A package is missing, the store cannot do it, or it is not reached with the options. It is tried once in a
+        process.
         """
         return None if self.is_local else puts_refused(self.location, self.storage, self.masked)
 
@@ -189,7 +195,8 @@ class TableFolder:
                 return put_if_absent(self.location, self.storage, path, content)
             except OSError as error:
                 raise OSError(self.masked(error)) from None
-        # A name that no reader of a log takes for an entry. A link is made whole or not at all, and never over another file.
+        # A name that no reader of a log takes for an entry. A link is made whole or not at all, and never over another
+        # file.
         written = os.path.join(os.path.dirname(where), f".{uuid.uuid4()}.tmp")
         try:
             with open(written, "wb") as file:
@@ -253,7 +260,9 @@ class TableFolder:
         return found
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Delete files that nobody needs. One that is gone already, or cannot be removed, is left to the next attempt, or to VACUUM."""
+        """Delete files that nobody needs. One that is gone already, or cannot be removed, is left to the next attempt,
+        or to VACUUM.
+        """
         self.each(self._remove, paths)
 
     def each(self, work: Callable[[U], T], things: Iterable[U]) -> list[T]:
@@ -284,7 +293,8 @@ class TableFolder:
 
     @contextlib.contextmanager
     def guarded(self) -> Generator[None, None, None]:
-        """Errors that leave this block tell no secret, and say what to do where an object store refuses. A disk's errors stay as they are.
+        """Errors that leave this block tell no secret, and say what to do where an object store refuses. A disk's
+        errors stay as they are.
 
         Raises
         ------
@@ -307,7 +317,8 @@ class TableFolder:
             raise TableError(
                 f"the object store does not do what is asked of it at {self.location}: {self.masked(error)}",
                 expected="a bucket that is there, and may be listed, read and written with the storage options",
-                hint="correct the address, or the options that begin with `storage.` (docs/readers.md); a restarted query repeats the batch",
+                hint="correct the address, or the options that begin with `storage.` (docs/readers.md); a restarted "
+                "query repeats the batch",
             ) from None
 
     def _secrets(self) -> list[str]:
@@ -326,7 +337,9 @@ class TableFolder:
 
 
 def folder_at(place: str | TableFolder) -> TableFolder:
-    """Return the folder at a path or an address, for which the store's client finds credentials in the environment; a folder as it is."""
+    """Return the folder at a path or an address, for which the store's client finds credentials in the environment; a
+    folder as it is.
+    """
     return TableFolder(absolute_location(place)) if isinstance(place, str) else place
 
 

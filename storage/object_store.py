@@ -1,4 +1,5 @@
-"""Objects put only if there is none of their name: an entry of a table's log has to be, and Arrow's file systems cannot say so.
+"""Objects put only if there is none of their name: an entry of a table's log has to be, and Arrow's file systems cannot
+say so.
 
 By obstore, a binding of the library that delta-rs uses too (object_store), so that both go by the same options.
 """
@@ -37,8 +38,8 @@ def _duration(value: str) -> dt.timedelta:
     return dt.timedelta(microseconds=parse_duration_us(value))
 
 
-# Of the options, as delta-rs names them, those that obstore wants apart from the store's own, among which it ends in a panic over them: for
-# its client for HTTP, as they are, and for its retries, as values of Python's.
+# Of the options, as delta-rs names them, those that obstore wants apart from the store's own, among which it ends in a
+# panic over them: for its client for HTTP, as they are, and for its retries, as values of Python's.
 _OF_CLIENT = {
     "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "disable_system_certificates", "http1_only",
     "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_max_frame_size", "http2_only",
@@ -104,7 +105,8 @@ def _refusal(location: str, options: _Options, masked: Callable[[object], str]) 
         import obstore
     except ImportError:
         return EnvironmentMissingError(
-            f"the package obstore is not installed, without which no entry of its log can be put at {location} only if there is none",
+            f"the package obstore is not installed, without which no entry of its log can be put at {location} only if "
+            "there is none",
             hint=f"pip install 'pyspark-upstream[stores]' where the driver runs; {_DO_WITHOUT}",
         )
     try:
@@ -118,14 +120,17 @@ def _refusal(location: str, options: _Options, masked: Callable[[object], str]) 
     except OSError as error:
         return TableError(
             f"an object cannot be put at {location} only if there is none of its name: {masked(error)}",
-            expected="a store that does so, such as S3, GCS, Azure, MinIO or R2, and options by which obstore finds it: credentials "
+            expected="a store that does so, such as S3, GCS, Azure, MinIO or R2, and options by which obstore finds "
+            "it: credentials "
             "from the options, the environment or the machine's role",
             hint=f"correct the options that begin with `storage.`; {_DO_WITHOUT}",
         )
     if second:
         return TableError(
-            f"the object store at {location} puts an object over another, although the request is to put it only if there is none",
-            expected="a store that heeds If-None-Match, such as S3, GCS, Azure, MinIO or R2: else of two writers each may undo the other's commit",
+            f"the object store at {location} puts an object over another, although the request is to put it only if "
+            "there is none",
+            expected="a store that heeds If-None-Match, such as S3, GCS, Azure, MinIO or R2: else of two writers each "
+            "may undo the other's commit",
             hint=f"keep the table in such a store; {_DO_WITHOUT}, and one alone has to write the table",
         )
     return None

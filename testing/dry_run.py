@@ -1,4 +1,6 @@
-"""A plan in this process: the second thing that a plan is built to, beside Spark. Shards, frames and states are those of the queries."""
+"""A plan in this process: the second thing that a plan is built to, beside Spark. Shards, frames and states are those
+of the queries.
+"""
 
 from __future__ import annotations
 

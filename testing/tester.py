@@ -40,16 +40,16 @@ _BATCH_US = 1_000_000
 class StreamTester:
     """Run the steps of a stream without Spark: no session, no Java, no files.
 
-    The windows, queues and the like that run are those of a query, as are the watermark policies and the form of the state. Only the source,
-    the shuffle and the table are missing.
+    The windows, queues and the like that run are those of a query, as are the watermark policies and the form of the
+    state. Only the source, the shuffle and the table are missing.
 
     Parameters
     ----------
     steps
         What a job does between ``read`` and ``write``: a function of one stream, or of several, that returns a stream.
     schema
-        Of the rows, such as ``"vehicle_id STRING, timestamp TIMESTAMP, speed DOUBLE"``. If the inputs of `steps` differ, a mapping with a schema
-        for each parameter of `steps`, by its name.
+        Of the rows, such as ``"vehicle_id STRING, timestamp TIMESTAMP, speed DOUBLE"``. If the inputs of `steps`
+        differ, a mapping with a schema for each parameter of `steps`, by its name.
     key, event_time, watermark
         As for :func:`upstream.read`.
     time_format
@@ -66,8 +66,8 @@ class StreamTester:
     -----
     Within a batch, rows of one key have the order that a query gives them. Of different keys the order means nothing.
 
-    Steps get SQL as text: ``where("speed > 0")``, ``select("speed * 3.6 AS kmh")``. Of SQL there is what the source's option ``select`` has;
-    any other expression, and a column object of PySpark's, is refused.
+    Steps get SQL as text: ``where("speed > 0")``, ``select("speed * 3.6 AS kmh")``. Of SQL there is what the source's
+    option ``select`` has; any other expression, and a column object of PySpark's, is refused.
 
     Examples
     --------
@@ -125,8 +125,8 @@ class StreamTester:
         Parameters
         ----------
         rows
-            What arrives, as dictionaries or a pyarrow table. A time without a zone is in UTC, and a column that is not named is null. A row
-            with ``"_upstream": {"deleted": True}`` deletes its key.
+            What arrives, as dictionaries or a pyarrow table. A time without a zone is in UTC, and a column that is not
+            named is null. A row with ``"_upstream": {"deleted": True}`` deletes its key.
         into
             Which input they are of, by the name of a parameter of `steps`; the first unless given.
         feed
@@ -191,7 +191,9 @@ class StreamTester:
 
     @property
     def watermark(self) -> Any:
-        """What all feeds have promised: no row below comes. A value of the event time's column; None before there is one. The end of a feed leaves it."""
+        """What all feeds have promised: no row below comes. A value of the event time's column; None before there is
+        one. The end of a feed leaves it.
+        """
         if self._watermark is None or self._time is None:
             return None
         return in_order(self._watermark, self._time.type).as_py()
@@ -208,7 +210,9 @@ class StreamTester:
 
     @property
     def table(self) -> pa.Table:
-        """All rows that have left the last step, tombstones among them, with the system column; ``_upstream.covered`` says for how many updates a row stands."""
+        """All rows that have left the last step, tombstones among them, with the system column; ``_upstream.covered``
+        says for how many updates a row stands.
+        """
         return pa.concat_tables([self._empty, *self._left])
 
     def latest(self, *, key: str | Sequence[str] | None = None, event_time: str | None = None) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# A busy machine is no reason to fail. At one's desk each run tries other examples, as many as a test asks for; CI tries the same ones as the run
-# before, so that a change is judged by what it changed.
+# A busy machine is no reason to fail. At one's desk each run tries other examples, as many as a test asks for; CI tries
+# the same ones as the run before, so that a change is judged by what it changed.
 settings.register_profile("other", deadline=None)
 settings.register_profile("few", deadline=None, max_examples=20)
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
@@ -56,7 +56,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what a fixture or a folder starts, so that `-m` leaves out all of it; what takes longest comes first, lest one process ends alone."""
+    """Mark what a fixture or a folder starts, so that `-m` leaves out all of it; what takes longest comes first, lest
+    one process ends alone.
+    """
     for item in items:
         folder, *below = item.path.relative_to(Path(__file__).parent).parts
         # The models are functions of numbers: their tests run no benchmark.

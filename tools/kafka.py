@@ -1,7 +1,8 @@
-"""A real Kafka broker on this machine, for tests, the demo and benchmarks: one KRaft node, started and stopped as a process.
+"""A real Kafka broker on this machine, for tests, the demo and benchmarks: one KRaft node, started and stopped as a
+process.
 
-Its jars are fetched once, by the Ivy that Spark brings, into ``.cache/kafka``; Java and pyspark are all it takes. By hand, until Ctrl-C:
-``python tools/kafka.py``.
+Its jars are fetched once, by the Ivy that Spark brings, into ``.cache/kafka``; Java and pyspark are all it takes. By
+hand, until Ctrl-C: ``python tools/kafka.py``.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ def kafka_jars() -> Path:
             said = fetch(_CACHE, PACKAGES)
             if _digest(jars) != DIGEST:
                 raise RuntimeError(
-                    f"the jars of {PACKAGES[0]} in {jars} are not the published ones, or could not be fetched; Ivy's last words:\n"
-                    + "\n".join(said.splitlines()[-5:])
+                    f"the jars of {PACKAGES[0]} in {jars} are not the published ones, or could not be fetched; Ivy's "
+                    "last words:\n" + "\n".join(said.splitlines()[-5:])
                 )
     return jars
 

@@ -1,8 +1,8 @@
 """Change the kernels' lines one at a time, and count the changes that no test without Spark notices.
 
-``make mutants`` runs all kernels, for a night; ``make mutants KERNELS="newest panes"`` some of them, ``KERNELS="panes --sample 100 --seed 1"``
-some of their mutants. ``--again`` runs only what lived in the run before, and what is new. The exit code is 1 where fewer than 95 % of a
-kernel's mutants are killed. Survivors and why they may live: docs/mutants.md.
+``make mutants`` runs all kernels, for a night; ``make mutants KERNELS="newest panes"`` some of them, ``KERNELS="panes
+--sample 100 --seed 1"`` some of their mutants. ``--again`` runs only what lived in the run before, and what is new. The
+exit code is 1 where fewer than 95 % of a kernel's mutants are killed. Survivors and why they may live: docs/mutants.md.
 """
 
 from __future__ import annotations

@@ -137,8 +137,14 @@ def page() -> str:
     lines = [
         "# Reference",
         "",
-        "Every public name, made from the docstrings by `tools/reference.py`. Options of the source and the sink are in [options](options.md).",
-        "In the examples `us` is `upstream`, `pl` is `polars`, `spark` is a session, `stream` and `other` are streams of a feed, `table` is a",
+        (
+            "Every public name, made from the docstrings by `tools/reference.py`. Options of the source and the sink are "
+            "in [options](options.md)."
+        ),
+        (
+            "In the examples `us` is `upstream`, `pl` is `polars`, `spark` is a session, `stream` and `other` are streams "
+            "of a feed, `table` is a"
+        ),
         "`LatestTable`, and `feed/` holds CSV files with the columns `vehicle_id`, `timestamp` and `speed`.",
         "",
         *(f"- [{part.replace('`', '')}](#{_anchor(part)})" for part in parts),

@@ -1,7 +1,8 @@
-"""A real Trino server on this machine, for the tests of readers: one node that reads Delta tables from this machine's disks.
+"""A real Trino server on this machine, for the tests of readers: one node that reads Delta tables from this machine's
+disks.
 
-Maven fetches the server once (821 MB); what is needed of it stays in ``.cache/trino`` (400 MB). It runs on the Java of ``.cache/engines``, since
-Spark's is too old for it. By hand, until Ctrl-C: ``python tools/trino.py TABLE…``.
+Maven fetches the server once (821 MB); what is needed of it stays in ``.cache/trino`` (400 MB). It runs on the Java of
+``.cache/engines``, since Spark's is too old for it. By hand, until Ctrl-C: ``python tools/trino.py TABLE…``.
 """
 
 from __future__ import annotations
@@ -290,7 +291,8 @@ def _main(given: Sequence[str]) -> None:
     tables = {Path(each).name: Path(each) for each in given}
     with tempfile.TemporaryDirectory() as folder, Trino(Path(folder), tables) as trino:
         print(
-            f"Trino listens at http://127.0.0.1:{trino.port} and reads, in delta.default: {', '.join(tables)}. Ctrl-C stops it.",
+            f"Trino listens at http://127.0.0.1:{trino.port} and reads, in delta.default: {', '.join(tables)}. Ctrl-C "
+            "stops it.",
             flush=True,
         )
         try:

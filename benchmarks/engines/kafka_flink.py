@@ -1,6 +1,7 @@
 """Flink SQL's deduplicate, keep-last by event time, over Kafka. Runs in Flink's environment: imports nothing of ours.
 
-Its connector is the newest that Maven has, made for Flink 2.0. The result goes to a sink that keeps it in memory: the cheapest that Flink can do.
+Its connector is the newest that Maven has, made for Flink 2.0. The result goes to a sink that keeps it in memory: the
+cheapest that Flink can do.
 """
 
 from __future__ import annotations

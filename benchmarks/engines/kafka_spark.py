@@ -1,4 +1,6 @@
-"""Spark's usual recipe on Kafka: readStream.kafka, from_json, foreachBatch, the newest row of each key, MERGE into Delta."""
+"""Spark's usual recipe on Kafka: readStream.kafka, from_json, foreachBatch, the newest row of each key, MERGE into
+Delta.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A benchmark's works by queries that each fill a latest table, one after the other: how long each took, batch by batch, too."""
+"""A benchmark's works by queries that each fill a latest table, one after the other: how long each took, batch by
+batch, too.
+"""
 
 from __future__ import annotations
 

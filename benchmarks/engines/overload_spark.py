@@ -1,7 +1,7 @@
 """An expensive map over a synthetic feed in real time, into a Delta table, by several ways of coping with too much.
 
-Engines: `append` processes every row; `deduplicate` is foreachBatch, newest row per key, map, MERGE; the others are this project's queue
-with that policy. `capacity` measures how many rows a second the map alone can do on all cores.
+Engines: `append` processes every row; `deduplicate` is foreachBatch, newest row per key, map, MERGE; the others are
+this project's queue with that policy. `capacity` measures how many rows a second the map alone can do on all cores.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""One shard of a queue with very many pending keys, its state in files, so that the process holds what a task would hold.
+"""One shard of a queue with very many pending keys, its state in files, so that the process holds what a task would
+hold.
 
-Two jobs: `fill` puts the keys there; `serve` runs batches on what is there, in a process of its own, and says what each touches.
+Two jobs: `fill` puts the keys there; `serve` runs batches on what is there, in a process of its own, and says what each
+touches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A queue on Spark without a table: what a large batch and a small one take; or Spark's own newest row per key beside it.
+"""A queue on Spark without a table: what a large batch and a small one take; or Spark's own newest row per key beside
+it.
 
 The feed is Spark's own: Parquet files, one a batch. What comes out goes nowhere (format ``noop``).
 """

@@ -1,4 +1,6 @@
-"""Micro-batches of updates into a table that is there: our sink, and what Delta's users do instead. Told by a job; one process for one table."""
+"""Micro-batches of updates into a table that is there: our sink, and what Delta's users do instead. Told by a job; one
+process for one table.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a small batch costs, from the moment its file appears to the commit: this project, or Spark's usual recipe.
 
-Three things are measured in one process: the first commit of a query after the session is up; then, with a table of many keys,
-batches of a given number of rows, and batches of which no row is left by the filter.
+Three things are measured in one process: the first commit of a query after the session is up; then, with a table of
+many keys, batches of a given number of rows, and batches of which no row is left by the filter.
 """
 
 from __future__ import annotations

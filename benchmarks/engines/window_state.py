@@ -1,4 +1,6 @@
-"""A benchmark's works by streaming queries on Spark, one after the other: how long each took, and the bytes of its state and of its checkpoint."""
+"""A benchmark's works by streaming queries on Spark, one after the other: how long each took, and the bytes of its
+state and of its checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,11 @@ def keep_changes(spark: Any, *, wanted: bool) -> None:
 
 
 def figures(query: Any, checkpoint: str) -> dict[str, Any]:
-    """Of a query that has ended: its batches, what its checkpoint took for each, and the most that the state's files took.
+    """Of a query that has ended: its batches, what its checkpoint took for each, and the most that the state's files
+    took.
 
-    The latter is 0 where only changes were kept. A checkpoint keeps the files of the last hundred batches: with fewer, all that was written.
+    The latter is 0 where only changes were kept. A checkpoint keeps the files of the last hundred batches: with fewer,
+    all that was written.
     """
     batches = query.recentProgress
     states = [sum(operator.customMetrics["rocksdbSstFileSize"] for operator in each.stateOperators) for each in batches]

@@ -1,7 +1,7 @@
 """Flink SQL's TUMBLE and HOP over CSV. Runs in Flink's environment: imports nothing of ours.
 
-State on the heap, and no checkpoints unless the work asks for the whole state: the cheapest that Flink can do. All results go to CSV files as they come;
-of the latest per key a map in memory does, written when the input ends.
+State on the heap, and no checkpoints unless the work asks for the whole state: the cheapest that Flink can do. All
+results go to CSV files as they come; of the latest per key a map in memory does, written when the input ends.
 """
 
 from __future__ import annotations

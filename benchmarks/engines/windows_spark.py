@@ -1,9 +1,11 @@
-"""Spark's own windows per key: readStream.csv, withWatermark, groupBy(window, key), append mode, so that a window comes out once, when it is final.
+"""Spark's own windows per key: readStream.csv, withWatermark, groupBy(window, key), append mode, so that a window comes
+out once, when it is final.
 
-Spark makes a copy of each row for each of its windows. Of more than a hundred its own way of doing so is not used: the code that it makes does
-not compile (seen with 600), so that every batch tries to for a while, and then runs interpreted. ``explode`` makes the same copies.
-State in RocksDB with changelog checkpoints, as many shuffle partitions as cores, no count of the state's rows. All results go to Parquet
-files; of the latest per key each batch's newest do, by foreachBatch, which is less work than a MERGE into a table.
+Spark makes a copy of each row for each of its windows. Of more than a hundred its own way of doing so is not used: the
+code that it makes does not compile (seen with 600), so that every batch tries to for a while, and then runs
+interpreted. ``explode`` makes the same copies. State in RocksDB with changelog checkpoints, as many shuffle partitions
+as cores, no count of the state's rows. All results go to Parquet files; of the latest per key each batch's newest do,
+by foreachBatch, which is less work than a MERGE into a table.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""The papers' models of windows: one server, a row at a time. Figures are drawn from them, and tests compare shards with them."""
+"""The papers' models of windows: one server, a row at a time. Figures are drawn from them, and tests compare shards
+with them.
+"""

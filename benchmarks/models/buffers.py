@@ -1,7 +1,9 @@
-"""Window buffers: the rows of one key that wait, and those of the window that is being processed (tr620 §6.2, Figure 11).
+"""Window buffers: the rows of one key that wait, and those of the window that is being processed (tr620 §6.2, Figure
+11).
 
-Rows accumulate in the enqueue buffer, which drops them in units of windows; a commit moves the window that is the most recent update
-to the dequeue buffer, and marks it. A lazy buffer overwrites when a window closes, an eager one when a window starts.
+Rows accumulate in the enqueue buffer, which drops them in units of windows; a commit moves the window that is the most
+recent update to the dequeue buffer, and marks it. A lazy buffer overwrites when a window closes, an eager one when a
+window starts.
 """
 
 from __future__ import annotations

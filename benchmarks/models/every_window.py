@@ -1,7 +1,8 @@
 """Every window, as on append streams, and random window drop: what update semantics are compared with (tr620 §6.3.1).
 
-Rows wait in one queue, first come first served. Each starter opens its window, so that a row costs as much as there are open windows of
-its key: the snowball of overlapping windows. Random window drop opens only a part of the windows; rows of none are not queued.
+Rows wait in one queue, first come first served. Each starter opens its window, so that a row costs as much as there are
+open windows of its key: the snowball of overlapping windows. Random window drop opens only a part of the windows; rows
+of none are not queued.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ class EveryWindow:
     cost : int
         Ticks that a row takes in each window that it updates.
     keep : float
-        The share of windows that are opened, chosen at random. A row is in RANGE / SLIDE windows, so load is at most 1 with
-        SLIDE / (RANGE · cost · rows per tick).
+        The share of windows that are opened, chosen at random. A row is in RANGE / SLIDE windows, so load is at most 1
+        with SLIDE / (RANGE · cost · rows per tick).
     seed : int
         Of the choice.
     """

@@ -1,7 +1,8 @@
 """Window marks, and the aggregate that acts on them (tr620 §6.1.3, Table 1).
 
-The queue decides which windows there are and writes it on the rows that start them; the operator opens, updates and emits windows by
-these marks alone. This is the report's model of one row at a time, for figures and as what faster operators are compared with.
+The queue decides which windows there are and writes it on the rows that start them; the operator opens, updates and
+emits windows by these marks alone. This is the report's model of one row at a time, for figures and as what faster
+operators are compared with.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Memory of window buffers: blocks of rows within pages (tr620 §7.2).
 
-A block is a stretch of memory in which rows of one key lie in the order of time; blocks are given and taken on demand, as single
-locations are in an update queue. The report calls what is known of one a FixedLength-ContiguousZone (FLCZ).
+A block is a stretch of memory in which rows of one key lie in the order of time; blocks are given and taken on demand,
+as single locations are in an update queue. The report calls what is known of one a FixedLength-ContiguousZone (FLCZ).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Key Transition Graph: which key's window the operator processes next, row by row (tr620 §6.2, Figure 10).
 
-A model of one server in ticks, for figures and as what operators that work on whole batches are compared with: a key waits for its
-turn, is committed to, runs out of rows or not, and is done when its window's result is out. Which rows a window holds is what
-`kinds` says, which window is an update is what `recent` says.
+A model of one server in ticks, for figures and as what operators that work on whole batches are compared with: a key
+waits for its turn, is committed to, runs out of rows or not, and is done when its window's result is out. Which rows a
+window holds is what `kinds` says, which window is an update is what `recent` says.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class KeyTransitionGraph:
     cost : int
         Ticks that a row takes in each window that it updates: the report's C_t.
     policy : {"in-place", "fifo"}
-        Where in wq a waiting key goes when a newer window supersedes the one that it waits with: it keeps its place, or goes to the
-        tail.
+        Where in wq a waiting key goes when a newer window supersedes the one that it waits with: it keeps its place, or
+        goes to the tail.
 
     Notes
     -----
-    In a tick, rows arrive first, then the low-watermark moves, then the operator is served. It goes on with the head of upq while that
-    has rows; when upq is empty, it commits to the first key in wq that it is not committed to yet.
+    In a tick, rows arrive first, then the low-watermark moves, then the operator is served. It goes on with the head of
+    upq while that has rows; when upq is empty, it commits to the first key in wq that it is not committed to yet.
     """
 
     def __init__(
@@ -73,7 +73,8 @@ class KeyTransitionGraph:
         self._fifo = policy == "fifo"
         self._buffers: dict[int, WindowBuffer] = {}
         self._aggregate = Aggregate()
-        # An update queue orders rows that can be served at once; here a key keeps its place while its earlier window is processed.
+        # An update queue orders rows that can be served at once; here a key keeps its place while its earlier window is
+        # processed.
         self._wq: dict[int, int] = {}  # since when each key waits
         self._upq: collections.deque[int] = collections.deque()
         self._il: set[int] = set()

@@ -48,7 +48,9 @@ class Ages:
 
     @classmethod
     def of(cls, age_us: Int64s, count: Int64s | None = None) -> Ages:
-        """The distribution of some ages in microseconds, each as often as `count` says; one below 0 (a clock set back) counts as 0."""
+        """The distribution of some ages in microseconds, each as often as `count` says; one below 0 (a clock set back)
+        counts as 0.
+        """
         if len(age_us) == 0:
             return cls()
         age = np.maximum(age_us, 0)

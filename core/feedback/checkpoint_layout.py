@@ -66,7 +66,9 @@ def windows_folder(checkpoint: str, number: int = 0) -> str:
 
 
 def reorder_folder(checkpoint: str, number: int) -> str:
-    """Return where the shards of a union, a merge, an ordered release or a distinct report; they are numbered from 0 on."""
+    """Return where the shards of a union, a merge, an ordered release or a distinct report; they are numbered from 0
+    on.
+    """
     return f"{checkpoint_location(checkpoint)}/upstream-reorder/{number}"
 
 

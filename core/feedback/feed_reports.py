@@ -1,4 +1,6 @@
-"""What is known of each feed of an input after a batch: a small file for each shard of feeds, below the query's checkpoint."""
+"""What is known of each feed of an input after a batch: a small file for each shard of feeds, below the query's
+checkpoint.
+"""
 
 from __future__ import annotations
 

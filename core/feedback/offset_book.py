@@ -1,8 +1,8 @@
 """A source's offset without the feeds at rest: what is known of those lies in a list below the checkpoint.
 
-With a feed for each file, nearly all feeds are at rest, and an offset that named them all would grow with each file. What still happens to
-them is that the rule for silent feeds raises their bounds, all to the same: that is one number for the whole list. :func:`whole_offset` gives back exactly the offset
-that :meth:`OffsetBook.kept` was given.
+With a feed for each file, nearly all feeds are at rest, and an offset that named them all would grow with each file.
+What still happens to them is that the rule for silent feeds raises their bounds, all to the same: that is one number
+for the whole list. :func:`whole_offset` gives back exactly the offset that :meth:`OffsetBook.kept` was given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the shards of a union, a merge, an ordered release or a distinct say of each batch: a small file each, below the query's checkpoint."""
+"""What the shards of a union, a merge, an ordered release or a distinct say of each batch: a small file each, below the
+query's checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ __all__ = ["ReorderReport"]
 
 @dataclasses.dataclass(frozen=True)
 class ReorderReport(Report):
-    """What a shard did, and what it keeps after the batch. Counts are of the whole life of the checkpoint: what came was released, is held, or
-    is counted as repeated or refused.
+    """What a shard did, and what it keeps after the batch. Counts are of the whole life of the checkpoint: what came
+    was released, is held, or is counted as repeated or refused.
 
     Attributes
     ----------
@@ -43,8 +45,8 @@ class ReorderReport(Report):
     promised : int or None
         The bound that the shard has promised.
     needs : int or None
-        The least low-watermark, in microseconds, that would release a row that is held; None if none is, or the time column holds numbers of
-        which nobody said what they mean.
+        The least low-watermark, in microseconds, that would release a row that is held; None if none is, or the time
+        column holds numbers of which nobody said what they mean.
     """
 
     batch_id: int

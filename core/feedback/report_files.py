@@ -1,4 +1,5 @@
-"""Small JSON files below the query's checkpoint: the one path back from operators to the planner of the next batch and to the sink's commit.
+"""Small JSON files below the query's checkpoint: the one path back from operators to the planner of the next batch and
+to the sink's commit.
 
 A report is a function of its batch, so a task that is tried again writes the same.
 """

@@ -1,4 +1,5 @@
-"""What the sources of a query have counted up to a batch: read from the offsets that Spark journals before the batch runs.
+"""What the sources of a query have counted up to a batch: read from the offsets that Spark journals before the batch
+runs.
 
 The journal is the one account of what came that is older than the batch, and independent of what the batch makes of it.
 """
@@ -41,7 +42,9 @@ class SourceCounts:
 
 
 def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
-    """The counts in the end offsets of a query's sources; None if one of them does not look at its rows, or is not ours."""
+    """The counts in the end offsets of a query's sources; None if one of them does not look at its rows, or is not
+    ours.
+    """
     sources = [offset for offset in offsets if "tick" not in offset]  # what wakes a queue has no rows
     if not sources or not all(offset.get("looked") for offset in sources):
         return None

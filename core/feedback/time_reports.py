@@ -1,4 +1,5 @@
-"""What tasks leave behind of the times they read: per batch the state of their feeds' progress after it. See docs/decisions/0015.
+"""What tasks leave behind of the times they read: per batch the state of their feeds' progress after it. See
+docs/decisions/0015.
 
 The planner of the next batch takes it up, and so does whoever counts the rows of the batch itself.
 """

@@ -30,8 +30,8 @@ class WindowReport(Report):
     results, partial, corrected : int
         Results of closed windows, of open ones, and results given again, in this batch.
     late, superseded, outside : int
-        Rows of this batch that missed a window that was final, rows of windows that eager emission passes over, and rows between two
-        windows.
+        Rows of this batch that missed a window that was final, rows of windows that eager emission passes over, and
+        rows between two windows.
     tombstones : int
         Tombstones that were left out, in all batches of the checkpoint.
     entries, rows : int
@@ -55,7 +55,8 @@ class WindowReport(Report):
     state : mapping of str to str or None
         Names and types of the columns that are kept for them.
     bounds : mapping of str to int
-        What each feed has promised: those with a bound below `needs` are what is waited for. 2^63-1 for a feed that has ended.
+        What each feed has promised: those with a bound below `needs` are what is waited for. 2^63-1 for a feed that has
+        ended.
     """
 
     batch_id: int

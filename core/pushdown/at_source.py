@@ -1,7 +1,8 @@
 """Steps moved to where the rows are read.
 
-Between a source and a step in Python, Spark turns each row from Arrow into its own form and back, which takes longer than reading and
-aggregating it. Where nothing is between them but a choice of columns, the source runs the step itself. See docs/decisions/0013.
+Between a source and a step in Python, Spark turns each row from Arrow into its own form and back, which takes longer
+than reading and aggregating it. Where nothing is between them but a choice of columns, the source runs the step itself.
+See docs/decisions/0013.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
     Returns
     -------
     pyspark.sql.DataFrame or None
-        None if something else than a choice of columns is between, so that Spark has to see the rows, or the step cannot be passed to a
-        source.
+        None if something else than a choice of columns is between, so that Spark has to see the rows, or the step
+        cannot be passed to a source.
     """
     found = _chosen(df)
     if found is None:
@@ -59,7 +60,9 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
 
 
 def source_options(df: DataFrame) -> Mapping[str, str] | None:
-    """Return the options of the source that `df` is read from, names in lower case; None if something else than a choice of columns is between."""
+    """Return the options of the source that `df` is read from, names in lower case; None if something else than a
+    choice of columns is between.
+    """
     found = _chosen(df)
     if found is None:
         return None
@@ -68,7 +71,9 @@ def source_options(df: DataFrame) -> Mapping[str, str] | None:
 
 
 def reads_coalesced(df: DataFrame) -> bool:
-    """Return whether a DataFrame reads, whatever is in between, a source that keeps only the newest row of each key of a batch."""
+    """Return whether a DataFrame reads, whatever is in between, a source that keeps only the newest row of each key of
+    a batch.
+    """
     known: Any = getattr(df, "_jdf", None)
     if known is None:
         return False  # another process, by Spark Connect, has the plan
@@ -90,7 +95,9 @@ def _coalesces(options: Mapping[str, str]) -> bool:
 
 
 def _as_from_spark(earlier: ArrowStep | None, places: Sequence[int], schema: pa.Schema, step: ArrowStep) -> ArrowStep:
-    """The step after the earlier ones, on the chosen columns, under the names and in the types in which Spark would give them."""
+    """The step after the earlier ones, on the chosen columns, under the names and in the types in which Spark would
+    give them.
+    """
 
     def given(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [batch.column(place) for place in places]
@@ -114,7 +121,9 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
 
 
 def _chosen(df: DataFrame) -> tuple[Any, list[int]] | None:
-    """The source in a plan that has nothing else but columns chosen from it, and the columns' places in it; None for any other plan."""
+    """The source in a plan that has nothing else but columns chosen from it, and the columns' places in it; None for
+    any other plan.
+    """
     known: Any = getattr(df, "_jdf", None)
     if known is None:
         return None  # another process, by Spark Connect, has the plan

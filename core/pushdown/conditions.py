@@ -28,9 +28,10 @@ class _Unsupported(Exception):  # noqa: N818 it never leaves this module
 def arrow_condition(text: str, schema: pa.Schema) -> Condition | None:
     """Return a condition over Arrow batches, or None where Spark could see it otherwise.
 
-    Comparisons of a column with a constant of its kind, ``IS NULL``, ``IN``, ``BETWEEN``, and ``AND``, ``OR``, ``NOT`` of these. A null
-    is neither true nor false, and NaN is greater than any number, as in Spark. No arithmetic, which may overflow; no casts; no fields
-    of structs; no times, which Spark compares with texts in the session's zone; no text whose meaning a setting of the session decides.
+    Comparisons of a column with a constant of its kind, ``IS NULL``, ``IN``, ``BETWEEN``, and ``AND``, ``OR``, ``NOT``
+    of these. A null is neither true nor false, and NaN is greater than any number, as in Spark. No arithmetic, which
+    may overflow; no casts; no fields of structs; no times, which Spark compares with texts in the session's zone; no
+    text whose meaning a setting of the session decides.
 
     Parameters
     ----------

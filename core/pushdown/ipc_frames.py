@@ -1,4 +1,6 @@
-"""Frames: many rows as one binary value, so that Spark shuffles and stores a few large values and never a row by itself."""
+"""Frames: many rows as one binary value, so that Spark shuffles and stores a few large values and never a row by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ _CONFLICTS = b"upstream.conflicts"
 def to_frame(table: pa.Table, *, conflicts: int = 0) -> bytes:
     """The table as an Arrow IPC stream, uncompressed: Spark compresses what it shuffles.
 
-    `conflicts` says how many rows went when these were coalesced that had the key and the time of one that stayed, but another payload.
+    `conflicts` says how many rows went when these were coalesced that had the key and the time of one that stayed, but
+    another payload.
     """
     if conflicts:
         table = table.replace_schema_metadata({_CONFLICTS: str(conflicts)})

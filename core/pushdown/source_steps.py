@@ -34,10 +34,11 @@ class SourceSteps:
     schema : str
         Of what leaves, in the same way.
     program : str
-        From batches of the one to batches of the other. It is a text until :meth:`step` is asked for, since the driver's processes
-        that plan the batches would import a lot for nothing.
+        From batches of the one to batches of the other. It is a text until :meth:`step` is asked for, since the
+        driver's processes that plan the batches would import a lot for nothing.
     archives : sequence of str
-        Names of the job's files that the program may import from. Spark puts them on the path of its own Python functions, not of sources.
+        Names of the job's files that the program may import from. Spark puts them on the path of its own Python
+        functions, not of sources.
     """
 
     rows: str
@@ -52,8 +53,8 @@ class SourceSteps:
         Raises
         ------
         Exception
-            Of any kind: the step cannot be pickled, or holds a broadcast variable or an accumulator, which Spark keeps up for its own
-            Python functions only.
+            Of any kind: the step cannot be pickled, or holds a broadcast variable or an accumulator, which Spark keeps
+            up for its own Python functions only.
         """
         return cls(rows, schema, base64.b64encode(_pickled(step)).decode(), tuple(archives))
 

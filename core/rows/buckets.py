@@ -1,8 +1,8 @@
 """The bucket of a key: Spark's own ``pmod(hash(k1, k2, …), buckets)``, computed over Arrow arrays.
 
-Spark's ``hash`` is Murmur3 (x86, 32 bits) with seed 42, chained over the columns. Because the two agree bit for bit, Spark
-can shuffle rows to the task that owns their bucket, and any Spark user can find the bucket of a key without this package.
-Nothing here loops over rows: strings are hashed one four-byte word position at a time, for all rows at once.
+Spark's ``hash`` is Murmur3 (x86, 32 bits) with seed 42, chained over the columns. Because the two agree bit for bit,
+Spark can shuffle rows to the task that owns their bucket, and any Spark user can find the bucket of a key without this
+package. Nothing here loops over rows: strings are hashed one four-byte word position at a time, for all rows at once.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = _SEED)
 def integers_with_hash(wanted: Iterable[int]) -> tuple[int, ...]:
     """For each number the one INT of which Spark's ``hash`` is that number.
 
-    Spark puts a group into the task ``pmod(hash(group), tasks)``, so groups that are numbered by these integers are dealt out to
-    the tasks in turn, however many tasks there are.
+    Spark puts a group into the task ``pmod(hash(group), tasks)``, so groups that are numbered by these integers are
+    dealt out to the tasks in turn, however many tasks there are.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Collations: Spark's rules by which text that differs is equal, such as ``UTF8_LCASE``. Here text is equal where its bytes are, so a column under one is refused."""
+"""Collations: Spark's rules by which text that differs is equal, such as ``UTF8_LCASE``. Here text is equal where its
+bytes are, so a column under one is refused.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +59,12 @@ def check_collations(schema: StructType, *, names: Iterable[str] | None = None) 
     if found:
         one = next(iter(found))
         raise SchemaError(
-            f"the text of {', '.join(f'{name} is under the collation {collation}' for name, collation in found.items())}",
-            expected=f"text under {_BINARY}, the default: here two texts are equal where their bytes are, so that 'A' and 'a' are two keys",
-            hint=f"give each column the collation {_BINARY} before, for example .withColumn({one!r}, F.expr(\"collate({one}, '{_BINARY}')\")); "
+            "the text of "
+            f"{', '.join(f'{name} is under the collation {collation}' for name, collation in found.items())}",
+            expected=f"text under {_BINARY}, the default: here two texts are equal where their bytes are, so that 'A' "
+            "and 'a' are two keys",
+            hint=f"give each column the collation {_BINARY} before, for example .withColumn({one!r}, "
+            f"F.expr(\"collate({one}, '{_BINARY}')\")); "
             f"if 'A' and 'a' are to be one key, take F.lower of it",
         )
 

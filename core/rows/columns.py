@@ -1,4 +1,6 @@
-"""Columns of Arrow tables, and fields of structs in them, by the names that :mod:`~upstream.conf.column_names` has for them."""
+"""Columns of Arrow tables, and fields of structs in them, by the names that :mod:`~upstream.conf.column_names` has for
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Event times: any column that says when, as microseconds since the epoch.
 
-Progress, coalescing and replay compare times of all feeds in one unit. The user's column keeps its own type in the rows.
+Progress, coalescing and replay compare times of all feeds in one unit. The user's column keeps its own type in the
+rows.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ NO_TIME = int(np.iinfo(np.int64).min)
 # Units per second, and microseconds per unit where that is whole.
 EPOCH_UNITS = {"epoch_s": 1, "epoch_ms": 1_000, "epoch_us": 1_000_000, "epoch_ns": 1_000_000_000}
 _DAY_US = 86_400_000_000
-# Spark's TIMESTAMP ends with the year 9999, and so do Python's times: what lies beyond could be neither shown nor committed.
+# Spark's TIMESTAMP ends with the year 9999, and so do Python's times: what lies beyond could be neither shown nor
+# committed.
 _FIRST_US = -62_135_596_800_000_000
 _LAST_US = 253_402_300_799_999_999
 
@@ -101,8 +103,8 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
     Parameters
     ----------
     column
-        Timestamps, dates, numbers (then `time_format` is one of :data:`EPOCH_UNITS`), or text (ISO 8601, or `time_format` is a
-        strptime pattern).
+        Timestamps, dates, numbers (then `time_format` is one of :data:`EPOCH_UNITS`), or text (ISO 8601, or
+        `time_format` is a strptime pattern).
     time_format
         As above; None where the type says it all.
     time_zone
@@ -111,8 +113,8 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
     Returns
     -------
     int64 array of length rows
-        :data:`NO_TIME` where the time is null, not a number, cannot be read, or lies outside the years 1 to 9999. A date is
-        the instant at which its day begins in `time_zone`.
+        :data:`NO_TIME` where the time is null, not a number, cannot be read, or lies outside the years 1 to 9999. A
+        date is the instant at which its day begins in `time_zone`.
     """
     array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     times = _micros(array, time_format, time_zone)
@@ -141,7 +143,8 @@ def times_as(times_us: Int64s, dtype: pa.DataType, time_format: str | None, time
 
 
 def bound_us(bound: str | float, dtype: pa.DataType, time_format: str | None, time_zone: str) -> int:
-    """A bound as commits record it, ISO text or a number, in microseconds: as :func:`event_time_us` reads the rows' times.
+    """A bound as commits record it, ISO text or a number, in microseconds: as :func:`event_time_us` reads the rows'
+    times.
 
     Parameters
     ----------
@@ -176,7 +179,8 @@ def _is_utc(time_zone: str) -> bool:
 def _in_utc(array: pa.ChunkedArray, time_zone: str) -> pa.ChunkedArray:
     if array.type.tz is not None or _is_utc(time_zone):
         return array
-    # A local time that a clock change skips or repeats: the earlier reading, so that a row never looks newer than it can be.
+    # A local time that a clock change skips or repeats: the earlier reading, so that a row never looks newer than it
+    # can be.
     return pc.assume_timezone(array, time_zone, ambiguous="earliest", nonexistent="earliest")
 
 
@@ -222,7 +226,8 @@ def _floats(times_us: Int64s, units: int, kind: type[np.floating]) -> npt.NDArra
 def _from_floats(values: npt.NDArray[np.floating], time_format: str | None) -> Int64s:
     """The last microsecond whose own float is not beyond the value: rounded down, and the inverse of :func:`_floats`.
 
-    Rounded to the nearest one, a row shortly before a bound would count as promised in the column's terms, and not in ours.
+    Rounded to the nearest one, a row shortly before a bound would count as promised in the column's terms, and not in
+    ours.
     """
     units = EPOCH_UNITS[time_format or "epoch_us"]
     exact = values.astype(np.float64)
@@ -260,7 +265,8 @@ def _multiplied(values: Int64s, factor: int) -> Int64s:
 def _parse_text(array: pa.ChunkedArray, time_format: str | None, time_zone: str) -> pa.ChunkedArray:
     import polars as pl
 
-    # Polars reads offsets and fractions that Arrow's strptime does not; a value that does not fit becomes null, not an error.
+    # Polars reads offsets and fractions that Arrow's strptime does not; a value that does not fit becomes null, not an
+    # error.
     series = pl.Series(array.cast(pa.string()))
     zoned = bool(time_format and "%z" in time_format)
     if time_format is not None:

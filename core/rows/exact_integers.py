@@ -1,7 +1,7 @@
 """Whole numbers that are right or refused: int64 arrays whose results never wrap.
 
-Every function here is monotone, so whether all results fit is known from the least and the greatest value, computed with Python's
-unlimited integers. When they fit, arithmetic modulo 2⁶⁴ gives them, whatever its intermediate values do.
+Every function here is monotone, so whether all results fit is known from the least and the greatest value, computed
+with Python's unlimited integers. When they fit, arithmetic modulo 2⁶⁴ gives them, whatever its intermediate values do.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def floor_div(values: Whole, divisor: int, *, shift: int = 0, add: int = 0, satu
     shift, add
         Any.
     saturate
-        Results that do not fit become LOWEST or ``HIGHEST - 1`` instead of an error. For bounds, which may be as low as "nothing is
-        known" and as high as "everything has come", and of which only the order to window-ids counts.
+        Results that do not fit become LOWEST or ``HIGHEST - 1`` instead of an error. For bounds, which may be as low as
+        "nothing is known" and as high as "everything has come", and of which only the order to window-ids counts.
     """
     array = as_int64(values)
     if saturate:
@@ -123,5 +123,6 @@ def _too_far(value: int) -> OptionError:
     return OptionError(
         f"a window reaches {value}, which 64 bits do not hold",
         expected=f"times, row numbers, window-ids and ends of windows from {LOWEST} to {HIGHEST}",
-        hint="times that far out are mostly placeholders: filter them out before the window; or choose an origin nearer to the rows",
+        hint="times that far out are mostly placeholders: filter them out before the window; or choose an origin "
+        "nearer to the rows",
     )

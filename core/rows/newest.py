@@ -1,7 +1,7 @@
 """Newest row per key, as array operations.
 
-The order is (event time, arrival sequence): a row replaces the earlier row with its key unless its time is older; ties on
-time go to the later arrival. Nothing here loops over rows or keys.
+The order is (event time, arrival sequence): a row replaces the earlier row with its key unless its time is older; ties
+on time go to the later arrival. Nothing here loops over rows or keys.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, in
     codes, size = _codes(columns[0])
     for column in columns[1:]:
         more, more_size = _codes(column)
-        # Each size is below four times the rows: the product of two overflows from half a billion rows on, which no batch has.
+        # Each size is below four times the rows: the product of two overflows from half a billion rows on, which no
+        # batch has.
         codes, size = _compact(codes * more_size + more, size * more_size)
     return codes, size
 

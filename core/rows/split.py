@@ -1,4 +1,6 @@
-"""A task's rows in parts: so many at once, those of each bucket, rows apart from punctuation, and the parts as one column of frames."""
+"""A task's rows in parts: so many at once, those of each bucket, rows apart from punctuation, and the parts as one
+column of frames.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The system column `_upstream` that every row carries.
 
 Its fields: ``punctuation`` marks a punctuation row; ``source`` names the independent feed whose progress is separate;
-``seq`` is the arrival order within it (increasing, not contiguous); ``arrival`` is when the system first could see the row;
-``first_arrival`` is the arrival of the oldest pending update that the row stands for; ``covered`` is how many updates that is;
-``deleted`` marks a tombstone: from its time on the key has no row, until a later one comes.
+``seq`` is the arrival order within it (increasing, not contiguous); ``arrival`` is when the system first could see the
+row; ``first_arrival`` is the arrival of the oldest pending update that the row stands for; ``covered`` is how many
+updates that is; ``deleted`` marks a tombstone: from its time on the key has no row, until a later one comes.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ __all__ = ["covers", "with_nulls"]
 
 
 def covers(schema: pa.Schema, kept: pa.Schema) -> bool:
-    """Return whether each column of the kept rows is in a schema, with the same type: then what is new is null in them, and nothing is lost."""
+    """Return whether each column of the kept rows is in a schema, with the same type: then what is new is null in them,
+    and nothing is lost.
+    """
     return all(
         schema.get_field_index(field.name) >= 0 and schema.field(field.name).type == field.type for field in kept
     )

@@ -1,8 +1,9 @@
 """Bounds of feeds: the two infinities among them, and how punctuation rows carry them.
 
-A bound is exclusive and an int64, in microseconds or in any order of times. A feed that has shown a row and of which nothing can be promised yet
-has the bound :data:`BEFORE_ALL`: it holds every low-watermark back. A feed that has ended has :data:`AFTER_ALL`. In a punctuation row the
-first is the least time of the column's type that every reader can hold, the second a null.
+A bound is exclusive and an int64, in microseconds or in any order of times. A feed that has shown a row and of which
+nothing can be promised yet has the bound :data:`BEFORE_ALL`: it holds every low-watermark back. A feed that has ended
+has :data:`AFTER_ALL`. In a punctuation row the first is the least time of the column's type that every reader can hold,
+the second a null.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ BEFORE_ALL = int(np.iinfo(np.int64).min)
 AFTER_ALL = int(np.iinfo(np.int64).max)
 """The bound of a feed that has ended."""
 
-# 1700-01-01: pandas holds no earlier time in nanoseconds than 1677, Python none before the year 1 in any zone, and no stream is so old.
+# 1700-01-01: pandas holds no earlier time in nanoseconds than 1677, Python none before the year 1 in any zone, and no
+# stream is so old.
 _BEGINNING_US = -8_520_336_000_000_000
 _DAY_US = 86_400_000_000
 

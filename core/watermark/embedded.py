@@ -14,7 +14,9 @@ __all__ = ["embedded_punctuation"]
 def embedded_punctuation(
     table: pa.Table, key: Sequence[str], time: str | None, deleted: npt.NDArray[np.bool_] | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Which rows are punctuation of the feed itself: all columns but the time (and perhaps the key) are null, and it is no tombstone."""
+    """Which rows are punctuation of the feed itself: all columns but the time (and perhaps the key) are null, and it is
+    no tombstone.
+    """
     others = [name for name in table.column_names if name != time and name not in key]
     mask = np.ones(table.num_rows, dtype=np.bool_) if deleted is None else ~deleted
     for name in others:

@@ -1,4 +1,6 @@
-"""How far rows come behind the largest time of their feed: a histogram that forgets, from which the adaptive bound is read."""
+"""How far rows come behind the largest time of their feed: a histogram that forgets, from which the adaptive bound is
+read.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ _PER_OCTAVE = 8
 
 
 class Lags:
-    """A histogram of lags with bins at even distances of their logarithm, each row counting half once `half_life` more have come.
+    """A histogram of lags with bins at even distances of their logarithm, each row counting half once `half_life` more
+    have come.
 
     It forgets by rows, at fixed row numbers, so that it is the same however the rows were split into calls.
 
@@ -60,7 +63,9 @@ class Lags:
                 self._counts /= 2  # exact: what is halved are whole numbers and halves of them
 
     def exceeded_by(self, share: float) -> int:
-        """The least delay in microseconds that at most this share of rows exceeds, up to the width of a bin; 0 before the first row."""
+        """The least delay in microseconds that at most this share of rows exceeds, up to the width of a bin; 0 before
+        the first row.
+        """
         beyond = np.cumsum(self._counts[::-1])[::-1]  # with a lag in this bin or a later one
         allowed = share * beyond[0]
         number = int(np.argmax(beyond[1:] <= allowed))  # the last bins are beyond all int64

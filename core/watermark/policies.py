@@ -1,7 +1,8 @@
 """How the low-watermark of a feed is found: the policies, each behind the outlier guard.
 
-Pure logic: times come in as arrays in arrival order, the clock is an argument, and the whole state is a small JSON value.
-The answer does not depend on how the rows were split into calls. (semantics: streams; Li's thesis §8.1; Bai et al. §5)
+Pure logic: times come in as arrays in arrival order, the clock is an argument, and the whole state is a small JSON
+value. The answer does not depend on how the rows were split into calls. (semantics: streams; Li's thesis §8.1; Bai et
+al. §5)
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ PolicyName = Literal["ordered", "bounded", "displaced", "embedded", "heartbeat",
 _STEP = 1024
 _MAX_STEP = 1 << 16
 
-# `adaptive` believes its quantile once so many rows of those it may leave late are to be expected, and forgets as slowly as keeps it steady.
+# `adaptive` believes its quantile once so many rows of those it may leave late are to be expected, and forgets as
+# slowly as keeps it steady.
 _LATE_TO_JUDGE = 10
 _LATE_IN_HALF_LIFE = 64
 _LEAST_HALF_LIFE = 4096
@@ -41,10 +43,10 @@ class Policy:
     Attributes
     ----------
     name
-        ``ordered``: the bound is the largest time seen. ``bounded``: that minus `delay_us`. ``displaced``: the largest time among
-        all rows but the last `displacement`. ``embedded``: what the feed's own punctuation rows say. ``heartbeat``: the
-        clock, rows being stamped on entry. ``latent``: none. ``adaptive``: the largest time minus a delay that is learned. ``promised``: what
-        the feed says besides its rows; no guard has to confirm that.
+        ``ordered``: the bound is the largest time seen. ``bounded``: that minus `delay_us`. ``displaced``: the largest
+        time among all rows but the last `displacement`. ``embedded``: what the feed's own punctuation rows say.
+        ``heartbeat``: the clock, rows being stamped on entry. ``latent``: none. ``adaptive``: the largest time minus a
+        delay that is learned. ``promised``: what the feed says besides its rows; no guard has to confirm that.
     delay_us
         δ of ``bounded``, in microseconds; of ``adaptive`` the least one until enough rows have been seen.
     displacement
@@ -78,9 +80,9 @@ class Progress:
     Attributes
     ----------
     bound : int or None
-        Exclusive, in microseconds since the epoch: every row with a time below it has arrived, as far as the policy can tell.
-        Never decreases. None before the feed has shown a row; :data:`~.bounds.BEFORE_ALL` while it has rows and nothing can be promised;
-        :data:`~.bounds.AFTER_ALL` once it has ended.
+        Exclusive, in microseconds since the epoch: every row with a time below it has arrived, as far as the policy can
+        tell. Never decreases. None before the feed has shown a row; :data:`~.bounds.BEFORE_ALL` while it has rows and
+        nothing can be promised; :data:`~.bounds.AFTER_ALL` once it has ended.
     received : int
         Rows with a readable time that came.
     late : int
@@ -90,7 +92,8 @@ class Progress:
     suspects : int
         Rows that the outlier guard has kept from moving progress and no later row has confirmed.
     skew : Skew
-        By how much later rows are seen than their times say; rows further than `max_jump_us` behind the others do not count.
+        By how much later rows are seen than their times say; rows further than `max_jump_us` behind the others do not
+        count.
     """
 
     def __init__(self, policy: Policy, state: Mapping[str, Any] | None = None) -> None:
@@ -144,7 +147,9 @@ class Progress:
 
     @property
     def likely(self) -> int | None:
-        """The largest time that is confirmed; before one is, the median of the rows there are, as the guard would take it."""
+        """The largest time that is confirmed; before one is, the median of the rows there are, as the guard would take
+        it.
+        """
         if self._confirmed is not None:
             return self._confirmed
         waiting = np.sort(np.concatenate([self._run, self._delayed]))
@@ -188,7 +193,8 @@ class Progress:
         now_us : int
             The batch's clock.
         waiting_us : int or None
-            When the oldest of the feed's rows arrived that have been seen and are not in the batch; None if there is none.
+            When the oldest of the feed's rows arrived that have been seen and are not in the batch; None if there is
+            none.
         """
         if self._batch is not None:
             least, greatest = self._batch
@@ -222,7 +228,9 @@ class Progress:
             self._raise_to(max(seen) + 1)
 
     def close(self) -> None:
-        """Nothing of the feed is to come, whatever its time: a feed that has ended, once nobody has to be waited for to begin."""
+        """Nothing of the feed is to come, whatever its time: a feed that has ended, once nobody has to be waited for to
+        begin.
+        """
         if self.bound is not None and self._policy.name != "latent":
             self.bound = AFTER_ALL
 
@@ -300,7 +308,8 @@ class Progress:
         if len(run) < self._policy.confirmations:
             self._hold(run)
             return len(times)
-        # So many in succession agree that time has moved on. The earliest of them is believed; the others are judged anew.
+        # So many in succession agree that time has moved on. The earliest of them is believed; the others are judged
+        # anew.
         self._confirmed = int(run.min())
         return at
 

@@ -17,9 +17,9 @@ _ENOUGH = 8
 class Skew:
     """What has been measured of one feed: clock of the batch that saw a row, less the row's time.
 
-    The clock of the batch, and not the arrival that the row claims: what a promise can be broken by is a row that is *seen* after it.
-    Least and greatest skew are those of the present span and the one before, so that an outage or the reading of a backlog is forgotten,
-    and a quiet feed is not. Negative where the feed's clock is ahead.
+    The clock of the batch, and not the arrival that the row claims: what a promise can be broken by is a row that is
+    *seen* after it. Least and greatest skew are those of the present span and the one before, so that an outage or the
+    reading of a backlog is forgotten, and a quiet feed is not. Negative where the feed's clock is ahead.
 
     Parameters
     ----------

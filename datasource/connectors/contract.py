@@ -1,9 +1,9 @@
 """The contract between the source and a connector.
 
 A connector knows one kind of input. It says which feeds there are, how far they reach now, and reads a range as Arrow
-batches. Everything that must survive a restart goes into the *position*, a JSON value that Spark journals with each batch, and
-into the *ranges* that lead from one position to the next, which are journalled too. So a batch is a function of what was
-recorded: ``read`` may depend on nothing but the range and the data the range names.
+batches. Everything that must survive a restart goes into the *position*, a JSON value that Spark journals with each
+batch, and into the *ranges* that lead from one position to the next, which are journalled too. So a batch is a function
+of what was recorded: ``read`` may depend on nothing but the range and the data the range names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ Position = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """How much one batch may take. ``None`` is no limit. A connector takes at least one indivisible unit, so that it moves on."""
+    """How much one batch may take. ``None`` is no limit. A connector takes at least one indivisible unit, so that it
+    moves on.
+    """
 
     rows: int | None = None
     bytes: int | None = None
@@ -75,10 +77,11 @@ class Advance:
     ended : frozenset of str
         Feeds that have said they will send nothing more.
     waiting : mapping of str to int
-        Feeds of which the limit has left rows for later, and when the oldest of these arrived, or earlier, in microseconds. They are not silent,
-        whether or not a range is theirs.
+        Feeds of which the limit has left rows for later, and when the oldest of these arrived, or earlier, in
+        microseconds. They are not silent, whether or not a range is theirs.
     promised : mapping of str to int
-        Of feeds that say besides their rows how far they are complete: the bound after this step, in microseconds (`progress=promised`).
+        Of feeds that say besides their rows how far they are complete: the bound after this step, in microseconds
+        (`progress=promised`).
     """
 
     position: Position
@@ -97,15 +100,18 @@ class Chunk:
     rows : pyarrow.Table
         The columns asked for, in the connector's schema.
     index : int64 array of length rows, or int
-        Each row's place within its range (increasing, below the range's span), or the first one's if they are contiguous.
+        Each row's place within its range (increasing, below the range's span), or the first one's if they are
+        contiguous.
     arrival_us : int64 array of length rows, or None
         Each row's arrival in microseconds since the epoch; ``None`` when the range gives one instant for all.
     deleted : bool array of length rows, or None
         Which rows are tombstones, of which nothing is known but the key; None if none is.
     tombstone_us : int64 array of length rows, or None
-        The time of a tombstone whose time column says none, in microseconds since the epoch; of other rows without meaning.
+        The time of a tombstone whose time column says none, in microseconds since the epoch; of other rows without
+        meaning.
     misfits : sequence of str or None, or None
-        Per row why it is malformed, None where it is not; None if no row is. Such rows are seen by progress, and do not leave.
+        Per row why it is malformed, None where it is not; None if no row is. Such rows are seen by progress, and do not
+        leave.
     origin : pyarrow.Table or None
         The rows as the feed has them, for reports of malformed ones; None if that is `rows`.
     """
@@ -123,7 +129,9 @@ class MalformedRows(Protocol):
     """Where a connector reports what it cannot read. May raise (`onMalformed=fail`)."""
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Take one malformed row: its raw text, a readable place (a file and position), its 1-based line if known, the reason."""
+        """Take one malformed row: its raw text, a readable place (a file and position), its 1-based line if known, the
+        reason.
+        """
         ...
 
 
@@ -138,7 +146,9 @@ class Connector(ABC):
     smallest_task: int = 4 << 20
     """A task whose ranges span less than this costs more to start than it saves."""
     tasks_report: bool = False
-    """Whether reading twice is dear, so that tasks look at the times, not the driver. Then a feed is best one range of a step."""
+    """Whether reading twice is dear, so that tasks look at the times, not the driver. Then a feed is best one range of
+    a step.
+    """
 
     @abstractmethod
     def schema(self) -> pa.Schema:
@@ -162,7 +172,9 @@ class Connector(ABC):
 
     @abstractmethod
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
-        """The rows of a range in bounded memory; only `columns` if given (the driver looks at times alone). Runs in tasks."""
+        """The rows of a range in bounded memory; only `columns` if given (the driver looks at times alone). Runs in
+        tasks.
+        """
 
     def limit(self, common: Limit) -> Limit:
         """The limit of one batch: what all connectors know, and what only this one does (files)."""

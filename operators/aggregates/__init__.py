@@ -1,7 +1,9 @@
-"""Aggregates as a small columnar algebra: lift rows, combine states, retract them where that is possible, lower to results.
+"""Aggregates as a small columnar algebra: lift rows, combine states, retract them where that is possible, lower to
+results.
 
-What users name is here, and at the top of the package: ``us.count()``, ``us.median("price")``. As in PySpark's functions, ``sum``, ``min`` and ``max``
-have the names of built-in functions; ``sum_``, ``min_`` and ``max_`` are the same, for whoever imports the names themselves.
+What users name is here, and at the top of the package: ``us.count()``, ``us.median("price")``. As in PySpark's
+functions, ``sum``, ``min`` and ``max`` have the names of built-in functions; ``sum_``, ``min_`` and ``max_`` are the
+same, for whoever imports the names themselves.
 """
 
 from __future__ import annotations

@@ -37,10 +37,12 @@ class StateSize(NamedTuple):
 
 
 class Aggregates:
-    """Aggregates that are computed together: rows are lifted into states, states combined, retracted and lowered to results.
+    """Aggregates that are computed together: rows are lifted into states, states combined, retracted and lowered to
+    results.
 
-    A state is a table with a row per group, so it can be filtered, concatenated, shuffled and stored as rows are. Which group a row of it belongs
-    to is known to whoever holds it. All methods work on all groups at once, and none changes what it is given.
+    A state is a table with a row per group, so it can be filtered, concatenated, shuffled and stored as rows are. Which
+    group a row of it belongs to is known to whoever holds it. All methods work on all groups at once, and none changes
+    what it is given.
 
     Parameters
     ----------
@@ -52,7 +54,8 @@ class Aggregates:
     inputs : tuple of str
         Columns that are read of the rows.
     state_schema, result_schema : pyarrow.Schema
-        Of states, and of results. The names of a state's columns say what they hold and in which version: they may be stored.
+        Of states, and of results. The names of a state's columns say what they hold and in which version: they may be
+        stored.
     differential : bool
         Whether all of the aggregates can be retracted.
 
@@ -196,7 +199,8 @@ class Aggregates:
             raise CheckpointError(
                 f"the state has the columns {state.schema.names}",
                 expected=f"{self.state_schema.names}",
-                hint="aggregates, and the types of what they read, must be those that the state was made with; start with a new checkpoint",
+                hint="aggregates, and the types of what they read, must be those that the state was made with; start "
+                "with a new checkpoint",
             )
         columns = iter([as_array(state.column(name)) for name in self.state_schema.names])
         return [(part, [next(columns) for _ in part.fields]) for part in self._parts]

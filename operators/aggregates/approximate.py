@@ -23,8 +23,9 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
     column : str
         Integers, decimals, floats, strings, booleans, dates or timestamps.
     error : float
-        The relative standard deviation: two of three results are within it, 95 % within twice as much. A group takes up to (1.04 / error)^2
-        bytes, rounded up to a power of two: 4 kB for 0.02; and is exact while it has less than a tenth as many values.
+        The relative standard deviation: two of three results are within it, 95 % within twice as much. A group takes up
+        to (1.04 / error)^2 bytes, rounded up to a power of two: 4 kB for 0.02; and is exact while it has less than a
+        tenth as many values.
 
     Returns
     -------
@@ -46,10 +47,12 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
 
 
 def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggregate:
-    """Take the most frequent values, by a Misra-Gries sketch. ``ARRAY<STRUCT<item, count BIGINT, error BIGINT>>``, most frequent first.
+    """Take the most frequent values, by a Misra-Gries sketch. ``ARRAY<STRUCT<item, count BIGINT, error BIGINT>>``, most
+    frequent first.
 
-    An item's true count is between ``count - error`` and ``count``. No error is more than `error` times the group's rows, and each value
-    that is more frequent than that is known to the sketch. With fewer different values than 2.6 / `error` counts are exact.
+    An item's true count is between ``count - error`` and ``count``. No error is more than `error` times the group's
+    rows, and each value that is more frequent than that is known to the sketch. With fewer different values than 2.6 /
+    `error` counts are exact.
 
     Parameters
     ----------
@@ -82,7 +85,8 @@ def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggre
 
 
 def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggregate:
-    """Take the least value that at least this part of the values do not exceed, about; of the column's type, and one of its values.
+    """Take the least value that at least this part of the values do not exceed, about; of the column's type, and one of
+    its values.
 
     Parameters
     ----------
@@ -91,9 +95,9 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
     probability : float
         From 0 to 1.
     error : float
-        Of the rank: with 99 % probability the result is the quantile of a probability no further than this away. A group takes up to some
-        8 / `error` values of 9 bytes, 7 kB for 0.01, and is exact while it has no more than 2.6 / `error`. All quantiles of a column with one
-        `error` share their state.
+        Of the rank: with 99 % probability the result is the quantile of a probability no further than this away. A
+        group takes up to some 8 / `error` values of 9 bytes, 7 kB for 0.01, and is exact while it has no more than 2.6
+        / `error`. All quantiles of a column with one `error` share their state.
 
     Returns
     -------

@@ -35,8 +35,8 @@ def aggregate(
 ) -> Aggregate:
     """Make an aggregate of your own, from three functions over Arrow arrays; each is called once for all groups.
 
-    The result must not depend on how rows are divided and in which order they come: combining the states of two halves must give the
-    state of the whole.
+    The result must not depend on how rows are divided and in which order they come: combining the states of two halves
+    must give the state of the whole.
 
     Parameters
     ----------
@@ -47,7 +47,8 @@ def aggregate(
     state : mapping of str to pyarrow.DataType
         The columns of a state, one value per group.
     lift : callable
-        ``lift(arrays, groups)``: rows to states. `arrays` are the columns, nulls included; ``groups.codes`` says each row's group, from 0 to ``groups.size`` - 1.
+        ``lift(arrays, groups)``: rows to states. `arrays` are the columns, nulls included; ``groups.codes`` says each
+        row's group, from 0 to ``groups.size`` - 1.
     combine : callable
         ``combine(state, groups)``: states to fewer states; ``groups.codes`` says the group of each state.
     lower : callable

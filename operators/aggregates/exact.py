@@ -1,7 +1,8 @@
 """Exact sums of integers and decimals, over many groups at once.
 
-A number is held as limbs: arrays of 32 bits each (as int64, so that sums have room for carries), the least significant first, the last
-one signed. ``np.bincount`` adds doubles, which are exact up to 2^53, so 2^20 rows of 32 bits are added without error and without a loop.
+A number is held as limbs: arrays of 32 bits each (as int64, so that sums have room for carries), the least significant
+first, the last one signed. ``np.bincount`` adds doubles, which are exact up to 2^53, so 2^20 rows of 32 bits are added
+without error and without a loop.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def overflow(text: str, kind: pa.DataType, largest: object) -> NoReturn:
     raise AggregateOverflowError(
         f"{text} is {largest}, which {kind} cannot hold",
         expected=f"results within the range of {kind}",
-        hint="cast the column first: integers to DECIMAL(38, 0), decimals to fewer digits, or to DOUBLE if about will do",
+        hint="cast the column first: integers to DECIMAL(38, 0), decimals to fewer digits, or to DOUBLE if about will "
+        "do",
     )
 
 

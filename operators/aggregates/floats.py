@@ -1,9 +1,9 @@
 """Sums of doubles to about 100 bits, over many groups at once, that can be taken apart again.
 
-A sum is held as an unevaluated pair ``high + low`` (a double-double). Rows are added on grids: each value is cut, without error, into a part
-that is a multiple of a unit so coarse that ``np.bincount`` adds all of a group's exactly, a part on a second, finer grid, and a remainder
-about 2^-60 as large. So the order of rows does not matter, and what is subtracted later leaves nothing behind that a double would show,
-unless the sum was some 2^45 times larger before.
+A sum is held as an unevaluated pair ``high + low`` (a double-double). Rows are added on grids: each value is cut,
+without error, into a part that is a multiple of a unit so coarse that ``np.bincount`` adds all of a group's exactly, a
+part on a second, finer grid, and a remainder about 2^-60 as large. So the order of rows does not matter, and what is
+subtracted later leaves nothing behind that a double would show, unless the sum was some 2^45 times larger before.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def summed(values: Doubles, groups: Groups) -> Pair:
     exponent = np.frexp(largest)[1]
     rest, sums = values, list[Doubles]()
     for _ in range(2):
-        # Added and taken away again, 1.5 · 2^52 units round a value to a multiple of the unit. As no value is 2^(52 - room) units or
-        # more, fewer than 2^room of them add up to less than 2^52 units: exactly.
+        # Added and taken away again, 1.5 · 2^52 units round a value to a multiple of the unit. As no value is 2^(52 -
+        # room) units or more, fewer than 2^room of them add up to less than 2^52 units: exactly.
         exponent = exponent + room - 52
         unit = np.ldexp(1.5, exponent + 52)[groups.codes]
         on_grid = (rest + unit) - unit

@@ -1,4 +1,6 @@
-"""The exact aggregates that there are. Each takes the names of columns and says what it computes; types come with the rows."""
+"""The exact aggregates that there are. Each takes the names of columns and says what it computes; types come with the
+rows.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +60,12 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum_(column: str) -> Aggregate:
-    """Add the values up. BIGINT of integers, DECIMAL(p + 10, s) of DECIMAL(p, s), DOUBLE of floats; null for a group without values.
+    """Add the values up. BIGINT of integers, DECIMAL(p + 10, s) of DECIMAL(p, s), DOUBLE of floats; null for a group
+    without values.
 
-    Integers and decimals are added exactly, and a sum that its type cannot hold is an error, whatever the order of the rows. Sums of
-    doubles are right to the last bit unless they cancel to less than some 2^-45 of their largest summand, and stay so when rows are retracted.
+    Integers and decimals are added exactly, and a sum that its type cannot hold is an error, whatever the order of the
+    rows. Sums of doubles are right to the last bit unless they cancel to less than some 2^-45 of their largest summand,
+    and stay so when rows are retracted.
 
     Parameters
     ----------
@@ -96,7 +100,8 @@ def sum_(column: str) -> Aggregate:
 
 
 def avg(column: str) -> Aggregate:
-    """Take the mean. DOUBLE of integers and floats, DECIMAL(p + 4, s + 4) of DECIMAL(p, s); null for a group without values.
+    """Take the mean. DOUBLE of integers and floats, DECIMAL(p + 4, s + 4) of DECIMAL(p, s); null for a group without
+    values.
 
     Parameters
     ----------
@@ -213,7 +218,8 @@ def stddev_samp(column: str) -> Aggregate:
 
 
 def min_(column: str) -> Aggregate:
-    """Take the least value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes.
+    """Take the least value, of the column's type. NaN is greater than any number; strings and binaries are compared by
+    their bytes.
 
     Parameters
     ----------
@@ -232,7 +238,8 @@ def min_(column: str) -> Aggregate:
 
 
 def max_(column: str) -> Aggregate:
-    """Take the greatest value, of the column's type. NaN is greater than any number; strings and binaries are compared by their bytes.
+    """Take the greatest value, of the column's type. NaN is greater than any number; strings and binaries are compared
+    by their bytes.
 
     Parameters
     ----------
@@ -251,7 +258,8 @@ def max_(column: str) -> Aggregate:
 
 
 def any_value(column: str) -> Aggregate:
-    """Take some value of the column, null only if there is none. It is the greatest, so that it does not depend on the order of rows.
+    """Take some value of the column, null only if there is none. It is the greatest, so that it does not depend on the
+    order of rows.
 
     Parameters
     ----------
@@ -277,8 +285,8 @@ def first(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -
     column : str
         Of any type.
     by : str or sequence of str
-        What comes first: usually the time and the arrival sequence. Which of two rows is taken that are equal in all of these columns
-        is not defined.
+        What comes first: usually the time and the arrival sequence. Which of two rows is taken that are equal in all of
+        these columns is not defined.
     ignore_nulls : bool
         Take the first value that is not null; else the result is null if the first row's value is.
 

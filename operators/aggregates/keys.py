@@ -1,4 +1,6 @@
-"""Values of any ordered type as int64 in Spark's order, so that the least and the greatest are found by comparing numbers only."""
+"""Values of any ordered type as int64 in Spark's order, so that the least and the greatest are found by comparing
+numbers only.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,9 @@ def is_ordered(kind: pa.DataType) -> bool:
 def sort_keys(array: pa.Array) -> Int64s:
     """Numbers in the order of the values, which are not null.
 
-    As in Spark NaN is greater than any number and all NaNs are equal, -0.0 equals 0.0, and strings are compared by their bytes. Keys
-    of strings, binaries and long decimals are their ranks, and mean nothing beside those of another array.
+    As in Spark NaN is greater than any number and all NaNs are equal, -0.0 equals 0.0, and strings are compared by
+    their bytes. Keys of strings, binaries and long decimals are their ranks, and mean nothing beside those of another
+    array.
     """
     kind = array.type
     if not has_keys(kind):
@@ -77,7 +80,8 @@ def from_keys(keys: Int64s, kind: pa.DataType) -> pa.Array:
 
 
 def outermost(groups: Groups, keys: Sequence[Int64s], last: bool) -> Int64s:
-    """The position of each group's first (or last) row by `keys`, the most important first; -1 for a group without rows.
+    """The position of each group's first (or last) row by `keys`, the most important first; -1 for a group without
+    rows.
 
     Of rows that are equal in all keys the first one (or the last one) as they come.
     """

@@ -15,7 +15,9 @@ __all__ = ["SCALE", "Count", "ExactSum", "FloatSum", "Squares", "as_doubles", "f
 Doubles = npt.NDArray[np.float64]
 
 SCALE = 2.0**-64
-"""Sums of doubles are kept this much smaller, so that they only overflow when they are lowered, and retraction brings them back."""
+"""Sums of doubles are kept this much smaller, so that they only overflow when they are lowered, and retraction brings
+them back.
+"""
 
 _HUGE = 2.0**450  # beyond it a square, or what is computed with it, might overflow
 
@@ -85,8 +87,8 @@ class ExactSum(Part):
 class FloatSum(Part):
     """The sum of doubles to about 100 bits, and apart from it how many infinities of each sign there were.
 
-    A NaN counts as one infinity of each sign, which add up to NaN: so two counts say what a sum that is not finite is, and what it is again
-    when some rows are retracted.
+    A NaN counts as one infinity of each sign, which add up to NaN: so two counts say what a sum that is not finite is,
+    and what it is again when some rows are retracted.
 
     Parameters
     ----------

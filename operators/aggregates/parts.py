@@ -22,8 +22,8 @@ class Part(ABC):
     Attributes
     ----------
     key : str
-        Says what is kept, of which columns, and in which version of the layout: ``sum@1(v)``. Two parts with one key are the same part,
-        and stored columns are named by it; so it changes when what is stored changes.
+        Says what is kept, of which columns, and in which version of the layout: ``sum@1(v)``. Two parts with one key
+        are the same part, and stored columns are named by it; so it changes when what is stored changes.
     inputs : tuple of str
         Columns that are read.
     fields : tuple of pyarrow.Field

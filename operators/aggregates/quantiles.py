@@ -1,8 +1,10 @@
-"""Quantiles of many groups at once: the KLL sketch (Karnin, Lang and Liberty 2016) as columns, with coins that are a function of the input.
+"""Quantiles of many groups at once: the KLL sketch (Karnin, Lang and Liberty 2016) as columns, with coins that are a
+function of the input.
 
-A sketch is a set of values, each with a level: a value at level h stands for 2^h rows. When there is no room, a level is sorted and
-every other value of it moves one level up, from the first or the second on by the flip of a coin; the others go. Libraries' coins
-are seeded by the clock, so a batch that is repeated would find other quantiles. Here a coin is a hash of the values it decides on.
+A sketch is a set of values, each with a level: a value at level h stands for 2^h rows. When there is no room, a level
+is sorted and every other value of it moves one level up, from the first or the second on by the flip of a coin; the
+others go. Libraries' coins are seeded by the clock, so a batch that is repeated would find other quantiles. Here a coin
+is a hash of the values it decides on.
 """
 
 from __future__ import annotations
@@ -112,7 +114,9 @@ class QuantileSketch(Part):
 
 
 def quantiles_of(state: State, probability: float, kind: pa.DataType) -> pa.Array:
-    """The least value that at least this part of the rows do not exceed, for each group; null for groups without values."""
+    """The least value that at least this part of the rows do not exceed, for each group; null for groups without
+    values.
+    """
     groups = len(state[0])
     items = _items(state, np.arange(groups))
     items = items.at(np.lexsort((items.values, items.codes)))

@@ -32,8 +32,8 @@ def combined_ranges(aggregates: Aggregates, state: pa.Table, low: Int64s, high: 
 
     Notes
     -----
-    Ranges are put together from a tree of halves, level by level: each state is combined twice on average to make the tree, and each range of n
-    states takes up to 2·log₂ n of its nodes.
+    Ranges are put together from a tree of halves, level by level: each state is combined twice on average to make the
+    tree, and each range of n states takes up to 2·log₂ n of its nodes.
     """
     ranges = len(low)
     low, high = low.copy(), np.maximum(high, low)

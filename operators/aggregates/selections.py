@@ -1,4 +1,6 @@
-"""Parts that keep rows rather than add them up: least, greatest, first, last, and the first few. None of them is differential."""
+"""Parts that keep rows rather than add them up: least, greatest, first, last, and the first few. None of them is
+differential.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ class Extreme(Part):
 
 
 class Outermost(Part):
-    """The value of the first or last row, and its place in the order, so that the order of arrival is of no consequence.
+    """The value of the first or last row, and its place in the order, so that the order of arrival is of no
+    consequence.
 
     Parameters
     ----------

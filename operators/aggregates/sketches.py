@@ -1,7 +1,8 @@
 """Parts that are sketches of Apache DataSketches, serialised: approximate distinct count and heavy hitters.
 
-The library takes one value at a time, so a batch's values are first reduced to the distinct ones of each group, with their counts, as array
-operations. What is left is a call into the library for each of them, and a few for each group: some 0.1 µs and 5 µs.
+The library takes one value at a time, so a batch's values are first reduced to the distinct ones of each group, with
+their counts, as array operations. What is left is a call into the library for each of them, and a few for each group:
+some 0.1 µs and 5 µs.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def sketchable(kind: pa.DataType) -> bool:
 class DistinctSketch(Part):
     """The HyperLogLog sketch of a column's values, null for a group without any.
 
-    Sketches of integers and strings are those of Spark's ``hll_sketch_agg`` (except for the empty string, which Spark leaves out): Spark can read and unite them.
+    Sketches of integers and strings are those of Spark's ``hll_sketch_agg`` (except for the empty string, which Spark
+    leaves out): Spark can read and unite them.
 
     Parameters
     ----------
@@ -94,8 +96,9 @@ def distinct_counts(state: State, lg_k: int) -> pa.Array:
     sketches = library()
     out = np.zeros(len(state[0]), dtype=np.int64)
     for group, (part,) in _by_group(state, Groups(np.arange(len(out)), len(out))):
-        # A sketch that saw all values itself estimates by the order in which they came, a united one by its registers alone. Only
-        # the latter gives the same number whichever way the rows were divided, so each is united with itself.
+        # A sketch that saw all values itself estimates by the order in which they came, a united one by its registers
+        # alone. Only the latter gives the same number whichever way the rows were divided, so each is united with
+        # itself.
         sketch, union = sketches.hll_sketch.deserialize(part), sketches.hll_union(lg_k)
         union.update(sketch)
         union.update(sketch)

@@ -1,7 +1,7 @@
 """One server that takes rows in the order of arrival, simulated without a queue: the policies ``append`` and ``shed``.
 
-Their order of service is known beforehand, so a batch is a slice of the arrivals, however many rows wait. The results are those of
-:func:`~upstream.operators.capacity.simulation.simulate`; the tests hold one against the other.
+Their order of service is known beforehand, so a batch is a slice of the arrivals, however many rows wait. The results
+are those of :func:`~upstream.operators.capacity.simulation.simulate`; the tests hold one against the other.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def simulate_in_order(
 
 
 def _covering(at: Int64s, key: Int64s, stays: npt.NDArray[np.bool_]) -> tuple[Int64s, tuple[Int64s, Int64s]]:
-    """Return when the oldest row arrived that each admitted row stands for, and of dropped rows that none stands for key and arrival."""
+    """Return when the oldest row arrived that each admitted row stands for, and of dropped rows that none stands for
+    key and arrival.
+    """
     if stays.all():
         return at, (key[:0], at[:0])
     order = np.argsort(key, kind="stable")

@@ -21,7 +21,8 @@ PLANNED: tuple[Policy, ...] = tuple(policy for policy in POLICIES if policy != "
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What a policy leads to. Staleness in seconds, to the commit: what a reader of a random key at a random moment sees.
+    """What a policy leads to. Staleness in seconds, to the commit: what a reader of a random key at a random moment
+    sees.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """One server behind an update queue, simulated from event to event (tr620 §5, §7.3).
 
-It drives the very queue that runs in production, with arrivals that are given and a service time that is a rule, so what comes
-out depends on nothing else. Rows are processed one at a time, or in batches with a fixed cost each.
+It drives the very queue that runs in production, with arrivals that are given and a service time that is a rule, so
+what comes out depends on nothing else. Rows are processed one at a time, or in batches with a fixed cost each.
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ def simulate(
     page_slots : int
         Locations in a page of the queue.
     looks : int
-        How often during a service arrivals are put into the queue. Nothing is decided between two services, so this changes
-        only how finely memory is followed.
+        How often during a service arrivals are put into the queue. Nothing is decided between two services, so this
+        changes only how finely memory is followed.
     """
     if end_us <= 0:
         raise OptionError(f"a run until {end_us} µs", expected="an end above 0")

@@ -1,8 +1,8 @@
 """How stale results are: what is measured, averaged and promised (tr620 §3.3, §5.1). Pure logic, on columns.
 
-A key is stale from the arrival of its oldest pending update until a result that covers it is there: committed by the sink
-(application staleness) or dequeued (queue staleness). Its staleness then is a ramp over time, so one delivered result adds
-one ramp, and nothing has to be sampled.
+A key is stale from the arrival of its oldest pending update until a result that covers it is there: committed by the
+sink (application staleness) or dequeued (queue staleness). Its staleness then is a ramp over time, so one delivered
+result adds one ramp, and nothing has to be sampled.
 """
 
 from __future__ import annotations
@@ -81,7 +81,8 @@ class IntervalStaleness:
     Attributes
     ----------
     mean, p50, p99, max : float
-        Over the delivered results: from the first arrival that each stands for to its commit. 0 if nothing was delivered.
+        Over the delivered results: from the first arrival that each stands for to its commit. 0 if nothing was
+        delivered.
     delivered, superseded : int
         Results, and updates that a newer one of their key made unnecessary.
     pending : int
@@ -174,8 +175,8 @@ class StalenessAccount:
 
     Notes
     -----
-    A commit at t of a result whose pending interval began at e, with the key's previous result at p, adds the integral of
-    x - e over x from max(e, p) to t. Results of one key must come in the order of their commits, over all calls.
+    A commit at t of a result whose pending interval began at e, with the key's previous result at p, adds the integral
+    of x - e over x from max(e, p) to t. Results of one key must come in the order of their commits, over all calls.
     """
 
     def __init__(self, keys: int = 0, *, start_us: int = 0) -> None:

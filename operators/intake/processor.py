@@ -33,8 +33,8 @@ class IntakeProcessor(ShardProcessor):
 
     Notes
     -----
-    Guarantee: Spark keeps the progress of a batch with the batch, and journals the batch's time before it runs; so a batch that is run again
-    gives the same rows, the same punctuation and the same files.
+    Guarantee: Spark keeps the progress of a batch with the batch, and journals the batch's time before it runs; so a
+    batch that is run again gives the same rows, the same punctuation and the same files.
     """
 
     state = "upstream_feeds_v1"

@@ -99,7 +99,8 @@ def policy_of(watermark: Watermark | None, event_time: str | None) -> Policy:
         raise OptionError(
             f"a watermark of policy {name!r} without an event time",
             expected="the column of the event time",
-            hint="name it: event_time=…; with Watermark.arrival(), the column to add, in which rows are stamped on entry",
+            hint="name it: event_time=…; with Watermark.arrival(), the column to add, in which rows are stamped on "
+            "entry",
         )
     return Policy(
         name,

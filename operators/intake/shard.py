@@ -1,6 +1,7 @@
 """Some of an input's feeds: a batch of rows in, the same rows with the system column out, then what each feed promises.
 
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`, which Spark's stateful processor and the tests drive.
+Pure logic over a :class:`~upstream.operators.runtime.store.Store`, which Spark's stateful processor and the tests
+drive.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ REASON = "__upstream_reason"
 _TIME = "__upstream_time"
 _VERSION = 1
 _ROWS_PER_BATCH = 1 << 36
-"""Sequence numbers of a batch: each shard takes every so many-th of the batch's own, so that no two rows have the same, and of two feeds'
-rows the one of the later batch is later."""
+"""Sequence numbers of a batch: each shard takes every so many-th of the batch's own, so that no two rows have the same,
+and of two feeds' rows the one of the later batch is later."""
 
 
 class IntakeShard:
@@ -55,8 +56,8 @@ class IntakeShard:
     Attributes
     ----------
     late, malformed : pyarrow.Table or None
-        After :meth:`run`: rows below the low-watermark promised before them, which are given, too; and rows that are not given, with
-        :data:`REASON`.
+        After :meth:`run`: rows below the low-watermark promised before them, which are given, too; and rows that are
+        not given, with :data:`REASON`.
 
     Raises
     ------
@@ -182,7 +183,9 @@ class IntakeShard:
         return pa.table({name: columns[name] for name in schema.names}).cast(schema)
 
     def _without_malformed(self, rows: pa.Table) -> pa.Table:
-        """The rows that can be used, with their times in microseconds; the others are put aside, and counted for their feeds."""
+        """The rows that can be used, with their times in microseconds; the others are put aside, and counted for their
+        feeds.
+        """
         plan = self._plan
         own = rows.select(plan.schema.names)
         marks = np.zeros(rows.num_rows, dtype=np.bool_)

@@ -18,12 +18,14 @@ _FIXED_S = 0.5
 
 @dataclasses.dataclass(frozen=True)
 class BatchCost:
-    """A running estimate of ``seconds = fixed + per_row * rows`` of a batch, from the two parts as measured; old batches fade.
+    """A running estimate of ``seconds = fixed + per_row * rows`` of a batch, from the two parts as measured; old
+    batches fade.
 
     Attributes
     ----------
     batches, fixed_s, rows, rows_s : float
-        Decayed sums over the batches seen: of 1, seconds that did not depend on the rows, rows, and seconds that these took.
+        Decayed sums over the batches seen: of 1, seconds that did not depend on the rows, rows, and seconds that these
+        took.
     """
 
     batches: float = 0.0
@@ -43,7 +45,8 @@ class BatchCost:
         rows_s : float, optional
             How long of that rows were flowing; unless known all but what a batch is guessed to cost at least.
         keep : float
-            How much older batches count; a batch of more than twice or less than half of the foretold seconds makes them forgotten.
+            How much older batches count; a batch of more than twice or less than half of the foretold seconds makes
+            them forgotten.
         """
         if rows <= 0 or seconds <= 0:
             return self
@@ -96,8 +99,9 @@ def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | No
 
     Notes
     -----
-    With n keys waiting, fixed cost f and c per row, a key is served every n/b batches of f + c·b seconds. Its result shows when the batch
-    ends, and has the age of a batch by then: mean staleness ≈ (f + c·b) · (1 + n/(2b)), least at b = √(n·f/(2c)).
+    With n keys waiting, fixed cost f and c per row, a key is served every n/b batches of f + c·b seconds. Its result
+    shows when the batch ends, and has the age of a batch by then: mean staleness ≈ (f + c·b) · (1 + n/(2b)), least at b
+    = √(n·f/(2c)).
     """
     if not cost.batches:
         return last
@@ -130,7 +134,8 @@ def allot(budget: int | None, places: Sequence[Sequence[Sequence[int]]], shares:
 
     Notes
     -----
-    Exact at the places given; between two of them a shard may serve rows that are newer than another's by as much as the two are apart.
+    Exact at the places given; between two of them a shard may serve rows that are newer than another's by as much as
+    the two are apart.
     """
     if budget is None:
         return [None] * shares

@@ -62,7 +62,9 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
 
 
 def queue_pack(node: Queue, plan: ShardPlan, slots: Sequence[int]) -> ArrowStep:
-    """Return what makes frames of a task's rows: of the newest of each key, where the policy needs no other and each row counts alike."""
+    """Return what makes frames of a task's rows: of the newest of each key, where the policy needs no other and each
+    row counts alike.
+    """
     from ..runtime.pack import pack
 
     alike = node.weight is None and node.access_interval is None

@@ -14,8 +14,8 @@ Int64s = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 PENDING, RESTING, SHED = 0, 1, 2
-"""A cell's state: waits to be served; was served and may not be again before `ready_at_us`; was dropped by random shedding, and
-only remembers since when its key is stale."""
+"""A cell's state: waits to be served; was served and may not be again before `ready_at_us`; was dropped by random
+shedding, and only remembers since when its key is stale."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,8 @@ class Updates:
 class Cells:
     """Struct of arrays of one length; a row of it is what is known of one location.
 
-    `serial` numbers rows as they come; `place` and then `turn`, the serial of the row that took the place, are the order of service.
+    `serial` numbers rows as they come; `place` and then `turn`, the serial of the row that took the place, are the
+    order of service.
     """
 
     number: Int64s
@@ -96,8 +97,8 @@ class Cells:
     def to_bytes(self) -> bytes:
         """One binary value, the inverse of :meth:`from_bytes`.
 
-        Each column is stored as its least value and the differences to it, in as few bytes as the largest needs: none for a column of
-        one value. What is read back each batch is a third of the numbers in memory.
+        Each column is stored as its least value and the differences to it, in as few bytes as the largest needs: none
+        for a column of one value. What is read back each batch is a third of the numbers in memory.
         """
         heads, bodies = [struct.pack("<q", len(self))], []
         for field in _FIELDS:

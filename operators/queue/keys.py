@@ -101,13 +101,14 @@ class HashedKeys:
     Parameters
     ----------
     fetch : callable or None
-        Of locations, the key columns of the rows that lie there, to tell keys of one number apart; only rows whose number occurs in a
-        batch are asked for. None if no two keys have the same number (see :func:`key_numbers`): then no row is ever looked at.
+        Of locations, the key columns of the rows that lie there, to tell keys of one number apart; only rows whose
+        number occurs in a batch are asked for. None if no two keys have the same number (see :func:`key_numbers`): then
+        no row is ever looked at.
 
     Notes
     -----
-    A batch costs one look at each number held, into a table that fits into the processor's cache, and a search for those that may
-    occur in the batch. The numbers held are in no order, so that coming and going keys move nothing.
+    A batch costs one look at each number held, into a table that fits into the processor's cache, and a search for
+    those that may occur in the batch. The numbers held are in no order, so that coming and going keys move nothing.
     """
 
     def __init__(self, fetch: Callable[[Int64s], Sequence[pa.ChunkedArray]] | None) -> None:
@@ -183,7 +184,9 @@ def key_numbers(columns: Sequence[pa.ChunkedArray]) -> Int64s:
 
 
 def numbers_tell(types: Sequence[pa.DataType]) -> bool:
-    """Whether no two keys of these types have one :func:`key_numbers`: one column of whole numbers, dates or timestamps."""
+    """Whether no two keys of these types have one :func:`key_numbers`: one column of whole numbers, dates or
+    timestamps.
+    """
     kind = types[0]
     whole = pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
     return len(types) == 1 and whole

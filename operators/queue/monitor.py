@@ -1,8 +1,8 @@
 """The statistics monitor (tr620 §4.2): how often keys are updated, and what a row costs.
 
-Rates are decayed counts: an update counts 1 when it arrives and half of that a half-life later. They are kept in a table of fixed
-size, by a number of the key, so that memory does not grow with the keys; keys that share a cell look faster than they are,
-never slower, and so are not taken for slow updaters by mistake.
+Rates are decayed counts: an update counts 1 when it arrives and half of that a half-life later. They are kept in a
+table of fixed size, by a number of the key, so that memory does not grow with the keys; keys that share a cell look
+faster than they are, never slower, and so are not taken for slow updaters by mistake.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class StatisticsMonitor:
         return self._cost_s if self._pinned_cost is None else self._pinned_cost
 
     def arrived(self, keys: Int64s, now_us: int, covered: Int64s | None = None) -> None:
-        """Count the updates of `keys` (a key may occur more than once): one each, or as many as a coalesced row stands for."""
+        """Count the updates of `keys` (a key may occur more than once): one each, or as many as a coalesced row stands
+        for.
+        """
         if self._pinned_rate is not None:
             return
         self._fade(now_us)
@@ -83,18 +85,18 @@ class StatisticsMonitor:
             return self._pinned_rate[keys]
         if self._at_us is None or self._since_us is None:
             return np.zeros(len(keys))
-        # A constant rate u seen for T seconds has the decayed count u (1 - e^(-decay T)) / decay. The first update only opens
-        # the interval, so a key that is seen for the first time is not yet a fast one.
+        # A constant rate u seen for T seconds has the decayed count u (1 - e^(-decay T)) / decay. The first update only
+        # opens the interval, so a key that is seen for the first time is not yet a fast one.
         seen_s = max((self._at_us - self._since_us) / 1e6, 1e-6)
         return self._count[keys % len(self._count)] * self._decay / -np.expm1(-self._decay * seen_s)
 
     def slow(self, keys: Int64s, residents: Int64s) -> npt.NDArray[np.bool_]:
         """Whether each of `keys` is a slow updater, when with it `residents` keys wait as it arrives (tr620 §5.3).
 
-        It is iff between two of its updates all residents can be served once, ``c n < 1 / u_k``, in the time that is left when
-        whoever updates no faster has been served each time: ``u_k c n < 1 - c Σ u_j`` over all j with ``u_j <= u_k``. Without the
-        sum slow updaters that are too much for the server together would keep everybody else waiting for ever
-        (docs/decisions/0006-linecutting.md). Nobody is slow as long as the cost is unknown.
+        It is iff between two of its updates all residents can be served once, ``c n < 1 / u_k``, in the time that is
+        left when whoever updates no faster has been served each time: ``u_k c n < 1 - c Σ u_j`` over all j with ``u_j
+        <= u_k``. Without the sum slow updaters that are too much for the server together would keep everybody else
+        waiting for ever (docs/decisions/0006-linecutting.md). Nobody is slow as long as the cost is unknown.
         """
         cost = self.cost_s
         if cost is None:
@@ -105,7 +107,9 @@ class StatisticsMonitor:
         return self.rate_per_s(keys) * cost * residents < 1.0 - cost * up_to[keys % len(up_to)]
 
     def _rates_up_to(self) -> Floats:
-        """Return for each cell the sum of all rates up to its own: searched once for each cell of the table, not for each row."""
+        """Return for each cell the sum of all rates up to its own: searched once for each cell of the table, not for
+        each row.
+        """
         each = self.rate_per_s(np.arange(len(self._count if self._pinned_rate is None else self._pinned_rate)))
         every = np.sort(each)
         return np.cumsum(every)[np.searchsorted(every, each, side="right") - 1]

@@ -45,7 +45,8 @@ def most_stale(
     Returns
     -------
     pyarrow.Table
-        The key's columns, ``first_arrival`` of its oldest update, ``age_s`` since then, and ``covered``, the updates that wait.
+        The key's columns, ``first_arrival`` of its oldest update, ``age_s`` since then, and ``covered``, the updates
+        that wait.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """On-demand paging of a queue's cells (tr620 §7.1): where a pending update lies.
 
-Locations are numbered ``page * slots + slot``; an empty page is given back at once. In memory, a freed location is used again before a
-page is added, the fullest pages first, so that pages that few cells are left in run empty. Where a page is read and written as a whole
-it is the other way round: what a page costs is what lies in it already, so the emptiest pages take what comes, and those more than
-half full stay as they are.
+Locations are numbered ``page * slots + slot``; an empty page is given back at once. In memory, a freed location is used
+again before a page is added, the fullest pages first, so that pages that few cells are left in run empty. Where a page
+is read and written as a whole it is the other way round: what a page costs is what lies in it already, so the emptiest
+pages take what comes, and those more than half full stay as they are.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ class OnDemandPages:
         return np.flatnonzero(np.bincount(locations // self.slots))
 
     def allocate(self, n: int) -> Int64s:
-        """Find room for `n` rows: freed locations first, in the order of pages that suits where they lie, then new pages.
+        """Find room for `n` rows: freed locations first, in the order of pages that suits where they lie, then new
+        pages.
 
         Returns
         -------

@@ -28,8 +28,8 @@ class QueueProcessor(ShardProcessor):
 
     Notes
     -----
-    Guarantee: Spark keeps the state of a batch with the batch, so rows that wait survive any crash, and a batch that is run again
-    starts from the same state and gives the same rows.
+    Guarantee: Spark keeps the state of a batch with the batch, so rows that wait survive any crash, and a batch that is
+    run again starts from the same state and gives the same rows.
     """
 
     state = "upstream_queue_v1"

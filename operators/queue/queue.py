@@ -1,7 +1,9 @@
-"""The update queue: which pending rows wait, in which order they are served, and what newer ones supersede (tr620 §4-5).
+"""The update queue: which pending rows wait, in which order they are served, and what newer ones supersede (tr620
+§4-5).
 
-One class for all policies; they differ in three rules only: which place an arriving row takes, whether a key's older pending row
-goes, and whether rows are dropped on arrival. Places are arrival times, so that queues of several shards have one order.
+One class for all policies; they differ in three rules only: which place an arriving row takes, whether a key's older
+pending row goes, and whether rows are dropped on arrival. Places are arrival times, so that queues of several shards
+have one order.
 """
 
 from __future__ import annotations
@@ -53,10 +55,11 @@ class UpdateQueue:
     Parameters
     ----------
     policy : str
-        ``append``: every row, first come first served. ``shed``: the same, but a random part of the arrivals is dropped.
-        ``fifo``: a newer update takes a place at the tail, and the older one goes. ``in-place``: it takes the older one's place;
-        least staleness when keys update equally often (tr620 §5.2). ``linecutting``: besides, a slow updater goes to the front
-        (§5.3). ``auto``: append while everything waiting fits into a budget, else linecutting until the queue is empty.
+        ``append``: every row, first come first served. ``shed``: the same, but a random part of the arrivals is
+        dropped. ``fifo``: a newer update takes a place at the tail, and the older one goes. ``in-place``: it takes the
+        older one's place; least staleness when keys update equally often (tr620 §5.2). ``linecutting``: besides, a slow
+        updater goes to the front (§5.3). ``auto``: append while everything waiting fits into a budget, else linecutting
+        until the queue is empty.
     index : KeyIndex
         Finds the location of keys. Belongs to this queue alone.
     monitor : StatisticsMonitor, optional
@@ -66,8 +69,8 @@ class UpdateQueue:
     seed : int
         Of the random shedding.
     stored : bool
-        Whether pages are kept outside, read and written as a whole: then a newer row is put beside others that come, and not where the
-        older row of its key lay, so that a batch writes as many pages as its own rows fill.
+        Whether pages are kept outside, read and written as a whole: then a newer row is put beside others that come,
+        and not where the older row of its key lay, so that a batch writes as many pages as its own rows fill.
 
     Raises
     ------
@@ -209,7 +212,8 @@ class UpdateQueue:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a snapshot, whatever its policy was: of several rows of one key the newest is kept if this policy keeps one.
+        """Go on from a snapshot, whatever its policy was: of several rows of one key the newest is kept if this policy
+        keeps one.
 
         Raises
         ------
@@ -260,7 +264,9 @@ class UpdateQueue:
         return Enqueued(np.arange(len(locations)), locations, pairs(), pairs())
 
     def _append_some(self, batch: Updates, found: Found, drop: float) -> Enqueued:
-        """AQ-RLS: a dropped row leaves a cell that says since when its key is stale, for the key's next admitted row to take over."""
+        """AQ-RLS: a dropped row leaves a cell that says since when its key is stale, for the key's next admitted row to
+        take over.
+        """
         n = len(batch.arrival)
         generator = np.random.Generator(np.random.Philox(key=self._seed, counter=self._drawn))
         self._drawn += 1
@@ -404,7 +410,8 @@ class UpdateQueue:
         place = self._cells.place[ready]
         weight = self._cells.weight[ready]
         if self.policy not in ("append", "shed", "fifo") and np.any(weight != weight[:1]):
-            # Staleness counts `weight` times: the largest weighted age first, those who cut the line before all (tr620 §5.2).
+            # Staleness counts `weight` times: the largest weighted age first, those who cut the line before all (tr620
+            # §5.2).
             age = weight * (now_us - self._cells.first_arrival[ready])
             order = np.lexsort((self._cells.turn[ready], -age, place >= 0))[:n]
             return ready[order]
@@ -424,7 +431,9 @@ class UpdateQueue:
         self._release(awake)
 
     def _collapse(self) -> tuple[int, Int64s]:
-        """Keep the newest waiting row of each key, in the place of its oldest; from here on one per key. How many went, and ties."""
+        """Keep the newest waiting row of each key, in the place of its oldest; from here on one per key. How many went,
+        and ties.
+        """
         waiting = self.locations
         waiting = waiting[np.argsort(self._cells.serial[waiting])]  # ties on time go to the later arrival
         found = self._index.among(self._cells.number[waiting], waiting)

@@ -71,7 +71,8 @@ class Dequeued:
     superseded : int
         Updates given up in this dequeue, when `auto` found more than the budget.
     ties : int64 array of shape (pairs, 2)
-        Locations of two of these with one key and time: the one that stays, the one that goes. Where no time was given, all have one.
+        Locations of two of these with one key and time: the one that stays, the one that goes. Where no time was given,
+        all have one.
     """
 
     locations: Int64s

@@ -1,6 +1,7 @@
 """One shard of an update queue: a batch of frames in, the rows to be processed next out, all else in pages of state.
 
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the benchmarks drive it.
+Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the
+benchmarks drive it.
 """
 
 from __future__ import annotations
@@ -156,7 +157,9 @@ class QueueShard:
         )
 
     def _punctuation(self, rows: pa.Table, queue: UpdateQueue, schema: pa.Schema, now_us: int) -> pa.Table:
-        """The shard's own promise for each feed: the feed's, but no later than any row that waits here. Without repeats."""
+        """The shard's own promise for each feed: the feed's, but no later than any row that waits here. Without
+        repeats.
+        """
         name = self._plan.time
         if name is None:
             return schema.empty_table()

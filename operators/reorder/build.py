@@ -125,7 +125,9 @@ def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:
 
 
 def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, time_format: str | None) -> None:
-    """Refuse to put a stream in the order of a time that it has not, or that has no order, or whose numbers are not as is said."""
+    """Refuse to put a stream in the order of a time that it has not, or that has no order, or whose numbers are not as
+    is said.
+    """
     text_argument("time_format", time_format)
     if time is None or kind is None:
         raise OptionError(

@@ -11,7 +11,9 @@ Late = Literal["pass", "refuse"]
 """What becomes of rows below the low-watermark that was promised on: they go on, or are put aside."""
 
 Repeats = Literal["keep", "inputs", "all"]
-"""Which rows are one too many of those that are equal in some columns and the time: none; those of other inputs than the first one's; all but one."""
+"""Which rows are one too many of those that are equal in some columns and the time: none; those of other inputs than
+the first one's; all but one.
+"""
 
 OperatorName = Literal["union", "merge", "ordered", "distinct"]
 """What an operator is to its user."""
@@ -24,7 +26,8 @@ class ReorderPlan:
     Attributes
     ----------
     name : str
-        What it is to its user: ``union``, ``merge``, ``ordered`` or ``distinct``. Its promises are given under this name.
+        What it is to its user: ``union``, ``merge``, ``ordered`` or ``distinct``. Its promises are given under this
+        name.
     key : tuple of str
         The update key's columns: punctuation that has one of them speaks for one key.
     by : tuple of str

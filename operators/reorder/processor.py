@@ -30,8 +30,8 @@ class ReorderProcessor(ShardProcessor):
 
     Notes
     -----
-    Guarantee: Spark keeps the state of a batch with the batch, so rows that are held survive any crash, and a batch that is run again gives the
-    same rows and the same files.
+    Guarantee: Spark keeps the state of a batch with the batch, so rows that are held survive any crash, and a batch
+    that is run again gives the same rows and the same files.
     """
 
     state = "upstream_reorder_v1"

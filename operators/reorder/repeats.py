@@ -47,15 +47,16 @@ def no_memory(rows: pa.Table, by: Sequence[str]) -> pa.Table:
 def admitted(new: pa.Table, memory: pa.Table, by: Sequence[str], repeats: Repeats, prefer: int | None) -> Admitted:
     """Decide which rows go on.
 
-    Rows with the same time and the same values in `by` are one; the first to come is it. With repeats ``inputs`` the other rows of its input
-    are so, too: what an input says twice is its own business, and the later one counts, as on any update stream. If an input is preferred,
-    its rows go on even if those of another one have, and then only they do.
+    Rows with the same time and the same values in `by` are one; the first to come is it. With repeats ``inputs`` the
+    other rows of its input are so, too: what an input says twice is its own business, and the later one counts, as on
+    any update stream. If an input is preferred, its rows go on even if those of another one have, and then only they
+    do.
 
     Parameters
     ----------
     new, memory : pyarrow.Table
-        With the columns `by`, :data:`PANE` and :data:`INPUT`: rows in the order in which they count, and what is remembered of those that
-        went on before.
+        With the columns `by`, :data:`PANE` and :data:`INPUT`: rows in the order in which they count, and what is
+        remembered of those that went on before.
     by : sequence of str
     repeats : Repeats
     prefer : int or None

@@ -1,6 +1,7 @@
 """One shard of a union, a merge, an ordered release or a distinct: a batch of frames in, rows and one promise out.
 
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the figures drive it.
+Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the
+figures drive it.
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ class ReorderShard:
         plan = self._plan
         if bound is None:
             return []
-        # Whatever comes has this time or a later one, so rows with it need not wait for one another (Bai et al. §4.1); but for the input that
-        # is preferred others do.
+        # Whatever comes has this time or a later one, so rows with it need not wait for one another (Bai et al. §4.1);
+        # but for the input that is preferred others do.
         last = HIGHEST if bound == ENDED else bound if plan.prefer is None else bound - 1
         after, after_seq = self._head.get("last", (LOWEST, -1))
         tables = [table for table in self._held.tables(after, last) if table.num_rows]
@@ -193,7 +194,9 @@ class ReorderShard:
         return [self._own(released)]
 
     def _needs(self, bound: int | None, schema: pa.Schema) -> int | None:
-        """The least low-watermark, in microseconds, that would let go of a row that is held; None if none is, or nobody said what its numbers mean."""
+        """The least low-watermark, in microseconds, that would let go of a row that is held; None if none is, or nobody
+        said what its numbers mean.
+        """
         plan = self._plan
         if not plan.hold or plan.time is None or not self._counts["held"] or bound == ENDED:
             return None
@@ -263,7 +266,8 @@ class ReorderShard:
         column = rows.column(name)
         if column.null_count:
             raise MalformedRowError(
-                f"{column.null_count} of {len(column)} rows have no time in {name!r}, so they have no place in the order",
+                f"{column.null_count} of {len(column)} rows have no time in {name!r}, so they have no place in the "
+                "order",
                 expected="a time in each row",
                 hint="take such rows out before, and count them",
             )

@@ -44,7 +44,8 @@ def choosing(columns: Sequence[str]) -> ArrowStep:
 def map_in_arrow(df: DataFrame, step: ArrowStep, schema: StructType | str) -> DataFrame:
     """``df.mapInArrow(step, schema)``, whatever its columns are called, and where the rows are read if that can be.
 
-    Spark looks each name up as if it were an expression, so that it does not find ``id.orig_h``. Such columns go as fields of one struct.
+    Spark looks each name up as if it were an expression, so that it does not find ``id.orig_h``. Such columns go as
+    fields of one struct.
     """
     from pyspark.sql.types import StructType
 
@@ -66,7 +67,9 @@ def map_in_arrow(df: DataFrame, step: ArrowStep, schema: StructType | str) -> Da
 def mapped(
     function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table], schema: pa.Schema, new: list[str], most: int
 ) -> ArrowStep:
-    """A step that computes the columns `new` by a function that sees neither punctuation nor tombstones, nor more than `most` rows at once."""
+    """A step that computes the columns `new` by a function that sees neither punctuation nor tombstones, nor more than
+    `most` rows at once.
+    """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

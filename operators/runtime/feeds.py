@@ -49,7 +49,9 @@ class FeedBounds:
 
     @property
     def low_watermark(self) -> int | None:
-        """The least of them (Eq. 4.1); None before the first punctuation, and while a feed has rows and has promised nothing."""
+        """The least of them (Eq. 4.1); None before the first punctuation, and while a feed has rows and has promised
+        nothing.
+        """
         least = min(self._bounds.values(), default=None)
         return None if least == BEFORE_ALL else least
 
@@ -59,7 +61,9 @@ class FeedBounds:
         return frozenset(feed for feed, bound in self._bounds.items() if bound == ENDED)
 
     def due(self, limit: int) -> list[tuple[str, int]]:
-        """What can be promised for each feed that was not yet: its bound, but no more than `limit`. It counts as promised from now on."""
+        """What can be promised for each feed that was not yet: its bound, but no more than `limit`. It counts as
+        promised from now on.
+        """
         capped = [(feed, min(bound, limit)) for feed, bound in self._bounds.items()]
         due = [(feed, bound) for feed, bound in capped if bound > self._promised.get(feed, bound - 1)]
         self._promised.update(due)

@@ -1,4 +1,6 @@
-"""From rows to frames and back: `pack` makes one frame for each task and shard, `unpack` makes rows of the shards' results."""
+"""From rows to frames and back: `pack` makes one frame for each task and shard, `unpack` makes rows of the shards'
+results.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def pack(
     newest_by
         The time column, for coalescing.
     coalesce
-        Whether only the newest row per key of what a task holds is sent on. Only for policies that keep one row per key.
+        Whether only the newest row per key of what a task holds is sent on. Only for policies that keep one row per
+        key.
     operator
         What its user calls it, for errors.
     """

@@ -23,8 +23,8 @@ _SLOT = "__upstream_slot"
 class RowPages:
     """Rows by location (``page * slots + slot``).
 
-    Rows that arrive and leave within one batch never reach a page. A row that left stays in its page until the page is written
-    again or given back; nothing asks for it any more.
+    Rows that arrive and leave within one batch never reach a page. A row that left stays in its page until the page is
+    written again or given back; nothing asks for it any more.
 
     Parameters
     ----------

@@ -1,7 +1,8 @@
-"""Runs of entries or of rows: what a batch leaves for later ones, in pages of neighbouring panes, written once and given back when its panes are over.
+"""Runs of entries or of rows: what a batch leaves for later ones, in pages of neighbouring panes, written once and
+given back when its panes are over.
 
-A batch adds runs and reads only those whose panes it needs, so what it reads and writes follows from what has come, from what enters a
-window and from what leaves one; never from all that is kept.
+A batch adds runs and reads only those whose panes it needs, so what it reads and writes follows from what has come,
+from what enters a window and from what leaves one; never from all that is kept.
 """
 
 from __future__ import annotations
@@ -181,7 +182,9 @@ class Runs:
                 self._put(table.slice(low, high - low), panes[low:high], many[0].level + 1)
 
     def _many(self) -> list[Run] | None:
-        """Runs that are better one: small ones, of which each costs a call; and, where they can be combined, those of one pane."""
+        """Runs that are better one: small ones, of which each costs a call; and, where they can be combined, those of
+        one pane.
+        """
         small: dict[int, list[Run]] = {}
         alike: dict[tuple[int, int], list[Run]] = {}
         for run in self._runs:

@@ -53,7 +53,8 @@ class SparkShards(StatefulProcessor):
     others : sequence of Next
         Operators in the same stage: each takes what a shard of the one before gives, and has a state of its own.
     leaving : callable
-        What becomes of a shard's rows before Spark takes them. It makes few large values of them: Spark takes them one by one.
+        What becomes of a shard's rows before Spark takes them. It makes few large values of them: Spark takes them one
+        by one.
     """
 
     def __init__(self, slots: Sequence[int], first: ShardProcessor, others: Sequence[Next], leaving: ArrowStep) -> None:
@@ -100,7 +101,9 @@ def run_shard(
     stores: Sequence[Store],
     rows: Iterator[Row],
 ) -> pa.Table | None:
-    """One batch of one shard, through all operators of a stage. An operator that gets nothing is not called, as in a stage of its own."""
+    """One batch of one shard, through all operators of a stage. An operator that gets nothing is not called, as in a
+    stage of its own.
+    """
     result = first.batch(shard, stores[0], rows)
     for (pack, processor), store in zip(others, stores[1:], strict=True):
         if result is None:

@@ -24,8 +24,9 @@ __all__ = ["InShards"]
 class InShards:
     """Rows of an operator in shards, or of several in one stage.
 
-    Spark takes what a shard gives row by row, so that rows leave it in frames, and another Python worker makes rows of them. Steps that
-    make a few large values of the rows, as the sink's do, run in the shard's own worker instead: see docs/decisions/0014.
+    Spark takes what a shard gives row by row, so that rows leave it in frames, and another Python worker makes rows of
+    them. Steps that make a few large values of the rows, as the sink's do, run in the shard's own worker instead: see
+    docs/decisions/0014.
 
     Attributes
     ----------
@@ -53,7 +54,8 @@ class InShards:
         processor: ShardProcessor,
         rows: pa.Schema,
     ) -> InShards:
-        """Return one more operator in the same stage: its shards have the same keys, so that rows stay in the worker that has them.
+        """Return one more operator in the same stage: its shards have the same keys, so that rows stay in the worker
+        that has them.
 
         Parameters
         ----------

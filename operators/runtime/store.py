@@ -1,4 +1,6 @@
-"""What a shard's state is kept in: named binary values. Spark's state store has this shape; a dictionary has it in tests."""
+"""What a shard's state is kept in: named binary values. Spark's state store has this shape; a dictionary has it in
+tests.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""AdaptWID (thesis §6.3): a sparse group keeps its rows, a dense one its partial aggregates, whichever takes less memory. Pure.
+"""AdaptWID (thesis §6.3): a sparse group keeps its rows, a dense one its partial aggregates, whichever takes less
+memory. Pure.
 
-Times are counted in panes, since what a dense group keeps is a partial aggregate for each pane: where the thesis has wed/SLIDE of them, here it
-is wed in panes. A pane without rows has none, so there are never more of them than rows.
+Times are counted in panes, since what a dense group keeps is a partial aggregate for each pane: where the thesis has
+wed/SLIDE of them, here it is wed in panes. A pane without rows has none, so there are never more of them than rows.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 BACK = 0.7
-"""A dense group goes back to rows when they take less than this part of its partial aggregates (thesis §6.3.4.2: two thresholds, against thrashing)."""
+"""A dense group goes back to rows when they take less than this part of its partial aggregates (thesis §6.3.4.2: two
+thresholds, against thrashing).
+"""
 
 MUCH = 5
 """From how many times a row's size on a partial aggregate is so large that ``auto`` adapts."""
@@ -42,11 +45,11 @@ class Properties:
     aggr, tup : float
         Size of a partial aggregate, and of a row that is kept, in bytes. 0 while none was measured.
     wed : float
-        Window extent duration: how many panes are kept when a window closes. RANGE if the stream is in order; more with disorder and with
-        allowed lateness.
+        Window extent duration: how many panes are kept when a window closes. RANGE if the stream is in order; more with
+        disorder and with allowed lateness.
     highs : mapping of str to int
-        High-watermark of each feed: the last pane of its newest rows. That of the latest batch, so that a stray time in the far future does not
-        count for long.
+        High-watermark of each feed: the last pane of its newest rows. That of the latest batch, so that a stray time in
+        the far future does not count for long.
     shares : mapping of str to float
         Of each feed, how many rows the latest batch had.
     """
@@ -124,11 +127,13 @@ def eager_memory(vol: Floats, stream: Properties) -> Floats:
 
 
 def lazy_memory(vol: Floats, stream: Properties) -> Floats:
-    """What groups take as rows (Eq. 6.8): those of a feed that is behind come later, and wait so much less for the window's end.
+    """What groups take as rows (Eq. 6.8): those of a feed that is behind come later, and wait so much less for the
+    window's end.
 
     Notes
     -----
-    A group's rows are taken to come from the feeds in the same shares as all rows do, so ``Σ vol_K · offset_K`` is its volume times the mean offset.
+    A group's rows are taken to come from the feeds in the same shares as all rows do, so ``Σ vol_K · offset_K`` is its
+    volume times the mean offset.
     """
     return stream.tup * vol * max(stream.wed - stream.offset, 0.0)
 
@@ -149,7 +154,8 @@ def dense_groups(was: Mask, vol: Floats, stream: Properties) -> Mask:
 
 
 def much_larger(aggr: float, tup: float) -> bool:
-    """Whether keeping rows of sparse groups saves so much that it is worth its price: rows are not reduced before they are shuffled.
+    """Whether keeping rows of sparse groups saves so much that it is worth its price: rows are not reduced before they
+    are shuffled.
 
     Parameters
     ----------
@@ -172,14 +178,15 @@ class GroupModes:
     Attributes
     ----------
     table : pyarrow.Table
-        The key's columns, a period, the group's rows in it, and whether the group is dense: a few rows for each group that has had
-        several rows lately.
+        The key's columns, a period, the group's rows in it, and whether the group is dense: a few rows for each group
+        that has had several rows lately.
 
     Notes
     -----
-    Rows are counted by their own time, so neither order nor batches matter to the volume. A group's is that of its fullest period among those that
-    are kept: the period that has just begun says little. Groups without rows are forgotten, which makes them sparse. A sparse group's single row is not
-    remembered either: most groups may have no more than that, and one that never has two rows in a batch has a partial aggregate in each, since those of several
+    Rows are counted by their own time, so neither order nor batches matter to the volume. A group's is that of its
+    fullest period among those that are kept: the period that has just begun says little. Groups without rows are
+    forgotten, which makes them sparse. A sparse group's single row is not remembered either: most groups may have no
+    more than that, and one that never has two rows in a batch has a partial aggregate in each, since those of several
     batches are kept apart; so rows are what suits it.
     """
 

@@ -1,11 +1,12 @@
-"""Windows of days, weeks, months and years as a time zone has them: 23 or 25 hours on some days, 28 to 31 days in a month.
+"""Windows of days, weeks, months and years as a time zone has them: 23 or 25 hours on some days, 28 to 31 days in a
+month.
 
-A calendar numbers its periods; a period begins at the first instant whose local date is the period's first day or later. Windows over
-these numbers are the windows of `kinds`, so ids, panes and low-watermarks are theirs.
+A calendar numbers its periods; a period begins at the first instant whose local date is the period's first day or
+later. Windows over these numbers are the windows of `kinds`, so ids, panes and low-watermarks are theirs.
 
-The rules come from Python's `zoneinfo`, which alone follows a zone's last rule for ever: of the libraries at hand that convert whole
-columns, Arrow stops changing clocks in 2037 and Polars in 2099. So the calendar asks `zoneinfo` for the beginnings of the periods of
-a year, once per year that occurs, and rows are placed among them by array operations.
+The rules come from Python's `zoneinfo`, which alone follows a zone's last rule for ever: of the libraries at hand that
+convert whole columns, Arrow stops changing clocks in 2037 and Polars in 2099. So the calendar asks `zoneinfo` for the
+beginnings of the periods of a year, once per year that occurs, and rows are placed among them by array operations.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 differences of local times, whi
 _SECOND = dt.timedelta(seconds=1)
 _MICROSECOND = dt.timedelta(microseconds=1)
 
-# The calendar repeats every 400 years, weekdays included. Zones do, too, where they have come to their last rule, and before their
-# first, when they kept the sun's time.
+# The calendar repeats every 400 years, weekdays included. Zones do, too, where they have come to their last rule, and
+# before their first, when they kept the sun's time.
 _CYCLE_YEARS = 400
 _CYCLE_DAYS = 146_097
 _FIRST_RULES = 1600
@@ -79,8 +80,8 @@ class Calendar:
     def beginnings(self, number: Whole) -> Int64s:
         """The first instant of each period, in microseconds since the epoch.
 
-        The end of a period is the beginning of the next. A period that the zone skipped (2011-12-30 in Samoa) begins where the
-        next one does, so that it is empty.
+        The end of a period is the beginning of the next. A period that the zone skipped (2011-12-30 in Samoa) begins
+        where the next one does, so that it is empty.
         """
         wanted = as_int64(number)
         if not wanted.size:

@@ -68,8 +68,9 @@ class EagerStep:
 class EagerOperator:
     """Computes windows per key, one at a time.
 
-    In a step each key is served once: what it is committed to is given if it has closed, and then it commits to the window that started
-    last. That one is given at once if it has closed as well, which it has where a batch is longer than a window.
+    In a step each key is served once: what it is committed to is given if it has closed, and then it commits to the
+    window that started last. That one is given at once if it has closed as well, which it has where a batch is longer
+    than a window.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Which windows give a result when progress is made: all of them, or the most recent one of each key (semantics, tr620 §6.2)."""
+"""Which windows give a result when progress is made: all of them, or the most recent one of each key (semantics, tr620
+§6.2).
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ __all__ = ["Emit", "check_emit", "every_window", "most_recent", "partial_windows
 Mask = npt.NDArray[np.bool_]
 
 Emit = Literal["all", "lazy", "eager", "early", "all+early"]
-"""``all``: every window with a row, as it closes. ``lazy``: of each key the latest fully arrived one. ``eager``: commit to the latest started one,
-and to no other until it closes. ``early``: lazy, and before it the open window as it is by now; ``all+early`` likewise."""
+"""``all``: every window with a row, as it closes. ``lazy``: of each key the latest fully arrived one. ``eager``: commit
+to the latest started one, and to no other until it closes. ``early``: lazy, and before it the open window as it is by
+now; ``all+early`` likewise."""
 
 
 def check_emit(emit: str) -> None:
@@ -77,5 +80,7 @@ def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
 
 
 def partial_windows(paned: Paned, last_pane: Int64s) -> Int64s:
-    """The window of which a partial result is given: of those with the newest entry the one that closes first, which knows most."""
+    """The window of which a partial result is given: of those with the newest entry the one that closes first, which
+    knows most.
+    """
     return paned.over.wids(last_pane)[0]

@@ -1,8 +1,9 @@
 """Results of windows from entries by pane: three ways to one answer.
 
-*Disjoint* windows have panes of their own: what is in them is combined. Windows that overlap are *combined* from all of their panes; or, where
-aggregates can be retracted, the window before is kept and *advanced*: what has entered since is added, what has left is taken off, so that
-the cost follows the rows that come and go and not how often RANGE is longer than SLIDE (thesis §6.2.3).
+*Disjoint* windows have panes of their own: what is in them is combined. Windows that overlap are *combined* from all of
+their panes; or, where aggregates can be retracted, the window before is kept and *advanced*: what has entered since is
+added, what has left is taken off, so that the cost follows the rows that come and go and not how often RANGE is longer
+than SLIDE (thesis §6.2.3).
 """
 
 from __future__ import annotations

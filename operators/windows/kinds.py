@@ -1,9 +1,10 @@
 """Window specifications as functions between numbers: `extent`, `wids`, and what a low-watermark completes.
 
-Each kind defines which rows a window holds by their windowing attribute x alone (Li's WID semantics, thesis ch. 5), so neither the
-order of arrival nor the split into batches can matter. x is an int64: microseconds since the epoch, a row number counted from 0, a
-row's rank in its partition, or any other number that grows with the stream. All functions take one number or an array of
-them and are array operations; a result that does not fit 64 bits is an error, never another window.
+Each kind defines which rows a window holds by their windowing attribute x alone (Li's WID semantics, thesis ch. 5), so
+neither the order of arrival nor the split into batches can matter. x is an int64: microseconds since the epoch, a row
+number counted from 0, a row's rank in its partition, or any other number that grows with the stream. All functions take
+one number or an array of them and are array operations; a result that does not fit 64 bits is an error, never another
+window.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s, Whole, affine, 
 __all__ = ["Attribute", "LandmarkWindows", "SlideByTupleWindows", "SlidingWindows", "Windows"]
 
 Attribute = Literal["time", "row number", "rank"]
-"""What x is: the event time, the row's number in the stream, or its rank in its partition. The formulas are the same."""
+"""What x is: the event time, the row's number in the stream, or its rank in its partition. The formulas are the same.
+"""
 
 
 class Windows(abc.ABC):
     """A window specification.
 
-    A row with value x is in window w iff ``low <= x < high`` for ``low, high = extent(w)``, and iff ``first <= w <= last`` for
-    ``first, last = wids(x)``. Both state one relation; the tests hold one against the other.
+    A row with value x is in window w iff ``low <= x < high`` for ``low, high = extent(w)``, and iff ``first <= w <=
+    last`` for ``first, last = wids(x)``. Both state one relation; the tests hold one against the other.
     """
 
     @abc.abstractmethod
@@ -44,7 +46,8 @@ class Windows(abc.ABC):
 
     @abc.abstractmethod
     def last_complete(self, bound: Whole) -> Int64s:
-        """The greatest window-id that is complete once every row with x < bound has arrived. Never decreases with the bound.
+        """The greatest window-id that is complete once every row with x < bound has arrived. Never decreases with the
+        bound.
 
         Any int64 is a bound: LOWEST where nothing is known yet, HIGHEST where everything has come.
         """
@@ -71,10 +74,11 @@ class SlidingWindows(Windows):
     range, slide : int
         In units of x. RANGE need not be a multiple of SLIDE.
     origin : int
-        Window 0 ends at ``origin + slide``. The paper takes the least value in the stream, which is known only afterwards.
+        Window 0 ends at ``origin + slide``. The paper takes the least value in the stream, which is known only
+        afterwards.
     attribute : Attribute
-        "rank" makes them windows partitioned by rows: x is the rank from :func:`.rows.ranks`, and a window is named by its id and its
-        partition.
+        "rank" makes them windows partitioned by rows: x is the rank from :func:`.rows.ranks`, and a window is named by
+        its id and its partition.
 
     Examples
     --------
@@ -167,12 +171,13 @@ class LandmarkWindows(Windows):
 
 @dataclasses.dataclass(frozen=True)
 class SlideByTupleWindows(Windows):
-    """A window that ends with a row: every row, or every n-th, opens the window of the last RANGE before it (Eq. 5.10-5.18).
+    """A window that ends with a row: every row, or every n-th, opens the window of the last RANGE before it (Eq.
+    5.10-5.18).
 
-    A window's id is the time of its row, so which windows there are depends on the stream: :meth:`windows` says which of
-    some rows open one. A row's windows lie among the ids in ``wids(x)``, which is known at once; those that exist are known
-    once the rows up to ``x + range`` are (the paper's forward context), and :meth:`among` finds them. Rows with equal times
-    open one window.
+    A window's id is the time of its row, so which windows there are depends on the stream: :meth:`windows` says which
+    of some rows open one. A row's windows lie among the ids in ``wids(x)``, which is known at once; those that exist
+    are known once the rows up to ``x + range`` are (the paper's forward context), and :meth:`among` finds them. Rows
+    with equal times open one window.
 
     Attributes
     ----------
@@ -200,7 +205,8 @@ class SlideByTupleWindows(Windows):
         x
             Times.
         number
-            Of each row, counted from 0: in order of arrival, or its rank by time (:func:`.rows.ranks_by_time`), as `order` says.
+            Of each row, counted from 0: in order of arrival, or its rank by time (:func:`.rows.ranks_by_time`), as
+            `order` says.
         """
         numbers = as_int64(number)
         return np.unique(as_int64(x)[numbers % self.every == self.every - 1])

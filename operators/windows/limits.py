@@ -40,21 +40,26 @@ def check_size(paned: Paned, method: str, every: bool, entry_bytes: int) -> None
         return
     if method == "wid" and windows > MOST_WINDOWS:
         raise OptionError(
-            f"with method='wid' each row would be in {windows:,} windows: {_size(windows * entry_bytes)} of partial aggregates for one row",
+            f"with method='wid' each row would be in {windows:,} windows: {_size(windows * entry_bytes)} of partial "
+            "aggregates for one row",
             expected=f"at most {MOST_WINDOWS:,} windows for each row (RANGE / SLIDE)",
             hint="take method='paned', which keeps one partial aggregate for each row at most, or a longer SLIDE",
         )
     if every and windows > MOST_RESULTS:
         raise OptionError(
-            f"with emit='all' one row would give {windows:,} results, one for each window that it is in: {_size(windows * entry_bytes)}",
+            f"with emit='all' one row would give {windows:,} results, one for each window that it is in: "
+            f"{_size(windows * entry_bytes)}",
             expected=f"at most {MOST_RESULTS:,} windows for each row (RANGE / SLIDE)",
             hint="take emit='lazy', which gives of each key the latest window only, or a longer SLIDE",
         )
     if method == "paned" and panes > MOST_PANES:
         raise OptionError(
-            f"a window would consist of {panes:,} panes: up to {_size(panes * entry_bytes)} of partial aggregates for one key",
-            expected=f"at most {MOST_PANES:,} panes, each as long as the largest duration that divides both RANGE and SLIDE",
-            hint="choose a SLIDE that divides RANGE, such as a tenth of it; or take method='buffering', which keeps the rows instead",
+            f"a window would consist of {panes:,} panes: up to {_size(panes * entry_bytes)} of partial aggregates for "
+            "one key",
+            expected=f"at most {MOST_PANES:,} panes, each as long as the largest duration that divides both RANGE and "
+            "SLIDE",
+            hint="choose a SLIDE that divides RANGE, such as a tenth of it; or take method='buffering', which keeps "
+            "the rows instead",
         )
 
 

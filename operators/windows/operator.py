@@ -1,4 +1,6 @@
-"""One step of a window operator: from one low-watermark to the next, with the rows that came between. Pure: state is handed in and out."""
+"""One step of a window operator: from one low-watermark to the next, with the rows that came between. Pure: state is
+handed in and out.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ class Progress:
     now : int
         The greatest one that is complete now.
     final : int
-        The greatest one that could no longer be corrected before the step: `before`, less what the allowed lateness keeps open.
+        The greatest one that could no longer be corrected before the step: `before`, less what the allowed lateness
+        keeps open.
     """
 
     before: int
@@ -52,7 +55,8 @@ class Step:
     partial : Results or None
         Of windows that are not, if asked for.
     running : Entries or None
-        The last window, an entry for each key in the pane of its newest. To be handed to the next step; None where windows are computed from all of their panes.
+        The last window, an entry for each key in the pane of its newest. To be handed to the next step; None where
+        windows are computed from all of their panes.
     """
 
     closed: Results
@@ -68,8 +72,8 @@ class WindowOperator:
     paned : Paned
     aggregates : Aggregates
     every : bool
-        Whether each window gives a result, or of each key the most recent one only. What chooses windows before they close is in
-        :mod:`.eager`.
+        Whether each window gives a result, or of each key the most recent one only. What chooses windows before they
+        close is in :mod:`.eager`.
     early : bool
         Whether open windows give partial results.
     """

@@ -35,8 +35,9 @@ def window_by_time(
 ) -> SlidingWindows | CalendarWindows:
     """Sliding or tumbling windows by time.
 
-    Without a zone all durations are fixed: a day is 24 hours, and windows are aligned to the origin. With one they are the calendar's:
-    days from midnight to midnight, weeks from Monday, months, quarters and years, however long they are there.
+    Without a zone all durations are fixed: a day is 24 hours, and windows are aligned to the origin. With one they are
+    the calendar's: days from midnight to midnight, weeks from Monday, months, quarters and years, however long they are
+    there.
 
     Parameters
     ----------
@@ -45,9 +46,9 @@ def window_by_time(
     slide
         SLIDE [default: RANGE, tumbling windows]. With a zone both are days or weeks, or both months, quarters or years.
     origin
-        The instant (with its offset from UTC) at which window 0 begins if it tumbles, else from which SLIDEs are counted [default:
-        1970-01-01T00:00Z]. With a zone a date, the first of a month for months and longer [default: 1970-01-01; for weeks the
-        Monday of that week].
+        The instant (with its offset from UTC) at which window 0 begins if it tumbles, else from which SLIDEs are
+        counted [default: 1970-01-01T00:00Z]. With a zone a date, the first of a month for months and longer [default:
+        1970-01-01; for weeks the Monday of that week].
     zone
         An IANA name, such as ``"Europe/Paris"``.
 
@@ -92,8 +93,8 @@ def window_by_rows(range_: str | int, slide: str | int | None = None, *, partiti
     range_, slide
         RANGE and SLIDE [default: RANGE].
     partitioned
-        Whether rows are counted in each partition by itself: "the last 100 rows of each sensor", not "of the last 100 rows those of
-        each sensor".
+        Whether rows are counted in each partition by itself: "the last 100 rows of each sensor", not "of the last 100
+        rows those of each sensor".
     """
     length = _rows("RANGE", range_)
     step = length if slide is None else _rows("SLIDE", slide)
@@ -127,7 +128,8 @@ def slide_by_tuple(
 def windows_asked(
     range_: str, slide: str | None, origin: str | dt.datetime | dt.date | None, zone: str | None
 ) -> tuple[SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows, bool]:
-    """The windows that a range and a slide ask for, of whichever kind, and whether they are over the rows of each key as they arrive.
+    """The windows that a range and a slide ask for, of whichever kind, and whether they are over the rows of each key
+    as they arrive.
 
     Raises
     ------

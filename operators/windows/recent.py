@@ -1,7 +1,8 @@
 """Which window of a key is its most recent update (tr620 §6.2), on columns of rows.
 
-Lazy semantics deliver the latest fully arrived window, eager ones the latest started window. Both rules look at one row at a time, so a
-key's answer is the greatest id among its rows, and neither the order of arrival nor the split into batches matters.
+Lazy semantics deliver the latest fully arrived window, eager ones the latest started window. Both rules look at one row
+at a time, so a key's answer is the greatest id among its rows, and neither the order of arrival nor the split into
+batches matters.
 """
 
 from __future__ import annotations

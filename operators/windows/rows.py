@@ -58,7 +58,8 @@ def ranks(codes: Int64s, started: Int64s) -> tuple[Int64s, Int64s]:
     Parameters
     ----------
     codes : int64 array of length rows
-        The partition of each row, below ``len(started)``; rows are in the order that counts (of arrival, for row numbers).
+        The partition of each row, below ``len(started)``; rows are in the order that counts (of arrival, for row
+        numbers).
     started : int64 array of length partitions
         How many rows each partition had before.
 
@@ -66,8 +67,8 @@ def ranks(codes: Int64s, started: Int64s) -> tuple[Int64s, Int64s]:
     -------
     rank : int64 array of length rows
     counted : int64 array of length partitions
-        How many rows each partition has now: `started` for the next rows. It is also each partition's bound: every row of a lower
-        rank has arrived.
+        How many rows each partition has now: `started` for the next rows. It is also each partition's bound: every row
+        of a lower rank has arrived.
     """
     order = np.argsort(codes, kind="stable")
     sizes = np.bincount(codes, minlength=len(started)).astype(np.int64)

@@ -104,7 +104,8 @@ def look_at(contents: Contents, bucket: int) -> tuple[BucketState, pa.Table, pa.
 
 
 def newer(held: pa.Table, rows: pa.Table, layout: Layout, *, or_equal: bool = False) -> Mask:
-    """Which rows are newer by their time than what is held of their key (at most one each); those of which nothing is held are.
+    """Which rows are newer by their time than what is held of their key (at most one each); those of which nothing is
+    held are.
 
     `or_equal` counts equal times as newer, whichever row arrived first.
     """

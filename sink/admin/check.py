@@ -60,7 +60,8 @@ class Report:
     findings : tuple of Finding
         None if the table is as it should be.
     wanted_buckets : int or None
-        Into how many buckets the table is better cut, by :meth:`~upstream.LatestTable.rebucket`, since it has outgrown those it has; None if it has not.
+        Into how many buckets the table is better cut, by :meth:`~upstream.LatestTable.rebucket`, since it has outgrown
+        those it has; None if it has not.
     """
 
     location: str
@@ -142,7 +143,8 @@ def _findings(state: BucketState) -> Iterator[Finding]:
         yield Finding(f"{where}: {state.overruled:,} rows are older than a deletion of their key", True)
     if state.unburied is not None:
         yield Finding(
-            f"{where}: its deletions in {state.unburied.path} cannot be read ({state.unburied.reason}): older rows could bring deleted keys back",
+            f"{where}: its deletions in {state.unburied.path} cannot be read ({state.unburied.reason}): older rows "
+            "could bring deleted keys back",
             True,
         )
 
@@ -169,6 +171,7 @@ def _miscounted(contents: Contents, counted: int, *, whole: bool) -> Iterator[Fi
         return
     since = "" if recorded.version == contents.snapshot.version else f"; commits since then: {recorded.since}"
     yield Finding(
-        f"the summary of version {recorded.version} counts {recorded.rows:,} rows, and the table has {counted:,}{since}",
+        f"the summary of version {recorded.version} counts {recorded.rows:,} rows, and the table has "
+        f"{counted:,}{since}",
         True,
     )

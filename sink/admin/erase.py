@@ -1,8 +1,9 @@
 """``upstream erase``: takes a key out of a table as if it had never come, and says what remains of it, and until when.
 
-Rows that readers see, rows that are marked as dead, what is remembered of deletions: they leave by one commit. Then the tables of late and of
-conflicting rows, each by a commit of its own, and this machine's indexes. No text of the key goes into the log. What earlier versions hold goes with these, when
-their retention is over. A process that dies on the way leaves each table as it was or without the key; the same command does the rest.
+Rows that readers see, rows that are marked as dead, what is remembered of deletions: they leave by one commit. Then the
+tables of late and of conflicting rows, each by a commit of its own, and this machine's indexes. No text of the key goes
+into the log. What earlier versions hold goes with these, when their retention is over. A process that dies on the way
+leaves each table as it was or without the key; the same command does the rest.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def erase(
             if dry_run or attempt.commit():
                 return _beside(attempt, values, outputs, index_location, dry_run=dry_run)
     raise TableError(
-        f"somebody else has written to the table at {absolute_location(path)} during each of {_ATTEMPTS} attempts to erase the key",
+        f"somebody else has written to the table at {absolute_location(path)} during each of {_ATTEMPTS} attempts to "
+        "erase the key",
         expected="a table that rests for as long as one of its buckets takes",
         hint="stop the query that writes to it and say it again; the table is as it was",
     )
@@ -245,10 +247,12 @@ def _remains(rules: MaintenanceRules, taken: Mapping[str, int], index: KeyIndex)
         Remnant(
             f"indexes on other machines, in {index.home}",
             None,
-            "a worker removes them by and by, and at once when the machine starts anew; or remove the folder, it is a cache",
+            "a worker removes them by and by, and at once when the machine starts anew; or remove the folder, it is a "
+            "cache",
         ),
         Remnant(
-            "feeds, the query's checkpoint (rows that wait in queues, state of windows), its quarantine, tables that follow this one, copies",
+            "feeds, the query's checkpoint (rows that wait in queues, state of windows), its quarantine, tables that "
+            "follow this one, copies",
             None,
             "this command does not touch them",
         ),

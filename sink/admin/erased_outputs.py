@@ -38,7 +38,9 @@ def outputs_of(table: DeltaTable) -> list[str]:
 
 
 def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> None:
-    """Append what the last commit of a query put aside, should the query have died before it could: else its restart would, after the erasure."""
+    """Append what the last commit of a query put aside, should the query have died before it could: else its restart
+    would, after the erasure.
+    """
     outputs = Outputs(target, layout, layout.arrow_schema())
     writers: dict[str, None] = {}
     for entry in commit_infos(table):

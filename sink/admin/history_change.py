@@ -1,9 +1,10 @@
 """Another number of rows of each key that a table keeps: more from now on, or fewer at once.
 
-More is a matter of the log alone: rows that have left do not come back, those that come from now on stay beside the newest. Of a deletion that a newer row
-had overtaken while only the newest was kept, nothing may be known any more; rows that are older than it and come after the change are taken for history.
-Fewer takes the rows that are too many out of the table by the same commit that says so, so that no reader ever sees more than the table says it
-keeps. Memory: one bucket.
+More is a matter of the log alone: rows that have left do not come back, those that come from now on stay beside the
+newest. Of a deletion that a newer row had overtaken while only the newest was kept, nothing may be known any more; rows
+that are older than it and come after the change are taken for history. Fewer takes the rows that are too many out of
+the table by the same commit that says so, so that no reader ever sees more than the table says it keeps. Memory: one
+bucket.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ __all__ = ["change_keep"]
 
 
 def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = None) -> int:
-    """Let a table keep more or fewer of the newest rows of each key, as :meth:`~upstream.LatestTable.keep_history` describes it; returns its version afterwards.
+    """Let a table keep more or fewer of the newest rows of each key, as :meth:`~upstream.LatestTable.keep_history`
+    describes it; returns its version afterwards.
 
-    A process that dies leaves the table as it was, and files that ``upstream maintain`` removes later. Versions from before have the rows that have left, as
-    far as the retention goes.
+    A process that dies leaves the table as it was, and files that ``upstream maintain`` removes later. Versions from
+    before have the rows that have left, as far as the retention goes.
     """
     try:
         wanted = Keep.parse(str(keep))
@@ -47,11 +49,13 @@ def _change(contents: Contents, wanted: Keep) -> int:
         raise TableError(
             f"the table at {contents.target.location} keeps {held}, and would have to keep {wanted}",
             expected="a change among latest and latest N",
-            hint="fill a table at another path from this one's rows, read as a batch, by upstream.write_batch with the other keep",
+            hint="fill a table at another path from this one's rows, read as a batch, by upstream.write_batch with the "
+            "other keep",
         )
     if contents.layout.time is None:
         raise TableError(
-            f"the table at {contents.target.location} records no time column by which rows are newer, and would have to keep {wanted}",
+            f"the table at {contents.target.location} records no time column by which rows are newer, and would have "
+            f"to keep {wanted}",
             expected="a table that was made with a time column, and without guard=arrival",
             hint="fill a table at another path, with a time column",
         )

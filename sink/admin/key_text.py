@@ -76,6 +76,7 @@ def _parsed(text: str, kind: pa.DataType, name: str) -> pa.Array:
     except (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError) as error:
         raise OptionError(
             f"{text!r} is no value of the key column {name!r}, which is {kind}",
-            expected="a number as it is, a date as 2024-02-29, a time as 2024-02-29T10:00:00Z (without the Z where the column has no zone), "
+            expected="a number as it is, a date as 2024-02-29, a time as 2024-02-29T10:00:00Z (without the Z where the "
+            "column has no zone), "
             "binary as 0x00ff, a struct as JSON",
         ) from error

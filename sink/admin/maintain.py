@@ -27,7 +27,9 @@ def maintain_table(
     dry_run: bool = False,
     compact: bool = False,
 ) -> Maintained:
-    """Maintain a table, as :meth:`~upstream.LatestTable.maintain` and, with `compact`, :meth:`~upstream.LatestTable.compact` describe it."""
+    """Maintain a table, as :meth:`~upstream.LatestTable.maintain` and, with `compact`,
+    :meth:`~upstream.LatestTable.compact` describe it.
+    """
     from deltalake.exceptions import DeltaError
 
     folder = TableFolder(absolute_location(path), storage or {})

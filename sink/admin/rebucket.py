@@ -1,7 +1,8 @@
-"""Another number of buckets for a table that has grown: its rows are written anew, and one commit puts them in the place of those there were.
+"""Another number of buckets for a table that has grown: its rows are written anew, and one commit puts them in the
+place of those there were.
 
-Readers go on: the rows are the same, and those who follow the table see a commit that changed none. Memory: the rows of the old buckets whose rows may
-meet in one new bucket; one old bucket where the new number is a multiple of the old one.
+Readers go on: the rows are the same, and those who follow the table see a commit that changed none. Memory: the rows of
+the old buckets whose rows may meet in one new bucket; one old bucket where the new number is a multiple of the old one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ __all__ = ["rebucket_table"]
 
 
 def rebucket_table(path: str, buckets: int, *, storage: Mapping[str, str] | None = None) -> int:
-    """Lay a table out in another number of buckets, as :meth:`~upstream.LatestTable.rebucket` describes it; returns its version afterwards."""
+    """Lay a table out in another number of buckets, as :meth:`~upstream.LatestTable.rebucket` describes it; returns its
+    version afterwards.
+    """
     count = whole_argument("buckets", buckets)
     if count is None:
         raise OptionError("no number of buckets is given", expected="at least 1")

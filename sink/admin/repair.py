@@ -1,7 +1,8 @@
 """``upstream repair``: mends what ``upstream check`` finds, and says what it did. Memory: one bucket at a time.
 
-Buckets that are not right are written anew from what can be read of them, the newest row per key, with what lies in other buckets and belongs to them; all
-of them are replaced in one commit. A process that dies before it leaves the table as it was, and files that ``--orphans`` removes later.
+Buckets that are not right are written anew from what can be read of them, the newest row per key, with what lies in
+other buckets and belongs to them; all of them are replaced in one commit. A process that dies before it leaves the
+table as it was, and files that ``--orphans`` removes later.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Repairs:
     left : tuple of str
         What is wrong and cannot be mended.
     rows_before, rows_after : int
-        How many rows the table has before the repair, as far as that is known of files that cannot be read, and after it.
+        How many rows the table has before the repair, as far as that is known of files that cannot be read, and after
+        it.
     version_before : int
         The version to go back to.
     """
@@ -74,7 +76,8 @@ def repair_table(
 ) -> Repairs:
     """Mend a table, as :meth:`~upstream.LatestTable.repair` describes it.
 
-    Its bound for orphans is in microseconds here. A file that cannot be read while nothing shows that it is damaged ends the repair: nothing is changed then.
+    Its bound for orphans is in microseconds here. A file that cannot be read while nothing shows that it is damaged
+    ends the repair: nothing is changed then.
     """
     with Contents.opened(path, storage) as contents:
         return _repair(contents, dry_run=dry_run, orphans=orphans, retention_us=retention_us, force=force)
@@ -129,9 +132,12 @@ def _check_proven(contents: Contents, states: Sequence[BucketState]) -> None:
 def _unread(contents: Contents, file: Unreadable, more: int = 0) -> TableError:
     others = f" (and {more} more)" if more else ""
     return TableError(
-        f"the file {file.path}{others} of the table at {contents.target.location} cannot be read, and nothing shows that it is damaged: {file.reason}",
-        expected="a file that can be read; or one that is missing, or of which the size or the footer is wrong, on a second look",
-        hint="check permissions, limits of open files, and the store, and repair the table again. If what is in the file is damaged, put it back from a "
+        f"the file {file.path}{others} of the table at {contents.target.location} cannot be read, and nothing shows "
+        f"that it is damaged: {file.reason}",
+        expected="a file that can be read; or one that is missing, or of which the size or the footer is wrong, on a "
+        "second look",
+        hint="check permissions, limits of open files, and the store, and repair the table again. If what is in the "
+        "file is damaged, put it back from a "
         "copy, or move it away: then `upstream repair --force` takes it out of the table. Nothing was changed",
     )
 
@@ -148,9 +154,11 @@ def _check_rows_that_go(contents: Contents, states: Sequence[BucketState]) -> No
         going.append(f"{overruled:,} rows that are older than a deletion of their key")
     if going:
         raise TableError(
-            f"the repair of the table at {contents.target.location} would take out rows that are no duplicates: {'; '.join(going)}",
+            f"the repair of the table at {contents.target.location} would take out rows that are no duplicates: "
+            f"{'; '.join(going)}",
             expected="--force (force=True), to say that these rows may go",
-            hint="put missing files back from a copy if there is one; look at `upstream repair --dry-run`, then repair with --force. Nothing was changed",
+            hint="put missing files back from a copy if there is one; look at `upstream repair --dry-run`, then repair "
+            "with --force. Nothing was changed",
         )
 
 
@@ -216,7 +224,8 @@ def _check_count(contents: Contents, states: Sequence[BucketState], rows: int) -
     least = sum(state.rows - state.duplicates - state.overruled - sum(state.misplaced.values()) for state in states)
     if rows < least:
         raise TableError(
-            f"the repair of the table at {contents.target.location} would leave {rows:,} rows, and at least {least:,} are right",
+            f"the repair of the table at {contents.target.location} would leave {rows:,} rows, and at least {least:,} "
+            "are right",
             expected="the same rows whenever the table is read",
             hint="repair the table again while nobody writes to it. Nothing was changed",
         )

@@ -1,4 +1,6 @@
-"""What commits say of how many rows the table has: batches in their summaries, commands in what they record of themselves."""
+"""What commits say of how many rows the table has: batches in their summaries, commands in what they record of
+themselves.
+"""
 
 from __future__ import annotations
 

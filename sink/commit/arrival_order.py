@@ -1,8 +1,8 @@
 """The order of arrival in a table over all who write it, whose inputs number their rows from 0 each.
 
-Each query has a base, which is added to what its rows are numbered by: one beyond the highest number that the table had when the query
-first committed. So of two rows of a key and one time the one that a later query brings is the later one. Both numbers are versions of transactions
-in the table's own commits: a repeat and a restart find the same base.
+Each query has a base, which is added to what its rows are numbered by: one beyond the highest number that the table had
+when the query first committed. So of two rows of a key and one time the one that a later query brings is the later one.
+Both numbers are versions of transactions in the table's own commits: a repeat and a restart find the same base.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Numbering:
     ) -> dict[str, int]:
         """The versions of transactions that go with a commit upon a version of the table.
 
-        A query whose first batch met that of another one takes the base of now: its rows so far are in buckets that the other one has not
-        changed, and those that come are later.
+        A query whose first batch met that of another one takes the base of now: its rows so far are in buckets that the
+        other one has not changed, and those that come are later.
 
         Raises
         ------
@@ -115,7 +115,8 @@ def _next(target: SinkTarget, table: DeltaTable, snapshot: Snapshot, files: Data
             raise TableError(
                 f"a file of the table at {target.location} is gone: {error}",
                 expected="the files that the table's log names",
-                hint="restart the query if the table was replaced or vacuumed meanwhile; else restore the file, or run upstream repair",
+                hint="restart the query if the table was replaced or vacuumed meanwhile; else restore the file, or run "
+                "upstream repair",
             ) from error
         found = max(found, -1 if largest is None else largest)
     return found + 1

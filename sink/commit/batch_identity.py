@@ -1,8 +1,9 @@
 """Which batch of which writer a commit is, and whether the table has it already.
 
-Spark repeats a query's last batch only, with what its journal says of that batch. So a number below the last one that the table has is
-no repeat, and neither is the same number with another journal: the checkpoint was put back to an earlier state, and to pass over the
-batch would lose its rows. With each commit goes a fingerprint, as the version of a transaction, which stays when entries of the log go.
+Spark repeats a query's last batch only, with what its journal says of that batch. So a number below the last one that
+the table has is no repeat, and neither is the same number with another journal: the checkpoint was put back to an
+earlier state, and to pass over the batch would lose its rows. With each commit goes a fingerprint, as the version of a
+transaction, which stays when entries of the log go.
 """
 
 from __future__ import annotations
@@ -138,7 +139,8 @@ class NumberedWrite:
             return True  # Delta's rule of txnVersion
         if recorded > self.number:
             raise self._overtaken(
-                f"batch {self.number} comes after batch {recorded} of the same query, which the table at {self.location} has",
+                f"batch {self.number} comes after batch {recorded} of the same query, which the table at "
+                f"{self.location} has",
                 recorded,
             )
         known = fingerprint_of(self.writer)
@@ -146,14 +148,17 @@ class NumberedWrite:
             return True
         if 0 not in (known.offsets, self.fingerprint.offsets) and known.offsets != self.fingerprint.offsets:
             raise self._overtaken(
-                f"batch {self.number} of this query is in the table at {self.location} with other input than it has now",
+                f"batch {self.number} of this query is in the table at {self.location} with other input than it has "
+                "now",
                 recorded,
             )
         if known.columns != self.fingerprint.columns and self._is_another_call(fingerprint_of):
             raise TableError(
-                f"batch {self.number} is repeated, and writes to the table at {self.location} in another order than before",
+                f"batch {self.number} is repeated, and writes to the table at {self.location} in another order than "
+                "before",
                 expected="the same writes in the same order whenever foreachBatch is called for a batch",
-                hint="write in a fixed order; or give each write a queryId of its own, with the batch's number as batchId",
+                hint="write in a fixed order; or give each write a queryId of its own, with the batch's number as "
+                "batchId",
             )
         return True
 
@@ -180,9 +185,11 @@ class NumberedWrite:
         unchanged = "" if self.every_row else ": rows that the table has, or has newer, change nothing"
         return TableError(
             problem,
-            expected="the checkpoint as this query left it, since Spark repeats a query's last batch only; to take this one for a repeat would "
+            expected="the checkpoint as this query left it, since Spark repeats a query's last batch only; to take "
+            "this one for a repeat would "
             "lose its rows",
-            hint=f"put the checkpoint back as it was after batch {recorded}; or start the query with {again}{unchanged}",
+            hint=f"put the checkpoint back as it was after batch {recorded}; or start the query with "
+            f"{again}{unchanged}",
         )
 
 
@@ -275,7 +282,9 @@ def recorded_batch(target: SinkTarget, table: DeltaTable, writer: str) -> int | 
 
 
 def call_application(query_id: str, call: int) -> str:
-    """Who writes, where a ``foreachBatch`` writes to one table several times: the query with the number of the call, from 0."""
+    """Who writes, where a ``foreachBatch`` writes to one table several times: the query with the number of the call,
+    from 0.
+    """
     return query_id if call == 0 else f"{query_id}/{call + 1}"
 
 
@@ -304,7 +313,8 @@ def read_offsets(checkpoint: TableFolder, batch_id: int) -> str | None:
         return None
     except (OSError, pa.ArrowException) as error:
         raise CheckpointError(
-            f"what the query is to read in batch {batch_id} cannot be read from {checkpoint.location}/{place}: {checkpoint.masked(error)}",
+            f"what the query is to read in batch {batch_id} cannot be read from {checkpoint.location}/{place}: "
+            f"{checkpoint.masked(error)}",
             expected="the file that Spark writes before each batch, readable beside the driver",
             hint="check that it may be read; the restarted query repeats the batch",
         ) from (error if checkpoint.is_local else None)

@@ -1,4 +1,6 @@
-"""What names a batch that is written, so that it is recognised when it is repeated: who writes, and the number of the write."""
+"""What names a batch that is written, so that it is recognised when it is repeated: who writes, and the number of the
+write.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class BatchName(NamedTuple):
         return call_application(self.application, self.call)
 
     def options(self) -> dict[str, str]:
-        """As a writer is given it. By Delta's names: a session with Delta refuses one of them without the other on any write."""
+        """As a writer is given it. By Delta's names: a session with Delta refuses one of them without the other on any
+        write.
+        """
         named = {"txnAppId": self.writer, "txnVersion": str(self.number)}
         return named | (
             {WRITE_OPTION: json.dumps({"offsets": self.offsets, "query": self.numbered_by or self.application})}
@@ -66,13 +70,15 @@ class BatchOptions:
         "txnAppId",
         text(),
         None,
-        "Who writes, such as the name of a job: with `txnVersion` it names a write. Of each writer the table remembers the last number.",
+        "Who writes, such as the name of a job: with `txnVersion` it names a write. Of each writer the table remembers "
+        "the last number.",
     )
     txn_version: int | None = option(
         "txnVersion",
         whole(),
         None,
-        "The number of the write: one that is not above the last of this `txnAppId` is taken for a repeat, and changes nothing.",
+        "The number of the write: one that is not above the last of this `txnAppId` is taken for a repeat, and changes "
+        "nothing.",
     )
     query_id: str | None = option(
         "queryId",
@@ -84,7 +90,8 @@ class BatchOptions:
         "batchId",
         whole(),
         None,
-        "Spark's number of a query's batch; it goes with `queryId`. The last one again is a repeat. An earlier one is refused: Spark repeats none, so the query's checkpoint was put back.",
+        "Spark's number of a query's batch; it goes with `queryId`. The last one again is a repeat. An earlier one is "
+        "refused: Spark repeats none, so the query's checkpoint was put back.",
     )
 
 

@@ -1,9 +1,9 @@
 """One Delta commit for a batch, made once whatever happens between its steps.
 
-Files are staged under names of their own and become visible by the commit alone, which also records (query id, batch id), the number of
-the list of tombstones and what feeds have promised. So a process may die between any two steps (:mod:`~upstream.sink.spec.steps` numbers
-them): before `COMMITTED` nothing has happened but orphaned files, which VACUUM removes (those of tombstones are small, and stay); after
-it, the repeated batch is recognised, as not `NEW`.
+Files are staged under names of their own and become visible by the commit alone, which also records (query id, batch
+id), the number of the list of tombstones and what feeds have promised. So a process may die between any two steps
+(:mod:`~upstream.sink.spec.steps` numbers them): before `COMMITTED` nothing has happened but orphaned files, which
+VACUUM removes (those of tombstones are small, and stay); after it, the repeated batch is recognised, as not `NEW`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class BatchCommit:
         Raises
         ------
         TableError
-            Somebody else has changed what this batch replaces, the table does not hold what this query has committed or holds what the query has not, or the store failed.
+            Somebody else has changed what this batch replaces, the table does not hold what this query has committed or
+            holds what the query has not, or the store failed.
         CheckpointError
             The query's id, or its last commit, cannot be read or written.
         """
@@ -158,7 +159,8 @@ class BatchCommit:
             made += deletions.held() | snapshot.tombstones.held()
             # Files that the entry itself names are put on the disk with it; those that tasks wrote are there.
             self._target.folder.sync({file.path for file in merged.deletions} | deletions.held())
-            # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not after all of them.
+            # The list's number in every commit, also when it stays or is 0: it is then found in the latest one, not
+            # after all of them.
             numbers = {APP_ID: deletions.number} | numbered | identity.transactions()
             commit_info: dict[str, Any] = {METADATA_KEY: summary.to_json(), HISTORY_KEY: history_note(summary)}
             commit_info[DELIVERED_KEY] = merged.delivered(summary).to_json()
@@ -177,7 +179,8 @@ class BatchCommit:
                 return summary
             table = load_table(self._target)
         raise TableError(
-            f"others kept committing to the table at {self._target.location}, or removed it, while batch {batch_id} was to be committed",
+            f"others kept committing to the table at {self._target.location}, or removed it, while batch {batch_id} "
+            "was to be committed",
             expected="one query writing to the table at a time",
             hint="stop the other writer and restart this query; it repeats the batch",
         )
@@ -188,7 +191,9 @@ class BatchCommit:
         steps.reached(Step.REMEMBERED)
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
-        """Remove what an attempt wrote or replaced, but nothing that the table holds: the commit may have been made although it seemed to fail."""
+        """Remove what an attempt wrote or replaced, but nothing that the table holds: the commit may have been made
+        although it seemed to fail.
+        """
         staged = [file.path for result in results for file in result.staged]
         table = load_table(self._target)
         held: set[str] = set()
@@ -204,7 +209,8 @@ class BatchCommit:
         seen = {(merge.bucket, merge.held) for merge in merges if snapshot.of_bucket(merge.bucket) != merge.held}
         for bucket in sorted(buckets_changed(self._target.folder, snapshot, seen)):
             raise TableError(
-                f"bucket {bucket} of the table at {self._target.location} was changed by another writer during this batch",
+                f"bucket {bucket} of the table at {self._target.location} was changed by another writer during this "
+                "batch",
                 expected="one query writing to the table at a time; others may put files together, and change no row",
                 hint="restart the query; it repeats the batch upon the table as it is now",
             )
@@ -252,13 +258,16 @@ class BatchCommit:
             if after is not None and after.version() > before:
                 return False
             raise TableError(
-                f"batch {commit.summary.batch_id} cannot be committed to the table at {self._target.location}: {self._target.masked(error)}",
+                f"batch {commit.summary.batch_id} cannot be committed to the table at {self._target.location}: "
+                f"{self._target.masked(error)}",
                 hint="check that the folder may be written to and has room; the restarted query repeats the batch",
             ) from error
         return True
 
     def _puts_entry(self, table: DeltaTable) -> bool:
-        """Whether the entry of a commit that replaces whole buckets is written here: in a third of delta-rs' time, and with the disk waited for."""
+        """Whether the entry of a commit that replaces whole buckets is written here: in a third of delta-rs' time, and
+        with the disk waited for.
+        """
         if not self._target.is_local:
             return False
         if not self._target.is_durable:
@@ -297,7 +306,9 @@ class BatchCommit:
 
 @dataclasses.dataclass(frozen=True)
 class _Commit:
-    """What is to become visible at once: files, the account of them, numbers of transactions by their application, and what else the commit says of itself."""
+    """What is to become visible at once: files, the account of them, numbers of transactions by their application, and
+    what else the commit says of itself.
+    """
 
     merged: Merged
     summary: CommitSummary

@@ -110,7 +110,8 @@ class EntryCommit:
                 return False
         except OSError as error:
             raise TableError(
-                f"version {before + 1} cannot be committed to the table at {self._target.location}: {self._target.masked(error)}",
+                f"version {before + 1} cannot be committed to the table at {self._target.location}: "
+                f"{self._target.masked(error)}",
                 hint="check that the folder may be written to and has room; the restarted query repeats the batch",
             ) from error
         if vectors is not None:

@@ -1,7 +1,8 @@
 """What a query's checkpoint remembers of the table: its last commit there, so that a table that has lost it is noticed.
 
-The table says which batches of a query it holds, but a table that was deleted, put back from a copy or taken back by RESTORE says so of
-itself as it was, or (RESTORE keeps transactions) of what it does not hold any more. Going on would lose batches silently.
+The table says which batches of a query it holds, but a table that was deleted, put back from a copy or taken back by
+RESTORE says so of itself as it was, or (RESTORE keeps transactions) of what it does not hold any more. Going on would
+lose batches silently.
 """
 
 from __future__ import annotations
@@ -112,22 +113,26 @@ class LastCommit:
             # Restored by a time: to which version is not said.
             if restored_to is None or any(int(restored_to) < version < made for version in mine):
                 raise self._lost(
-                    f"version {made} of the table at {location} has restored it to an earlier one, without commits of this query"
+                    f"version {made} of the table at {location} has restored it to an earlier one, without commits of "
+                    "this query"
                 )
 
     def _lost(self, problem: str) -> TableError:
         return TableError(
             problem,
-            expected=f"the table {self.table_id} with what this query committed up to batch {self.batch_id}, in version {self.version} or "
+            expected=f"the table {self.table_id} with what this query committed up to batch {self.batch_id}, in "
+            f"version {self.version} or "
             "later: to go on without it would lose rows",
-            hint="put the table back as it was; or start the query with a new checkpointLocation, so that it reads its input from the "
+            hint="put the table back as it was; or start the query with a new checkpointLocation, so that it reads its "
+            "input from the "
             "beginning: rows that the table has, or has newer, change nothing. To go on without those rows, remove "
             f"{SINK}/{_NAME} from the query's checkpoint",
         )
 
 
 def last_remembered(target: SinkTarget) -> LastCommit | None:
-    """What the writer's checkpoint remembers; None if that does not know, or there is none: a batch of its own has no checkpoint.
+    """What the writer's checkpoint remembers; None if that does not know, or there is none: a batch of its own has no
+    checkpoint.
 
     Raises
     ------
@@ -149,7 +154,8 @@ def _query_of(entry: dict[str, Any]) -> Any:
 
 def _unusable(checkpoint: TableFolder, error: Exception) -> CheckpointError:
     return CheckpointError(
-        f"what the checkpoint remembers of the table cannot be kept in {checkpoint.location}/{SINK}: {checkpoint.masked(error)}",
+        f"what the checkpoint remembers of the table cannot be kept in {checkpoint.location}/{SINK}: "
+        f"{checkpoint.masked(error)}",
         expected=f"a folder that can be read and written beside the driver, with {_NAME} as the sink wrote it",
         hint="check that the disk has room and the folder may be written to; the restarted query repeats the batch",
     )

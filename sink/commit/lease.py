@@ -1,4 +1,5 @@
-"""One streaming query at a time writes a table: it holds a lease, a small file beside the table's data, and another one is refused at its start.
+"""One streaming query at a time writes a table: it holds a lease, a small file beside the table's data, and another one
+is refused at its start.
 
 The lease spares people a mistake; that no two writers harm each other is assured by Delta's commits alone
 (:mod:`~upstream.sink.commit.commit`), also where a lease has run out, clocks disagree, or a file was removed.
@@ -110,14 +111,17 @@ def hold_lease(folder: TableFolder, query_id: str, process: Process, term_us: in
         return
     _write(folder, wanted)
     if not mine:
-        # Two may have found it free at once. Who wrote last has it; should the other not see that here, it will in its next batch.
+        # Two may have found it free at once. Who wrote last has it; should the other not see that here, it will in its
+        # next batch.
         found = read_lease(folder)
         if found is not None and found.query_id != query_id:
             raise _held(found, folder, now_us)
 
 
 def read_lease(folder: TableFolder) -> Lease | None:
-    """Who holds the table; None if nobody does, or the file is not whole: it protects nothing that Delta's commits do not."""
+    """Who holds the table; None if nobody does, or the file is not whole: it protects nothing that Delta's commits do
+    not.
+    """
     try:
         return Lease.from_json(json.loads(folder.read(PLACE)))
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
@@ -169,9 +173,11 @@ def _held(lease: Lease, folder: TableFolder, now_us: int) -> TableError:
     left = format_duration_us(max(lease.until_us - now_us, 0))
     process = lease.process
     return TableError(
-        f"the table at {folder.location} is being written by another query, {lease.query_id}, of process {process.pid} on {process.host}; "
+        f"the table at {folder.location} is being written by another query, {lease.query_id}, of process {process.pid} "
+        f"on {process.host}; "
         f"it said so last at {renewed}",
         expected="one streaming query that writes a table: of two, each would fail whenever the other has committed",
-        hint=f"stop one of them. If the other is stopped already, this one may start in {left}, or at once after `upstream release "
+        hint=f"stop one of them. If the other is stopped already, this one may start in {left}, or at once after "
+        "`upstream release "
         f"{folder.location}`; with its own checkpointLocation that query goes on at any time",
     )

@@ -1,8 +1,10 @@
-"""Keeps the leases of this driver's queries while they have nothing to write, and gives up those of queries that have ended.
+"""Keeps the leases of this driver's queries while they have nothing to write, and gives up those of queries that have
+ended.
 
-A query renews its lease with its batches; one that waits for rows has none. So the driver's Python process, where there is one, looks
-after them in a thread: it knows which of Spark's queries are running. A query that no Python process has started loses its lease when it waits
-longer than that lasts, and is refused should another one have begun to write by then.
+A query renews its lease with its batches; one that waits for rows has none. So the driver's Python process, where there
+is one, looks after them in a thread: it knows which of Spark's queries are running. A query that no Python process has
+started loses its lease when it waits longer than that lasts, and is refused should another one have begun to write by
+then.
 """
 
 from __future__ import annotations
@@ -103,7 +105,9 @@ _keepers: dict[tuple[Process, str], LeaseKeeper] = {}
 
 
 def keep_lease(session: SparkSession, folder: TableFolder, term_us: int) -> None:
-    """Look after the lease of a table that a query of this session is about to write. Nothing happens where there is no JVM beside."""
+    """Look after the lease of a table that a query of this session is about to write. Nothing happens where there is no
+    JVM beside.
+    """
     if term_us == 0:
         return
     try:

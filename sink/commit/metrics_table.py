@@ -1,7 +1,7 @@
 """The table of metrics: a row of figures for each commit, for tools that plot.
 
-It is a projection of the summaries in the main table's log, so nothing in it can be lost or doubled: each append records up to which
-batch it goes, and the next one begins there, whoever died in between.
+It is a projection of the summaries in the main table's log, so nothing in it can be lost or doubled: each append
+records up to which batch it goes, and the next one begins there, whoever died in between.
 """
 
 from __future__ import annotations
@@ -75,9 +75,10 @@ _COLUMNS: list[tuple[str, pa.DataType, _Figure]] = [
 ]
 
 METRICS_SCHEMA = pa.schema([("table", pa.string()), *((name, kind) for name, kind, _ in _COLUMNS)])
-"""The table's columns. Times ending in ``_s`` are seconds; ``batch_s`` is from the plan of a queue's batch to its commit;
-``complete_up_to`` is the low-watermark where it is a time;
-those beginning with ``maintenance_`` say what was removed, or put together, after this process's commit before; those with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
+"""The table's columns. Times ending in ``_s`` are seconds; ``batch_s`` is from the plan of a queue's batch to its
+commit; ``complete_up_to`` is the low-watermark where it is a time;
+those beginning with ``maintenance_`` say what was removed, or put together, after this process's commit before; those
+with ``total_`` are what the sources have counted from the beginning of the query's checkpoint."""
 
 
 def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
@@ -95,7 +96,8 @@ def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
 
 
 def write_metrics(target: SinkTarget) -> int:
-    """Append what the metrics table lacks of a query's commits; returns how many rows. Nothing happens where no such table is asked for.
+    """Append what the metrics table lacks of a query's commits; returns how many rows. Nothing happens where no such
+    table is asked for.
 
     Raises
     ------

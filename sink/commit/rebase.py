@@ -1,4 +1,6 @@
-"""Whether a bucket's files were only laid out anew since a batch looked at them, as OPTIMIZE does: then its rows are those it was merged with."""
+"""Whether a bucket's files were only laid out anew since a batch looked at them, as OPTIMIZE does: then its rows are
+those it was merged with.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _LOOK_BACK = 256
 
 
 def buckets_changed(folder: TableFolder, snapshot: Snapshot, seen: Iterable[tuple[int, Held]]) -> set[int]:
-    """Of some buckets those that may hold other rows than they did: not each commit since then says that it only rearranged them.
+    """Of some buckets those that may hold other rows than they did: not each commit since then says that it only
+    rearranged them.
 
     Commits are undone from the latest one on, until the files are those that were seen.
 

@@ -1,7 +1,8 @@
-"""The batch inside of whose ``foreachBatch`` a write is: which query's it is, what the query reads in it, and which of its writes this is.
+"""The batch inside of whose ``foreachBatch`` a write is: which query's it is, what the query reads in it, and which of
+its writes this is.
 
-A repeat of the batch makes the same writes in the same order. So the number of a write among those of its batch to one table, from 0,
-names it, and each is applied once wherever a process dies between two of them.
+A repeat of the batch makes the same writes in the same order. So the number of a write among those of its batch to one
+table, from 0, names it, and each is applied once wherever a process dies between two of them.
 """
 
 from __future__ import annotations
@@ -64,8 +65,10 @@ class Calls:
             if place in self._busy:
                 raise OptionError(
                     f"two writes of batch {batch.name.number} to the table at {location} at once",
-                    expected="one after the other, in the same order whenever foreachBatch is called for a batch: the order names them",
-                    hint="write one after the other; or give each write a queryId of its own, with the batch's number as batchId",
+                    expected="one after the other, in the same order whenever foreachBatch is called for a batch: the "
+                    "order names them",
+                    hint="write one after the other; or give each write a queryId of its own, with the batch's number "
+                    "as batchId",
                 )
             self._busy.add(place)
             seen, made = self._made.get(place, (now, 0))
@@ -85,7 +88,8 @@ _CALLS = Calls()
 def named_write(
     session: SparkSession, given: Mapping[str, str], location: str
 ) -> Generator[tuple[BatchName | None, dict[str, str]]]:
-    """The name of the write that the block makes, by its options and by the batch that is under way; and the other options.
+    """The name of the write that the block makes, by its options and by the batch that is under way; and the other
+    options.
 
     Raises
     ------
@@ -115,7 +119,9 @@ def running_batch(session: SparkSession) -> RunningBatch | None:
 
 
 def _active_query(session: SparkSession, query_id: str) -> Any:
-    """Spark's own object. The session of a foreachBatch is a copy that does not list its queries; what all sessions share does."""
+    """Spark's own object. The session of a foreachBatch is a copy that does not list its queries; what all sessions
+    share does.
+    """
     jvm: Any = session._jvm  # pyright: ignore[reportPrivateUsage] the only way there
     java_session: Any = session._jsparkSession  # pyright: ignore[reportPrivateUsage]
     queries = java_session.sharedState().activeStreamingQueries()

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["read_query_id", "writer_id"]
 
 _ON_DISK = (
-    "give checkpointLocation as a path that the driver's machine can read; Spark takes one without file: before it for a place in its "
+    "give checkpointLocation as a path that the driver's machine can read; Spark takes one without file: before it for "
+    "a place in its "
     "default file system (spark.hadoop.fs.defaultFS)"
 )
 _IN_STORE = "give the store's options to the sink, as for a table there (storage.…; docs/readers.md): Spark's own spark.hadoop.fs.… do not reach it"

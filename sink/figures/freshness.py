@@ -1,7 +1,8 @@
-"""How fresh a table is, where those look who know SQL alone: beside each version in the table's history, and as a view over the metrics.
+"""How fresh a table is, where those look who know SQL alone: beside each version in the table's history, and as a view
+over the metrics.
 
-No row is written for it: when a row's own update happened is in the user's time column; when the table was last committed, and up to when it
-is complete, is true of the table as a whole.
+No row is written for it: when a row's own update happened is in the user's time column; when the table was last
+committed, and up to when it is complete, is true of the table as a whole.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["HISTORY_KEY", "complete_up_to_us", "freshness_view", "history_note"]
 
 HISTORY_KEY = "userMetadata"
-"""Where Delta has a commit's words for people: Spark's ``DESCRIBE HISTORY`` shows them, and nothing else of a commit's metadata."""
+"""Where Delta has a commit's words for people: Spark's ``DESCRIBE HISTORY`` shows them, and nothing else of a commit's
+metadata.
+"""
 
 
 def complete_up_to_us(low_watermark: Any) -> int | None:
@@ -60,7 +63,8 @@ def freshness_view(metrics: str, table: str) -> str:
     literal = table.replace("\\", "\\\\").replace("'", "\\'")
     last = f"FROM delta.{quoted(metrics)} WHERE table = '{literal}' ORDER BY committed_at DESC LIMIT 1"
     return (
-        "SELECT committed_at, complete_up_to, low_watermark, keys, pending, oldest_s, staleness_p50_s, staleness_p99_s, "
+        "SELECT committed_at, complete_up_to, low_watermark, keys, pending, oldest_s, staleness_p50_s, "
+        "staleness_p99_s, "
         "timestampdiff(MICROSECOND, committed_at, current_timestamp()) / 1e6 AS since_commit_s, "
         f"timestampdiff(MICROSECOND, complete_up_to, current_timestamp()) / 1e6 AS behind_s {last}"
     )

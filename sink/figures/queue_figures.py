@@ -25,10 +25,11 @@ class QueueFigures:
     arrived, delivered : int
         Rows that came, and rows that were served.
     superseded, older, conflicts, shed : int
-        Updates of this batch that will not be delivered because a newer one of their key is; of these, late ones; pairs with one key and
-        time but different payloads; rows dropped by random shedding.
+        Updates of this batch that will not be delivered because a newer one of their key is; of these, late ones; pairs
+        with one key and time but different payloads; rows dropped by random shedding.
     staleness : Staleness or None
-        Queue staleness: ages of what was served, at `clock_us`. Quantiles are right to 4.5 %. None if nothing was served.
+        Queue staleness: ages of what was served, at `clock_us`. Quantiles are right to 4.5 %. None if nothing was
+        served.
     """
 
     clock_us: int
@@ -59,10 +60,11 @@ class Waiting:
 
 
 def look_at_queue(checkpoint: TableFolder, batch_id: int) -> Waiting | None:
-    """Return what the shards of all the query's queues say after a batch; None if it has no queue, or none had a part in this batch.
+    """Return what the shards of all the query's queues say after a batch; None if it has no queue, or none had a part
+    in this batch.
 
-    A batch leaves alone the shards that got neither rows nor a tick: what waits in those is as their last report says. Reports
-    without any of this batch are of a query that has lost its queue, and say nothing any more.
+    A batch leaves alone the shards that got neither rows nor a tick: what waits in those is as their last report says.
+    Reports without any of this batch are of a query that has lost its queue, and say nothing any more.
     """
     queues = read_queues(checkpoint)
     took_part = [part for part in ([each for each in queue if each.batch_id == batch_id] for queue in queues) if part]

@@ -22,10 +22,11 @@ class RunFigures:
     seconds : float
         From the first arrival among the first commit's rows to the last commit.
     staleness : Staleness or None
-        Application staleness of all delivered rows at their commits; quantiles are right to 4.5 %. None if no row tells when it arrived.
+        Application staleness of all delivered rows at their commits; quantiles are right to 4.5 %. None if no row tells
+        when it arrived.
     over_time : (float, float) or None
-        The average staleness of a key over time, what waits included: no less than, no more than. Updates that lost to a newer row of the
-        table are left out. None where `staleness` is, or where the number of keys is not known.
+        The average staleness of a key over time, what waits included: no less than, no more than. Updates that lost to
+        a newer row of the table are left out. None where `staleness` is, or where the number of keys is not known.
     pending : int or None
         Keys that wait after the last commit; None without a queue.
     oldest : float or None
@@ -49,7 +50,9 @@ class RunFigures:
 def run_staleness(
     path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
 ) -> RunFigures | None:
-    """The figures of the query that last wrote to a table, from its log, as :meth:`~upstream.LatestTable.staleness` describes them."""
+    """The figures of the query that last wrote to a table, from its log, as :meth:`~upstream.LatestTable.staleness`
+    describes them.
+    """
     return run_figures([summary for _, summary in read_summaries(path, after_version, storage_options)])
 
 

@@ -1,7 +1,7 @@
 """What each commit says of itself in the table's log, for people and monitors.
 
-One JSON value under the key ``upstream`` of the commit's metadata. The low-watermarks in it are promises: every row of that
-feed with an earlier time is in the table (or lost to a newer one).
+One JSON value under the key ``upstream`` of the commit's metadata. The low-watermarks in it are promises: every row of
+that feed with an earlier time is in the table (or lost to a newer one).
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class CommitSummary:
     delivered : int
         Keys whose row in the table changed, or left it.
     superseded : int
-        Updates that changed nothing in the table: another one of the batch, or the table's newer row or deletion, made them
-        unnecessary, or they deleted what was not there: `updates` - `delivered`.
+        Updates that changed nothing in the table: another one of the batch, or the table's newer row or deletion, made
+        them unnecessary, or they deleted what was not there: `updates` - `delivered`.
     older : int
         Keys whose newest row of the batch was older than the table's, or than its deletion.
     keys : int or None
         Rows in the table afterwards; None if a foreign file does not say how many it holds.
     low_watermarks : mapping of str to int, float, str or None
-        Per feed the time before which it is complete, in the time column's terms (ISO text or a number); None when it has ended, and
-        :data:`~upstream.delta_format.latest_table.NOTHING_YET` while it has rows and nothing is known.
+        Per feed the time before which it is complete, in the time column's terms (ISO text or a number); None when it
+        has ended, and :data:`~upstream.delta_format.latest_table.NOTHING_YET` while it has rows and nothing is known.
     low_watermark : int, float, str or None
         The least over the feeds that have not ended; None if there is none, or while nothing is known of one of them.
     staleness : Staleness or None
@@ -73,9 +73,11 @@ class CommitSummary:
     ages : Ages or None
         The distribution behind `staleness`, to be added up over commits; None as there.
     area : (float, float) or None
-        Staleness over time of the delivered keys that this commit ended, in key square seconds: no less than, no more than.
+        Staleness over time of the delivered keys that this commit ended, in key square seconds: no less than, no more
+        than.
     queue : QueueFigures or None
-        What the query's queue did in this batch; None if it has none. What it superseded is in `superseded` when its key is delivered.
+        What the query's queue did in this batch; None if it has none. What it superseded is in `superseded` when its
+        key is delivered.
     pending : int or None
         Keys that wait in the queue after this batch (rows, under the policy ``append``).
     oldest : float or None
@@ -85,17 +87,22 @@ class CommitSummary:
     target_met : bool or None
         Whether it did, the oldest that waits included where the bound is for ``max``; None if nothing was delivered.
     needed_rows_per_s : float or None
-        Where it did not: how many rows a second the query would have to process; None if that is not known, or none would do.
+        Where it did not: how many rows a second the query would have to process; None if that is not known, or none
+        would do.
     needed_budget : int or None
         The same in rows a batch, for batches that follow each other as this one did.
     conflicts : int
-        Pairs of rows with one key and one time, but different content, that met in this batch or with what the table held: the later arrival stays.
+        Pairs of rows with one key and one time, but different content, that met in this batch or with what the table
+        held: the later arrival stays.
     late : int or None
-        Rows with a time below the low-watermark that the query had committed for their feed; None unless there is an output for them.
+        Rows with a time below the low-watermark that the query had committed for their feed; None unless there is an
+        output for them.
     no_text : int or None
-        Rows with text that is not UTF-8, put aside and not among the `updates`; None unless there is an output for them.
+        Rows with text that is not UTF-8, put aside and not among the `updates`; None unless there is an output for
+        them.
     sources : SourceCounts or None
-        What the query's sources have counted from the beginning of its checkpoint up to this batch; None if they do not look at all rows.
+        What the query's sources have counted from the beginning of its checkpoint up to this batch; None if they do not
+        look at all rows.
     maintained : Maintained or None
         What maintenance did after this process's commit before this one; None if it was not due.
     """
@@ -161,7 +168,9 @@ _MAY_BE_ABSENT = frozenset(
 def last_summary(
     table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
 ) -> CommitSummary | None:
-    """The most recent summary of a query, or that of one of its batches, as far back as the log goes. Parameters as of :func:`last_commit`."""
+    """The most recent summary of a query, or that of one of its batches, as far back as the log goes. Parameters as of
+    :func:`last_commit`.
+    """
     found = last_commit(table, query_id, batch_id, near)
     return None if found is None else found[0]
 

@@ -1,10 +1,12 @@
-"""``engine=merge``: an ordinary Delta table, laid out by somebody else, kept at the newest row per key through Delta's own MERGE.
+"""``engine=merge``: an ordinary Delta table, laid out by somebody else, kept at the newest row per key through Delta's
+own MERGE.
 
-Slower than the sink's own tables, since each batch joins the table; for tables that others made, partition as they like, or write to as well.
-Guarantee: exactly once; each MERGE carries the query's id and the batch's number (Delta's ``txnAppId`` and ``txnVersion``), by which a repeat is passed over, and
-a fingerprint of what the batch reads, by which one that only seems a repeat is refused. They are set in a copy of the session, and reach no other write.
-Not kept: what was deleted. There is no place for tombstones in a table of somebody else, so a row that is older than a deletion, and comes in a later batch, brings
-its key back.
+Slower than the sink's own tables, since each batch joins the table; for tables that others made, partition as they
+like, or write to as well. Guarantee: exactly once; each MERGE carries the query's id and the batch's number (Delta's
+``txnAppId`` and ``txnVersion``), by which a repeat is passed over, and a fingerprint of what the batch reads, by which
+one that only seems a repeat is refused. They are set in a copy of the session, and reach no other write. Not kept: what
+was deleted. There is no place for tombstones in a table of somebody else, so a row that is older than a deletion, and
+comes in a later batch, brings its key back.
 """
 
 from __future__ import annotations
@@ -241,7 +243,8 @@ def _fields(spark: SparkSession, place: str) -> list[str]:
             raise TableError(
                 f"there is no Delta table at {place}",
                 expected="with engine=merge a table that exists",
-                hint="make it first, with its columns, for example with CREATE TABLE … USING delta; or leave engine out: then the sink makes one",
+                hint="make it first, with its columns, for example with CREATE TABLE … USING delta; or leave engine "
+                "out: then the sink makes one",
             )
         table = DeltaTable.forPath(spark, place)
     except (ImportError, TypeError) as error:

@@ -1,7 +1,8 @@
 """A copy of a Spark session in which one MERGE runs under its name, and what the table's log says of earlier ones.
 
-Delta takes the name of a write from the session's settings, and a session is shared: by threads, and by all that a user writes meanwhile.
-So the name is set in a copy. With a query's batch goes its fingerprint, in the commit's user metadata.
+Delta takes the name of a write from the session's settings, and a session is shared: by threads, and by all that a user
+writes meanwhile. So the name is set in a copy. With a query's batch goes its fingerprint, in the commit's user
+metadata.
 """
 
 from __future__ import annotations

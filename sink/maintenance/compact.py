@@ -1,7 +1,9 @@
-"""The files of a bucket written anew: small ones together, without the rows that are marked as dead, sorted by key. Memory: twice the rows of one new file.
+"""The files of a bucket written anew: small ones together, without the rows that are marked as dead, sorted by key.
+Memory: twice the rows of one new file.
 
-Maintenance does it after a commit to the buckets that wear most (:mod:`~upstream.sink.maintenance.wear`), and where delta-rs (1.6.6) refuses to put small files together:
-in tables under column mapping. By hand it is done to all buckets of any table.
+Maintenance does it after a commit to the buckets that wear most (:mod:`~upstream.sink.maintenance.wear`), and where
+delta-rs (1.6.6) refuses to put small files together: in tables under column mapping. By hand it is done to all buckets
+of any table.
 """
 
 from __future__ import annotations
@@ -42,10 +44,12 @@ _ATTEMPTS = 5
 
 
 def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], int] = now_us) -> int:
-    """Write anew each bucket that has files to put together, or rows that are marked as dead, by a commit of its own; returns how many files went.
+    """Write anew each bucket that has files to put together, or rows that are marked as dead, by a commit of its own;
+    returns how many files went.
 
-    A query that writes meanwhile goes on with the new files. Readers, and those who follow the table, do not notice. Errors as of :func:`compact_bucket`; and a
-    TableError if somebody else has written to the table in the midst of a bucket each time. What was done stays.
+    A query that writes meanwhile goes on with the new files. Readers, and those who follow the table, do not notice.
+    Errors as of :func:`compact_bucket`; and a TableError if somebody else has written to the table in the midst of a
+    bucket each time. What was done stays.
     """
     gone, log = 0, replay_log(target, table)
     for bucket in sorted({int(add["partitionValues"][BUCKET]) for add in log.files.values()}):
@@ -57,7 +61,8 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
             table.update_incremental()
         else:
             raise TableError(
-                f"bucket {bucket} of the table at {target.location} cannot be written anew: somebody else has written to the table each time",
+                f"bucket {bucket} of the table at {target.location} cannot be written anew: somebody else has written "
+                "to the table each time",
                 expected="a table that rests for as long as one bucket takes",
                 hint="stop the query that writes to it and say it again; the buckets before this one are done",
             )
@@ -67,10 +72,12 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
 def compact_worst(
     target: SinkTarget, table: DeltaTable, late: Callable[[], bool], clock_us: Callable[[], int] = now_us
 ) -> int:
-    """Write anew the buckets that have become the worst to read, of a table with deletion vectors; returns how many files went.
+    """Write anew the buckets that have become the worst to read, of a table with deletion vectors; returns how many
+    files went.
 
-    Each by a commit of its own, so that it may end anywhere: `late`, whether the time is used up, is asked before each bucket. If somebody else commits at the same
-    moment the rest waits for the next time. Errors as of :func:`compact_bucket`.
+    Each by a commit of its own, so that it may end anywhere: `late`, whether the time is used up, is asked before each
+    bucket. If somebody else commits at the same moment the rest waits for the next time. Errors as of
+    :func:`compact_bucket`.
     """
     if "deletionVectors" not in (table.protocol().writer_features or ()) or not may_put_entries(target, table):
         return 0
@@ -142,7 +149,9 @@ def compact_bucket(
 
 
 def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], small: int) -> list[list[str]]:
-    """What becomes one file each: small files that together are no larger than one is to be, by their names, and files with dead rows."""
+    """What becomes one file each: small files that together are no larger than one is to be, by their names, and files
+    with dead rows.
+    """
     groups: list[list[str]] = [[]]
     room = small
     for path in sorted(path for path, size in sizes.items() if size < small):
@@ -156,7 +165,9 @@ def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], sma
 
 
 def _by_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows in the order of their key, so that the bounds of a row group say which keys it may hold; as they are if it has no order."""
+    """The rows in the order of their key, so that the bounds of a row group say which keys it may hold; as they are if
+    it has no order.
+    """
     if not key:
         return rows
     columns = columns_at(rows, key)

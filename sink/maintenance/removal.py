@@ -1,6 +1,7 @@
 """What no version that is kept needs is removed: entry by entry of the log, and then what no entry names.
 
-The log's oldest entries name the files that went out of use first; a file goes before the entry that names it, so it may end anywhere.
+The log's oldest entries name the files that went out of use first; a file goes before the entry that names it, so it
+may end anywhere.
 """
 
 from __future__ import annotations
@@ -151,7 +152,9 @@ class Removal:
         done.orphans += self._remove(gone, done)
 
     def _look_for_restores(self, base: int) -> bool:
-        """Ask the entries after the base whether they brought back files of before; False if time ran out. A process asks each entry once."""
+        """Ask the entries after the base whether they brought back files of before; False if time ran out. A process
+        asks each entry once.
+        """
         known, last = self._restores, self._table.version()
         for start in range(max(base, known.looked_to) + 1, last + 1, _CHUNK):
             if self._late():
@@ -187,7 +190,9 @@ def vector_files(folder: TableFolder, table: DeltaTable, version: int) -> set[st
 
 
 def _out_of_use(content: bytes, *, for_followers: bool = True) -> dict[str, int]:
-    """The files that one entry took out of the table, or (`for_followers`) named for followers alone, with their sizes as far as it says them."""
+    """The files that one entry took out of the table, or (`for_followers`) named for followers alone, with their sizes
+    as far as it says them.
+    """
     removed: dict[str, int] = {}
     added: set[str] = set()
     for line in content.splitlines():
@@ -200,7 +205,8 @@ def _out_of_use(content: bytes, *, for_followers: bool = True) -> dict[str, int]
             added.add(unquote(add["path"]))
         elif for_followers and (info := action.get("commitInfo")) and (delivered := Delivered.of_commit(info)):
             removed |= dict.fromkeys(delivered.deletions, 0)
-    # One that was taken out and added by the same entry is still the table's, with other rows deleted. One of another folder is not ours.
+    # One that was taken out and added by the same entry is still the table's, with other rows deleted. One of another
+    # folder is not ours.
     return {path: size for path, size in removed.items() if path not in added and _inside(path)}
 
 

@@ -1,9 +1,11 @@
-"""Maintenance of a table by its one writer: after a commit, within a budget of time, and so that it may end between any two steps.
+"""Maintenance of a table by its one writer: after a commit, within a budget of time, and so that it may end between any
+two steps.
 
-Nothing is remembered between two times. The log itself says what is to be done: its oldest entries name the files that went out of use
-first. So files are removed entry by entry, and then the entry; whoever comes next begins with the oldest that is left. No folder of data
-is listed for that: what it costs follows what was changed, not what is there. Only files that no entry names, left by tasks and
-processes that died, have to be looked for, in one partition each time.
+Nothing is remembered between two times. The log itself says what is to be done: its oldest entries name the files that
+went out of use first. So files are removed entry by entry, and then the entry; whoever comes next begins with the
+oldest that is left. No folder of data is listed for that: what it costs follows what was changed, not what is there.
+Only files that no entry names, left by tasks and processes that died, have to be looked for, in one partition each
+time.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ _last: dict[str, Maintained] = {}  # by location
 
 
 def commit_hooks(*, on: bool = False) -> PostCommitHookProperties:
-    """Whether delta-rs makes checkpoints of its own accord after a commit: not where maintenance does, within its budget."""
+    """Whether delta-rs makes checkpoints of its own accord after a commit: not where maintenance does, within its
+    budget.
+    """
     from deltalake import PostCommitHookProperties
 
     return PostCommitHookProperties(create_checkpoint=on, cleanup_expired_logs=None if on else False)
@@ -89,7 +93,8 @@ def maintain(
     clock_us: Callable[[], int] = now_us,
     compact: Callable[[DeltaTable], int] | None = None,
 ) -> Maintained | None:
-    """Do what is due after a commit, within the budget. Never raises: the batch is in the table, and what fails here is tried again.
+    """Do what is due after a commit, within the budget. Never raises: the batch is in the table, and what fails here is
+    tried again.
 
     Parameters
     ----------
@@ -215,7 +220,9 @@ class Upkeep:
         return done
 
     def shorten_log(self) -> None:
-        """Make a checkpoint where readers have more to read since the last one than it takes. To be asked after :meth:`due`."""
+        """Make a checkpoint where readers have more to read since the last one than it takes. To be asked after
+        :meth:`due`.
+        """
         known, version = self._known, self._table.version()
         last = -1 if known.checkpoint is None else known.checkpoint
         if known.weighed_to < last:  # somebody else has made it
@@ -271,7 +278,8 @@ class Upkeep:
                 post_commithook_properties=commit_hooks(),
             )
             return True
-        # To a table whose features are named delta-rs (1.6.6) adds one that nobody asked for, variantType, and readers without it are shut out.
+        # To a table whose features are named delta-rs (1.6.6) adds one that nobody asked for, variantType, and readers
+        # without it are shut out.
         version, log = self._table.version(), LogReplay(self._folder)
         log.follow(version)
         changed = {**log.metadata, "configuration": {**log.metadata["configuration"], **properties}}

@@ -1,8 +1,10 @@
-"""Which buckets are to be written anew after a commit, so that no reader ever meets many dead rows or small files: decided from numbers alone.
+"""Which buckets are to be written anew after a commit, so that no reader ever meets many dead rows or small files:
+decided from numbers alone.
 
-Each batch marks rows as dead and leaves small files; a bucket that is written anew has neither. As soon as the table has more than its share of both, the worst buckets
-are written anew, so many that it has not. Each of these is at least as bad as the whole table, so what is written follows what was made worse: in the long run at
-most :data:`SHARE` rows for each dead one, and about half as many where all buckets wear alike, since then they come one after the other.
+Each batch marks rows as dead and leaves small files; a bucket that is written anew has neither. As soon as the table
+has more than its share of both, the worst buckets are written anew, so many that it has not. Each of these is at least
+as bad as the whole table, so what is written follows what was made worse: in the long run at most :data:`SHARE` rows
+for each dead one, and about half as many where all buckets wear alike, since then they come one after the other.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ __all__ = ["FILE", "SHARE", "WORTH", "Wear", "wear_of", "worst_buckets"]
 SHARE = 10
 """Of so many live rows at most one is dead."""
 FILE = 4096
-"""A file beyond a bucket's first two counts as so many dead rows. The second is that of the fresh rows: the next batch would make it again."""
+"""A file beyond a bucket's first two counts as so many dead rows. The second is that of the fresh rows: the next batch
+would make it again.
+"""
 WORTH = 10_000
 """A bucket with fewer rows is read in no time, whatever it is like."""
 

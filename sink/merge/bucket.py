@@ -1,4 +1,6 @@
-"""One bucket of the table and the rows of a batch that fall into it: what is newer, and the files that replace the bucket's."""
+"""One bucket of the table and the rows of a batch that fall into it: what is newer, and the files that replace the
+bucket's.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,9 @@ class Outcome(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Per row of the batch: whether it is newer than what the table holds, and whether that changed the table; and the rows that lost in a conflict."""
+    """Per row of the batch: whether it is newer than what the table holds, and whether that changed the table; and the
+    rows that lost in a conflict.
+    """
 
     won: Mask
     delivered: Mask
@@ -204,7 +208,8 @@ class BucketMerger:
             buried, against_tombstones = self._contest_tombstones(held, candidates)
             deleted = np.zeros(len(against_rows.won), dtype=np.bool_) if new.deleted is None else new.deleted
             met = against_rows.rival >= 0
-            # A row that a later deletion is known of is one that RESTORE has brought back: an earlier deletion takes it away as well.
+            # A row that a later deletion is known of is one that RESTORE has brought back: an earlier deletion takes it
+            # away as well.
             won = against_rows.won & (against_tombstones.won | (met & deleted))
             outcome = Outcome(won, deleted, won & (met | ~deleted), won & deleted & against_tombstones.won)
             lost_pairs = self._lost(new, rows, rivals, against_rows, buried, against_tombstones)
@@ -234,7 +239,9 @@ class BucketMerger:
         needed: pa.Table,
         replacement: Callable[[], Replacement],
     ) -> BucketMerge:
-        """Write what the outcome comes to; on an error nothing is left behind. `needed` are the tombstones that are to stay."""
+        """Write what the outcome comes to; on an error nothing is left behind. `needed` are the tombstones that are to
+        stay.
+        """
         merge = BucketMerge(bucket, held, bool(outcome.delivered.any()), tally=outcome.tally)
         try:
             if merge.changed:

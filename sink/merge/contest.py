@@ -1,4 +1,6 @@
-"""How the rows of a batch compare with those that the table holds: the later time stays, and on equal times the later arrival."""
+"""How the rows of a batch compare with those that the table holds: the later time stays, and on equal times the later
+arrival.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ __all__ = ["AllRows", "NewestFew", "merger_of"]
 def merger_of(
     layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None, engine: Engine
 ) -> BucketMerger:
-    """What merges buckets of a table as its layout says; parameters as of :class:`~upstream.sink.merge.bucket.BucketMerger`."""
+    """What merges buckets of a table as its layout says; parameters as of
+    :class:`~upstream.sink.merge.bucket.BucketMerger`.
+    """
     if layout.keep.latest:
         return BucketMerger(layout, rows, tombstones, forget_below, engine)
     keeper = AllRows if layout.keep.count is None else NewestFew
@@ -45,7 +47,8 @@ class AllRows(BucketMerger):
 class NewestFew(BucketMerger):
     """Keeps some of the newest rows of each key.
 
-    A deletion is remembered also when newer rows have come: an older one that came later might still be among the newest few.
+    A deletion is remembered also when newer rows have come: an older one that came later might still be among the
+    newest few.
     """
 
     def _merge(self, bucket: int, held: Held, new: Pending, turn: bool) -> tuple[Verdict, BucketMerge]:

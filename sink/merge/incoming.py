@@ -51,8 +51,8 @@ class Incoming:
     rows, updates : int
         Rows taken so far, and how many updates they stand for.
     bounds : dict of str to int, float, str or None
-        Per feed the latest bound that its punctuation gave, in the terms of the time column; None when it says that the feed ended,
-        :data:`~upstream.delta_format.latest_table.NOTHING_YET` when it says only that the feed is there.
+        Per feed the latest bound that its punctuation gave, in the terms of the time column; None when it says that the
+        feed ended, :data:`~upstream.delta_format.latest_table.NOTHING_YET` when it says only that the feed is there.
     kept : (int, int)
         Rows, and their bytes, that were left when it last coalesced what it holds.
     highest : int
@@ -81,7 +81,8 @@ class Incoming:
         Raises
         ------
         MalformedRowError
-            A row's key or time is null, or its time is not a number; it deletes a key where all rows are kept; or its number is too high.
+            A row's key or time is null, or its time is not a number; it deletes a key where all rows are kept; or its
+            number is too high.
         """
         table = pa.Table.from_batches([batch])
         system = table.column(SYSTEM) if SYSTEM in table.column_names else None
@@ -159,7 +160,8 @@ class Incoming:
             self.highest = max(self.highest, highest + self._base)
         if self.highest >= _MOST_SEQ:
             raise MalformedRowError(
-                f"a row is numbered {highest} by {SYSTEM}.seq, after {self._base} that the table has had of other checkpoints",
+                f"a row is numbered {highest} by {SYSTEM}.seq, after {self._base} that the table has had of other "
+                "checkpoints",
                 expected=f"together less than {_MOST_SEQ}",
                 hint=f"keep {SYSTEM} as the source made it; or write to a new table",
             )

@@ -1,7 +1,7 @@
 """Which rows of a batch are the newest of their keys.
 
-Order is (time, seq): of two rows with one key the later time stays, and on equal times the later arrival. Without a time
-column the later arrival stays.
+Order is (time, seq): of two rows with one key the later time stays, and on equal times the later arrival. Without a
+time column the later arrival stays.
 """
 
 from __future__ import annotations

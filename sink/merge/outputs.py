@@ -1,10 +1,12 @@
-"""Late rows, rows that lost in a conflict, and rows with text that is not UTF-8, in Delta tables of their own, for people who want to see them.
+"""Late rows, rows that lost in a conflict, and rows with text that is not UTF-8, in Delta tables of their own, for
+people who want to see them.
 
 The first two are copies; the third are in no other table, and have their text as bytes.
 
-Tasks stage the rows as files of these tables, which nobody sees. The commit of the main table names them, and right after it they are appended. So what is
-appended is exactly what that commit counted: a batch that dies before its commit leaves orphans, which VACUUM removes; one that dies after it is repeated by
-Spark, recognised, and what its commit named is appended then, once, by the transaction that goes with it.
+Tasks stage the rows as files of these tables, which nobody sees. The commit of the main table names them, and right
+after it they are appended. So what is appended is exactly what that commit counted: a batch that dies before its commit
+leaves orphans, which VACUUM removes; one that dies after it is repeated by Spark, recognised, and what its commit named
+is appended then, once, by the transaction that goes with it.
 """
 
 from __future__ import annotations
@@ -122,7 +124,8 @@ class Output:
         ]
         if wrong or table.metadata().partition_columns:
             raise SchemaError(
-                f"the table at {self._place.location} cannot take the query's rows: {'; '.join(wrong) or 'it is partitioned'}",
+                f"the table at {self._place.location} cannot take the query's rows: "
+                f"{'; '.join(wrong) or 'it is partitioned'}",
                 expected="a folder where there is no table yet, or a table with the query's columns, not partitioned",
                 hint="name another folder in lateOutput, conflictOutput or textOutput",
             )
@@ -149,7 +152,8 @@ class Output:
         return TableError(
             f"the table of rows put aside at {self._place.location} cannot be used: {self._place.masked(why)}",
             expected="a Delta table of its own, or none yet, in a folder that may be written to",
-            hint="put that right and restart the query, with the same options: no row is lost, the main table's log names them",
+            hint="put that right and restart the query, with the same options: no row is lost, the main table's log "
+            "names them",
         )
 
 
@@ -188,7 +192,9 @@ class Outputs:
         return Output(dataclasses.replace(self.target, location=place), pa.schema([*held, *columns]))
 
     def named(self, put: SideRows) -> dict[str, Any]:
-        """What the main table's commit says of a batch's files: where they belong, too, should the options change before they are appended."""
+        """What the main table's commit says of a batch's files: where they belong, too, should the options change
+        before they are appended.
+        """
         return {kind: {"location": self.place(kind), "files": dict(files)} for kind, files in put.files.items()}
 
     def check(self) -> None:
@@ -326,8 +332,8 @@ def files_named(commit_info: Mapping[str, Any]) -> set[str]:
 def write_outputs(outputs: Outputs, table: DeltaTable | None, query_id: str, near: int | None = None) -> None:
     """Append what the query's last commit put aside, unless it has been appended.
 
-    One commit is enough to look at: the next batch does not begin before this has been done for the last one. `near` is the version that it
-    has by what the query's checkpoint remembers.
+    One commit is enough to look at: the next batch does not begin before this has been done for the last one. `near` is
+    the version that it has by what the query's checkpoint remembers.
 
     Raises
     ------

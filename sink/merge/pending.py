@@ -1,4 +1,6 @@
-"""Rows of a batch on their way to the table, with what they stand for. Payload columns are never looked at: they are moved as they are."""
+"""Rows of a batch on their way to the table, with what they stand for. Payload columns are never looked at: they are
+moved as they are.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Pending:
         return self._of(self.rows.take(pa.array(positions)), positions)
 
     def chosen(self, chosen: Mask) -> Pending:
-        """The rows that are chosen, as they lie. Unlike :meth:`take` it is for rows of any size: a column may hold more than 2 GB of text."""
+        """The rows that are chosen, as they lie. Unlike :meth:`take` it is for rows of any size: a column may hold more
+        than 2 GB of text.
+        """
         return self._of(self.rows.filter(pa.array(chosen)), chosen)
 
     def slice(self, start: int, end: int) -> Pending:

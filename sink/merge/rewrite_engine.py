@@ -1,4 +1,6 @@
-"""The engine ``rewrite``: a bucket in which anything changes is written anew, so that every reader of Delta can read it."""
+"""The engine ``rewrite``: a bucket in which anything changes is written anew, so that every reader of Delta can read
+it.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +74,8 @@ class BesideRows:
     held
         The bucket's files.
     fold
-        Whether they are too many: then small ones are put together with what comes. Their sizes grow geometrically, so each row is written anew as often
-        as the logarithm of the bucket's rows says.
+        Whether they are too many: then small ones are put together with what comes. Their sizes grow geometrically, so
+        each row is written anew as often as the logarithm of the bucket's rows says.
     """
 
     def __init__(self, layout: Layout, files: DataFiles, held: Held, *, fold: bool) -> None:

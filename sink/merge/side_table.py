@@ -1,4 +1,6 @@
-"""A Delta table beside the main one, to which its commits append: figures, or rows put aside. Several queries may share one."""
+"""A Delta table beside the main one, to which its commits append: figures, or rows put aside. Several queries may share
+one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ __all__ = ["SideTable"]
 
 
 class SideTable:
-    """Appends to one table by the same means as the main table's commits: a writer that starts a query engine takes three times as long.
+    """Appends to one table by the same means as the main table's commits: a writer that starts a query engine takes
+    three times as long.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Which of a bucket's files are put together when a batch comes: so few that readers stay fast, so seldom that it costs little."""
+"""Which of a bucket's files are put together when a batch comes: so few that readers stay fast, so seldom that it costs
+little.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ _BIG_SHARE = 4
 def files_to_fold(live: Sequence[int], rows: Sequence[int], fresh: int, *, turn: bool) -> list[int]:
     """The files to write anew, together with the fresh rows.
 
-    Small files go along whenever a batch comes, up to a bound that follows what the batch brings: so there is one of them that grows.
-    The others wait for the bucket's turn, which the buckets have one after the other, so that no batch has to bear many. Then files are
-    joined that are no larger than all smaller ones together, so that their sizes grow geometrically; and what has lost a quarter of its
-    rows, or has gathered as many beside it, is written anew.
+    Small files go along whenever a batch comes, up to a bound that follows what the batch brings: so there is one of
+    them that grows. The others wait for the bucket's turn, which the buckets have one after the other, so that no batch
+    has to bear many. Then files are joined that are no larger than all smaller ones together, so that their sizes grow
+    geometrically; and what has lost a quarter of its rows, or has gathered as many beside it, is written anew.
 
     Parameters
     ----------

@@ -1,7 +1,9 @@
-"""What a task has been given, in bounded memory: rows beyond the bound wait in runs on a local disk, and are merged bucket by bucket.
+"""What a task has been given, in bounded memory: rows beyond the bound wait in runs on a local disk, and are merged
+bucket by bucket.
 
-A run is an Arrow file with the newest row per key of some of the task's rows, bucket after bucket. At the end each bucket's rows are read from
-all runs; so a task holds no more than a run, or one bucket. Most batches never reach the bound, and nothing is written.
+A run is an Arrow file with the newest row per key of some of the task's rows, bucket after bucket. At the end each
+bucket's rows are read from all runs; so a task holds no more than a run, or one bucket. Most batches never reach the
+bound, and nothing is written.
 """
 
 from __future__ import annotations
@@ -109,8 +111,10 @@ class Gathering:
         except OSError as error:
             raise EnvironmentMissingError(
                 f"rows of a task cannot be put aside in {self._folder}: {error}",
-                expected=f"room on the worker's local disk: of more than {_MOST_ROWS:,} keys a task keeps no more than these in memory",
-                hint="free some room, or name a disk that has it in Spark's spark.local.dir; nothing was written to the table",
+                expected=f"room on the worker's local disk: of more than {_MOST_ROWS:,} keys a task keeps no more than "
+                "these in memory",
+                hint="free some room, or name a disk that has it in Spark's spark.local.dir; nothing was written to "
+                "the table",
             ) from error
 
 

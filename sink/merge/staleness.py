@@ -1,7 +1,8 @@
 """How stale the rows of a commit were when they became visible.
 
 Staleness of a delivered row: from the first arrival of the oldest update that it stands for to the commit that shows it
-(*application staleness*). Tasks report when their rows first arrived in a bounded form; the commit turns that into ages.
+(*application staleness*). Tasks report when their rows first arrived in a bounded form; the commit turns that into
+ages.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from .pending import UNKNOWN, Int64s
 __all__ = ["Arrivals"]
 
 
-# More distinct arrivals than this are grouped by rank, so that a message stays small; ranks are then right to 1 in this many.
+# More distinct arrivals than this are grouped by rank, so that a message stays small; ranks are then right to 1 in this
+# many.
 _MOST = 4096
 
 
@@ -88,7 +90,8 @@ class Arrivals:
         return Ages.of(committed_us - self.at_us, self.count)
 
     def area(self, committed_us: int, previous_us: int | None) -> tuple[float, float]:
-        """Staleness over time that ends with this commit, in square seconds, summed over the rows' keys: no less than, no more than.
+        """Staleness over time that ends with this commit, in square seconds, summed over the rows' keys: no less than,
+        no more than.
 
         Parameters
         ----------
@@ -99,9 +102,9 @@ class Arrivals:
 
         Notes
         -----
-        A result whose pending interval began at e, committed at t, adds the integral of x - e from max(e, p) to t, p being when the key's
-        previous result was committed. The table does not say which commit that was: not later than the one before this, so the integral
-        from there is the least; and the whole ramp from e is the most.
+        A result whose pending interval began at e, committed at t, adds the integral of x - e from max(e, p) to t, p
+        being when the key's previous result was committed. The table does not say which commit that was: not later than
+        the one before this, so the integral from there is the least; and the whole ramp from e is the most.
         """
         age = np.maximum(committed_us - self.at_us, 0) / 1e6
         before = np.zeros_like(age) if previous_us is None else np.maximum(previous_us - self.at_us, 0) / 1e6

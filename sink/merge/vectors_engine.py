@@ -1,4 +1,6 @@
-"""The engine ``vectors``: rows that are overtaken are marked as dead where they lie, and fresh ones come in a small file."""
+"""The engine ``vectors``: rows that are overtaken are marked as dead where they lie, and fresh ones come in a small
+file.
+"""
 
 from __future__ import annotations
 

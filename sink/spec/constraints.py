@@ -1,7 +1,7 @@
 """What a table asks of its rows: CHECK constraints, NOT NULL, invariants, generated and identity columns.
 
-Spark evaluates them in its own SQL whenever it writes. The sink writes files without Spark, and another engine's SQL has other answers, so a table with any of them
-is refused, by name; see docs/decisions/0030.
+Spark evaluates them in its own SQL whenever it writes. The sink writes files without Spark, and another engine's SQL
+has other answers, so a table with any of them is refused, by name; see docs/decisions/0030.
 """
 
 from __future__ import annotations
@@ -36,9 +36,12 @@ def check_constraints(table: DeltaTable, location: str) -> None:
     if demands:
         raise TableError(
             f"the table at {location} asks of its rows what this sink does not evaluate: {'; '.join(demands)}",
-            expected="a table of the sink's own without constraints, columns that are NOT NULL, generated columns or identity columns",
-            hint="drop a constraint (ALTER TABLE … DROP CONSTRAINT …), or a NOT NULL (ALTER TABLE … ALTER COLUMN … DROP NOT NULL), and filter the rows before "
-            "writing, with where; or write with engine=merge to a table that somebody else has laid out: Spark's MERGE evaluates them all",
+            expected="a table of the sink's own without constraints, columns that are NOT NULL, generated columns or "
+            "identity columns",
+            hint="drop a constraint (ALTER TABLE … DROP CONSTRAINT …), or a NOT NULL (ALTER TABLE … ALTER COLUMN … "
+            "DROP NOT NULL), and filter the rows before "
+            "writing, with where; or write with engine=merge to a table that somebody else has laid out: Spark's MERGE "
+            "evaluates them all",
         )
 
 

@@ -1,4 +1,6 @@
-"""``deleteWhen`` as Spark sees it: a column of booleans, or a condition that becomes one before the rows reach the writer, which evaluates no SQL."""
+"""``deleteWhen`` as Spark sees it: a column of booleans, or a condition that becomes one before the rows reach the
+writer, which evaluates no SQL.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ def with_deletions(df: DataFrame, condition: str | Column) -> tuple[DataFrame, s
     df
         With or without the system column.
     condition
-        The name of one of its columns, an SQL condition, or a column expression. Where it is null the row deletes nothing.
+        The name of one of its columns, an SQL condition, or a column expression. Where it is null the row deletes
+        nothing.
     """
     from pyspark.sql import functions as F
 

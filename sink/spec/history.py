@@ -1,7 +1,9 @@
-"""Which rows a table keeps: the newest of each key, its n newest, or all; and which of the rows that are there and those that come stay.
+"""Which rows a table keeps: the newest of each key, its n newest, or all; and which of the rows that are there and
+those that come stay.
 
-Order is (time, arrival), as everywhere: of rows with one key and one time the later arrival stays, and a deletion takes what is older than it,
-whenever it comes. So what stays does not depend on the order in which rows come, nor on how they are divided into batches.
+Order is (time, arrival), as everywhere: of rows with one key and one time the later arrival stays, and a deletion takes
+what is older than it, whenever it comes. So what stays does not depend on the order in which rows come, nor on how they
+are divided into batches.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ KEYS = TIMES | {"boolean", "string", "binary"}
 
 
 def key_named(name: str, fields: dict[str, Json]) -> str:
-    """The column, or the field of one, that a user's name means, as :func:`~upstream.conf.column_names.path_name` has it.
+    """The column, or the field of one, that a user's name means, as :func:`~upstream.conf.column_names.path_name` has
+    it.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """How the table is laid out, and whether an existing one fits.
 
-The table has the user's columns as they are, and two of ours: ``_upstream_bucket`` (INT, the partition: ``pmod(hash(key), buckets)``
-as Spark computes it) and ``_upstream_seq`` (BIGINT, the arrival order of the row, which decides between rows of one time; see
-:mod:`~upstream.sink.commit.arrival_order`). Its properties record the layout.
+The table has the user's columns as they are, and two of ours: ``_upstream_bucket`` (INT, the partition:
+``pmod(hash(key), buckets)`` as Spark computes it) and ``_upstream_seq`` (BIGINT, the arrival order of the row, which
+decides between rows of one time; see :mod:`~upstream.sink.commit.arrival_order`). Its properties record the layout.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Layout:
     Attributes
     ----------
     key : tuple of str
-        The update key's columns or their fields, as they are spelled in the schema; see :func:`~upstream.conf.column_names.path_name`.
+        The update key's columns or their fields, as they are spelled in the schema; see
+        :func:`~upstream.conf.column_names.path_name`.
     time : str or None
         The event time's column, if it decides which of two rows is newer; else arrival does, or nothing is compared.
     buckets : int
@@ -68,7 +69,8 @@ class Layout:
     delete_when : str or None
         The query's column that marks deletions; the table does not have it.
     ids : mapping or None
-        The numbers of the table's columns; None for a table without column mapping, as all are whose names plain Delta admits.
+        The numbers of the table's columns; None for a table without column mapping, as all are whose names plain Delta
+        admits.
     """
 
     key: tuple[str, ...]
@@ -87,7 +89,8 @@ class Layout:
         Raises
         ------
         SchemaError
-            A column has a name, a type or a collation that the table cannot hold, or the key or the time is absent or of an unfit type.
+            A column has a name, a type or a collation that the table cannot hold, or the key or the time is absent or
+            of an unfit type.
         """
         check_collations(schema)
         described: list[dict[str, Json]] = schema.jsonValue()["fields"]
@@ -182,7 +185,9 @@ class Layout:
 
     @property
     def deciding(self) -> list[str]:
-        """The columns of a data file that decide which of two rows is newer: those of the key, the time, `_upstream_seq`."""
+        """The columns of a data file that decide which of two rows is newer: those of the key, the time,
+        `_upstream_seq`.
+        """
         time = [] if self.time is None else [self.time]
         return list(dict.fromkeys([*self.key_columns, *time, SEQ]))
 
@@ -222,7 +227,8 @@ class Layout:
         Raises
         ------
         TableError
-            It is not one of ours, or its key, time or buckets differ, or it uses a feature that the sink cannot write under.
+            It is not one of ours, or its key, time or buckets differ, or it uses a feature that the sink cannot write
+            under.
         SchemaError
             Its columns or their types differ.
         """
@@ -236,7 +242,8 @@ class Layout:
         Raises
         ------
         TableError
-            It is not one of ours, its key, time, buckets or what it keeps differ, or it asks of its rows what is not evaluated.
+            It is not one of ours, its key, time, buckets or what it keeps differ, or it asks of its rows what is not
+            evaluated.
         """
         meta = table.metadata()
         recorded = {name: value for name, value in meta.configuration.items() if name.startswith("upstream.")}
@@ -300,7 +307,8 @@ def _foreign(location: str) -> TableError:
     return TableError(
         f"the Delta table at {location} was not made by this sink",
         expected=f"a table partitioned by {BUCKET} with the property {LAYOUT_PROPERTY}, or nothing at all",
-        hint="give another path; to take over its rows, read it as a batch and write them by upstream.write_batch once; "
+        hint="give another path; to take over its rows, read it as a batch and write them by upstream.write_batch "
+        "once; "
         "to update it as it is, write with engine=merge",
     )
 
@@ -326,7 +334,8 @@ def _check_case(names: Sequence[str]) -> None:
     raise SchemaError(
         f"among the columns {'; '.join(repeated)}",
         expected="columns whose names differ in more than case: readers of Delta, Spark among them, take them for one",
-        hint="rename all but one: in the source's option select (--select on the command line), or by their places, with .toDF(…)",
+        hint="rename all but one: in the source's option select (--select on the command line), or by their places, "
+        "with .toDF(…)",
     )
 
 

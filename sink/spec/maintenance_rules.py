@@ -1,9 +1,9 @@
 """When a table is due for maintenance, and what it may lose then: decided from numbers alone.
 
-What stays is decided by versions, not by files. Readers are promised every version from the *oldest promised* one on: the one that was
-current `retention` ago, or if that lies further back than `retentionVersions`, so many versions ago. Since a version is read from the
-checkpoint before it, the log stays from the newest checkpoint that is not above the oldest promised version, the *base*; and a data
-file stays if a version from the base on has it.
+What stays is decided by versions, not by files. Readers are promised every version from the *oldest promised* one on:
+the one that was current `retention` ago, or if that lies further back than `retentionVersions`, so many versions ago.
+Since a version is read from the checkpoint before it, the log stays from the newest checkpoint that is not above the
+oldest promised version, the *base*; and a data file stays if a version from the base on has it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class MaintenanceRules:
     Attributes
     ----------
     retention_us : int
-        For how long a version can be read after another one took its place; a table records it, for whoever writes to it without saying so.
+        For how long a version can be read after another one took its place; a table records it, for whoever writes to
+        it without saying so.
     versions : int
         The most versions that are kept, however young; recorded as well.
     budget_s : float
@@ -94,12 +95,14 @@ class MaintenanceRules:
 
 
 def checkpoint_pays(entries: int, checkpoint: int) -> bool:
-    """Whether the log is to have a checkpoint although no maintenance is due: each reader reads the entries after the last one.
+    """Whether the log is to have a checkpoint although no maintenance is due: each reader reads the entries after the
+    last one.
 
     Parameters
     ----------
     entries, checkpoint
-        Bytes of the entries since then, and of the checkpoint, which is written anew. So what checkpoints cost follows what is logged.
+        Bytes of the entries since then, and of the checkpoint, which is written anew. So what checkpoints cost follows
+        what is logged.
     """
     return entries >= max(_LONG_LOG, checkpoint)
 
@@ -185,8 +188,9 @@ def parse_interval_s(value: str | None) -> int | None:
 def interval_due(recorded_s: int | None, rules: MaintenanceRules, kept_us: int | None) -> int | None:
     """What the table's own properties for retention should say, in seconds; None if they may stay.
 
-    They are what VACUUM goes by, and for how long checkpoints carry removed files along: with a commit a second those of a week are ten
-    million. So where the number of versions binds they follow it, in wide steps, since each change is a commit.
+    They are what VACUUM goes by, and for how long checkpoints carry removed files along: with a commit a second those
+    of a week are ten million. So where the number of versions binds they follow it, in wide steps, since each change is
+    a commit.
 
     Parameters
     ----------
@@ -217,7 +221,8 @@ def retention_properties(rules: MaintenanceRules | None, seconds: int | None = N
     if rules is None:
         return {}
     interval = f"interval {seconds or _seconds(rules.retention_us)} seconds"
-    # Whoever makes a checkpoint removes entries of the log else, and with them the only word of which files they took out of use.
+    # Whoever makes a checkpoint removes entries of the log else, and with them the only word of which files they took
+    # out of use.
     return {
         FILE_RETENTION: interval,
         "delta.logRetentionDuration": interval,

@@ -61,7 +61,8 @@ class SinkOptions:
         "key",
         columns(),
         (),
-        "The update key: the table holds one row for each of its values. Columns, or fields of structs (`position.id`).",
+        "The update key: the table holds one row for each of its values. Columns, or fields of structs "
+        "(`position.id`).",
     )
     time: str | None = option(
         "time",
@@ -73,81 +74,97 @@ class SinkOptions:
         "guard",
         one_of("time", "arrival"),
         None,
-        "What says which of two rows of a key is newer: `time`, the default where a time column is given, or `arrival`, the default where none is. With `arrival` a "
-        "time column says only how far the feeds are complete: for times that are not to be trusted, or absent from some rows.",
+        "What says which of two rows of a key is newer: `time`, the default where a time column is given, or "
+        "`arrival`, the default where none is. With `arrival` a "
+        "time column says only how far the feeds are complete: for times that are not to be trusted, or absent from "
+        "some rows.",
     )
     keep: Keep = option(  # noqa: RUF009 it is frozen
         "keep",
         parsed("latest, 'latest N' or all", Keep.parse),
         Keep(),
-        "What the table keeps: `latest`, the newest row of each key; `latest N`, its N newest, one for each time; `all`, every row, nothing compared, with a key or without. "
+        "What the table keeps: `latest`, the newest row of each key; `latest N`, its N newest, one for each time; "
+        "`all`, every row, nothing compared, with a key or without. "
         "Fixed when the table is made; `upstream keep` changes N, and makes one of the first two the other.",
     )
     delete_when: str | None = option(
         "deleteWhen",
         text(),
         None,
-        "A column of booleans: a row in which it is true deletes its key, from its time on. The table does not have this column. `write_latest` takes an SQL condition or a "
+        "A column of booleans: a row in which it is true deletes its key, from its time on. The table does not have "
+        "this column. `write_latest` takes an SQL condition or a "
         "column expression, too.",
     )
     late_output: str | None = option(
         "lateOutput",
         text(),
         None,
-        "Where a Delta table of late rows is kept: those with a time below the low-watermark that the query had committed for their feed. They take part as any others.",
+        "Where a Delta table of late rows is kept: those with a time below the low-watermark that the query had "
+        "committed for their feed. They take part as any others.",
     )
     conflict_output: str | None = option(
         "conflictOutput",
         text(),
         None,
-        "Where a Delta table of conflicting rows is kept: those that lost to another row of the same key and time with another content. They are counted in any case.",
+        "Where a Delta table of conflicting rows is kept: those that lost to another row of the same key and time with "
+        "another content. They are counted in any case.",
     )
     text_output: str | None = option(
         "textOutput",
         text(),
         None,
-        "Where a Delta table of rows is kept that have text which is not UTF-8, as bytes: such rows then do not get into the table, and are counted. Without it they do; Spark and Arrow "
+        "Where a Delta table of rows is kept that have text which is not UTF-8, as bytes: such rows then do not get "
+        "into the table, and are counted. Without it they do; Spark and Arrow "
         "read them, and other readers, Polars and deltalake among them, refuse the column.",
     )
     merge_schema: bool = option(
         "mergeSchema",
         boolean(),
         False,
-        "Whether the table gets columns that the query has and it has not, wider types where the query's are wider, and nulls in columns that the query lacks.",
+        "Whether the table gets columns that the query has and it has not, wider types where the query's are wider, "
+        "and nulls in columns that the query lacks.",
     )
     buckets: int = option(
         "buckets",
         positive_int(),
         16,
-        "Into how many parts the table is cut by its key. A commit rewrites the parts that it touches. Fixed when the table is made; `upstream rebucket` changes it.",
+        "Into how many parts the table is cut by its key. A commit rewrites the parts that it touches. Fixed when the "
+        "table is made; `upstream rebucket` changes it.",
     )
     engine: str = option(
         "engine",
         one_of("auto", "rewrite", "vectors"),
         "auto",
-        "How a commit takes rows out of the table. rewrite: by writing anew the parts that it touches, which every reader of Delta can read. "
-        "vectors: by marking rows as deleted (Delta's deletion vectors, which not every reader can read), so that a commit costs what changed "
-        "and not what is there. auto: rewrite, unless the table has deletion vectors: then vectors in parts of 100,000 rows or more. A new table gets them if `expectedKeys` says that "
-        "its parts will be that large, which is said once; one without them stays so until `vectors` is asked for. The table's property `delta.enableDeletionVectors=false` forbids them.",
+        "How a commit takes rows out of the table. rewrite: by writing anew the parts that it touches, which every "
+        "reader of Delta can read. "
+        "vectors: by marking rows as deleted (Delta's deletion vectors, which not every reader can read), so that a "
+        "commit costs what changed "
+        "and not what is there. auto: rewrite, unless the table has deletion vectors: then vectors in parts of 100,000 "
+        "rows or more. A new table gets them if `expectedKeys` says that "
+        "its parts will be that large, which is said once; one without them stays so until `vectors` is asked for. The "
+        "table's property `delta.enableDeletionVectors=false` forbids them.",
     )
     expected_keys: int | None = option(
         "expectedKeys",
         whole(1),
         None,
-        "How many keys a new table is to hold. `write_latest` and `write_batch` divide it by this number, and `engine=auto` goes by it.",
+        "How many keys a new table is to hold. `write_latest` and `write_batch` divide it by this number, and "
+        "`engine=auto` goes by it.",
     )
     index_location: str | None = option(
         "indexLocation",
         text(),
         None,
-        "Where the workers keep, on a disk of their own, where each key's row lies, for the engine vectors. A cache: what is not there is made "
+        "Where the workers keep, on a disk of their own, where each key's row lies, for the engine vectors. A cache: "
+        "what is not there is made "
         "anew from the table. A folder below the system's temporary one unless given.",
     )
     index_limit: int = option(
         "indexLimit",
         bytes_(),
         20 << 30,
-        "How much room that may take on each worker, for this table: 36 bytes for each row with a whole number as its key.",
+        "How much room that may take on each worker, for this table: 36 bytes for each row with a whole number as its "
+        "key.",
     )
     tombstone_retention: Retention | None = option(  # noqa: RUF009 it declares a field, as for the others
         "tombstoneRetention",
@@ -156,27 +173,33 @@ class SinkOptions:
             Retention.parse,
         ),
         None,
-        "How far the low-watermark has to be beyond a deletion before the deletion is forgotten: an older row that comes after that "
-        "is taken for a new one. 7 days unless given; where the time column holds numbers, nothing is forgotten unless it is given.",
+        "How far the low-watermark has to be beyond a deletion before the deletion is forgotten: an older row that "
+        "comes after that "
+        "is taken for a new one. 7 days unless given; where the time column holds numbers, nothing is forgotten unless "
+        "it is given.",
     )
     lease_us: int = option(
         "lease",
         duration_us(),
         5 * 60 * 1_000_000,
-        "For how long a query that says nothing of itself is taken to be still writing the table, so that another one is refused. Queries "
-        "say so with their batches, and those of `write_latest` also in between. With `0 s` none is refused, and of two that commit at the same moment one fails.",
+        "For how long a query that says nothing of itself is taken to be still writing the table, so that another one "
+        "is refused. Queries "
+        "say so with their batches, and those of `write_latest` also in between. With `0 s` none is refused, and of "
+        "two that commit at the same moment one fails.",
     )
     target: StalenessTarget | None = option(  # noqa: RUF009 it is frozen
         "target",
         parsed("a figure of staleness with its bound, such as 'p99 < 10 s'", StalenessTarget.parse),
         None,
-        "The bound that the staleness of each batch is to keep to: mean, p50, p99 or max. Whether it did is in the commit's summary.",
+        "The bound that the staleness of each batch is to keep to: mean, p50, p99 or max. Whether it did is in the "
+        "commit's summary.",
     )
     durability: str = option(
         "durability",
         one_of("process", "power"),
         "process",
-        "What a committed batch outlives on a disk. `process`: the end of any process, at any moment. `power`: a power cut as well, since a commit waits until its files "
+        "What a committed batch outlives on a disk. `process`: the end of any process, at any moment. `power`: a power "
+        "cut as well, since a commit waits until its files "
         "are on the disk. An object store keeps what it has confirmed, with either.",
     )
     metrics: str | None = option(
@@ -189,28 +212,34 @@ class SinkOptions:
         "maintenance",
         one_of("auto", "off"),
         "auto",
-        "Whether the query looks after the table between batches: checkpoints of its log, removal of log entries and files that are past `retention`, of files that failed tasks left, "
+        "Whether the query looks after the table between batches: checkpoints of its log, removal of log entries and "
+        "files that are past `retention`, of files that failed tasks left, "
         "small files put together. With `off` it grows until `upstream maintain` or VACUUM is run.",
     )
     retention_us: int | None = option(
         "retention",
         duration_us(),
         None,
-        "How long a version of the table can still be read, by a query that has opened it, by time travel, or by one that follows the table, after another took its place. "
-        "What was said last, as the table records it; 7 days for a new one. VACUUM goes by it too, since the table's property delta.deletedFileRetentionDuration follows.",
+        "How long a version of the table can still be read, by a query that has opened it, by time travel, or by one "
+        "that follows the table, after another took its place. "
+        "What was said last, as the table records it; 7 days for a new one. VACUUM goes by it too, since the table's "
+        "property delta.deletedFileRetentionDuration follows.",
     )
     retention_versions: int | None = option(
         "retentionVersions",
         whole(100),
         None,
-        "The most versions that are kept, however young they are, since each commit lists the log's folder. What was said last, as the table records it; 10000 for a new one, "
+        "The most versions that are kept, however young they are, since each commit lists the log's folder. What was "
+        "said last, as the table records it; 10000 for a new one, "
         "which at a commit a second are 2.8 hours.",
     )
     maintenance_budget_us: int = option(
         "maintenanceBudget",
         duration_us(),
         2_000_000,
-        "The most time that maintenance takes after a commit (about every hundredth, and in tables with deletion vectors whenever a bucket has become bad to read); what is not done by then waits for the next time. A bucket that was begun is ended.",
+        "The most time that maintenance takes after a commit (about every hundredth, and in tables with deletion "
+        "vectors whenever a bucket has become bad to read); what is not done by then waits for the next time. A bucket "
+        "that was begun is ended.",
     )
 
     def maintenance_rules(self, configuration: Mapping[str, str]) -> MaintenanceRules | None:
@@ -244,7 +273,8 @@ class SinkTarget:
     late, conflicts, texts : str or None
         The same of the tables of late and of conflicting rows, and of those with text that is none.
     of_query : bool
-        Whether Spark numbers the batches, and so repeats none but the last; else a number that is not above the last is taken for a repeat.
+        Whether Spark numbers the batches, and so repeats none but the last; else a number that is not above the last is
+        taken for a repeat.
     offsets : str or None
         What a query's batch reads, where it is no writer's checkpoint that says so.
     numbered_by : str or None
@@ -366,7 +396,9 @@ def _check_together(options: SinkOptions) -> None:
 
 
 def _check_storage(storage: Mapping[str, str]) -> None:
-    """Refuse what would let one writer's commit overwrite another's: each takes a version's log entry only if there is none."""
+    """Refuse what would let one writer's commit overwrite another's: each takes a version's log entry only if there is
+    none.
+    """
     for name, value in storage.items():
         unsafe = name.endswith("allow_unsafe_rename") and value.strip().lower() not in ("false", "0", "off", "no", "")
         disabled = name.endswith("conditional_put") and value.strip().lower() == "disabled"

@@ -31,7 +31,8 @@ def to_buckets(
     key, buckets
         Of the table.
     partitions
-        How many tasks; None is as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than there are buckets.
+        How many tasks; None is as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than
+        there are buckets.
     bucket
         Where rows are in frames, the column that says whose they are.
     """

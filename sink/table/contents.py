@@ -1,4 +1,6 @@
-"""A table as it lies there, for those who look after it: the layout that it says it has, its files, and what is in each."""
+"""A table as it lies there, for those who look after it: the layout that it says it has, its files, and what is in
+each.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class Unreadable(Exception):  # noqa: N818 it is what was found, not an error of
         Relative to the table.
     reason : str
     proven : bool
-        Whether a second look has shown that the file is missing, or that its size or its footer is wrong; else reading it failed for another reason.
+        Whether a second look has shown that the file is missing, or that its size or its footer is wrong; else reading
+        it failed for another reason.
     """
 
     path: str
@@ -147,7 +150,8 @@ class Contents:
         return self._read(self.files, path, self.files.schema.names)
 
     def deciding(self, path: str) -> pa.Table:
-        """Of the rows of a data file the columns that decide which is newer; the others are read too, to see whether they can be, and dropped.
+        """Of the rows of a data file the columns that decide which is newer; the others are read too, to see whether
+        they can be, and dropped.
 
         Raises
         ------
@@ -189,8 +193,8 @@ class Contents:
     def _second_look(self, path: str) -> Unreadable | None:
         """What is provably wrong with a file; None if nothing is, or if that cannot be seen either.
 
-        Arrow's errors do not tell a damaged file from a store that refuses, or a process with too many open files. So the bytes are
-        read first, and only then looked at.
+        Arrow's errors do not tell a damaged file from a store that refuses, or a process with too many open files. So
+        the bytes are read first, and only then looked at.
         """
         import pyarrow.parquet as pq
 

@@ -1,8 +1,9 @@
-"""Whether rows of a table may be marked as dead: decided when the table is made, recorded in it, and never changed without being asked.
+"""Whether rows of a table may be marked as dead: decided when the table is made, recorded in it, and never changed
+without being asked.
 
-Marks need a reader that knows deletion vectors. So `engine=auto` gives a new table the feature only if it is said to become large, and says so; a table
-without the feature stays without it, however large it becomes. Delta's own property `delta.enableDeletionVectors` is the record: `true`
-allows marks, `false` forbids them, also to `engine=vectors`.
+Marks need a reader that knows deletion vectors. So `engine=auto` gives a new table the feature only if it is said to
+become large, and says so; a table without the feature stays without it, however large it becomes. Delta's own property
+`delta.enableDeletionVectors` is the record: `true` allows marks, `false` forbids them, also to `engine=vectors`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from .log_entry import VECTORS_ENABLED
 __all__ = ["WORTH_MARKING", "advise", "check_allowed", "marks_allowed", "marks_from_the_start", "say_chosen"]
 
 WORTH_MARKING = 100_000
-"""From so many rows of a bucket on, marking costs so much less than writing it anew that slower reads are worth it (docs/decisions/0021)."""
+"""From so many rows of a bucket on, marking costs so much less than writing it anew that slower reads are worth it
+(docs/decisions/0021).
+"""
 
 _LOG = logging.getLogger("upstream.sink")
 _REFUSING = "Daft, pandas and pyarrow over deltalake's dataset, and plain Parquet readers do not read such a table"
@@ -55,16 +58,19 @@ def check_allowed(configuration: Mapping[str, str], location: str) -> None:
     """
     if str(configuration.get(VECTORS_ENABLED)).lower() == "false":
         raise TableError(
-            f"the table at {location} forbids deletion vectors ({VECTORS_ENABLED} is false), and the option engine is vectors",
+            f"the table at {location} forbids deletion vectors ({VECTORS_ENABLED} is false), and the option engine is "
+            "vectors",
             expected="engine auto or rewrite, which write touched parts anew",
-            hint=f"leave the option engine out; or allow them: ALTER TABLE delta.`{location}` SET TBLPROPERTIES ('{VECTORS_ENABLED}' = 'true')",
+            hint=f"leave the option engine out; or allow them: ALTER TABLE delta.`{location}` SET TBLPROPERTIES "
+            f"('{VECTORS_ENABLED}' = 'true')",
         )
 
 
 def say_chosen(location: str) -> None:
     """Say that a new table gets deletion vectors although nobody has named them."""
     _LOG.warning(
-        "the new table at %s gets deletion vectors, since expectedKeys says that it becomes large: a batch costs what it changes. %s; "
+        "the new table at %s gets deletion vectors, since expectedKeys says that it becomes large: a batch costs what "
+        "it changes. %s; "
         "for a table that everybody reads, set engine=rewrite before it is made",
         location,
         _REFUSING,
@@ -90,8 +96,10 @@ def advise(table: str, location: str, configuration: Mapping[str, str], largest:
         return False
     _advised.add(table)
     _LOG.warning(
-        "the table at %s has up to %s rows in a bucket, and each batch writes the buckets that it touches anew. With engine=vectors, once, a batch would "
-        "cost what it changes; but %s. More buckets (`upstream rebucket`) make less to write, too. To keep it as it is and hear no more of it, set the table's property %s to false",
+        "the table at %s has up to %s rows in a bucket, and each batch writes the buckets that it touches anew. With "
+        "engine=vectors, once, a batch would "
+        "cost what it changes; but %s. More buckets (`upstream rebucket`) make less to write, too. To keep it as it is "
+        "and hear no more of it, set the table's property %s to false",
         location,
         f"{most:,}",
         _REFUSING,

@@ -1,7 +1,7 @@
 """The statistics of a data file that let readers skip it, in the JSON that Delta's log holds.
 
-Where a bound cannot be given exactly or safely (NaN, infinity, times beyond year 9999, text that is not UTF-8) it is left out, which readers take to mean
-"unknown". Rounded bounds are rounded outwards.
+Where a bound cannot be given exactly or safely (NaN, infinity, times beyond year 9999, text that is not UTF-8) it is
+left out, which readers take to mean "unknown". Rounded bounds are rounded outwards.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ class _Digits(str):
 
 
 def loosened(stats: str | None, rows: int) -> str:
-    """Return what the log says of a file once more of its rows are dead: the least and the greatest value may be a dead row's.
+    """Return what the log says of a file once more of its rows are dead: the least and the greatest value may be a dead
+    row's.
 
-    Each bound stays as it is written: through a float, a long decimal would become another number, by which readers would pass over rows.
+    Each bound stays as it is written: through a float, a long decimal would become another number, by which readers
+    would pass over rows.
 
     Parameters
     ----------

@@ -37,7 +37,9 @@ Mask = npt.NDArray[np.bool_]
 _FEW = 4
 
 ROW_GROUP = 1 << 16
-"""Rows of a row group: so few that the bounds of a sorted key rule nearly all of a file out, so many that it is no larger nor read more slowly."""
+"""Rows of a row group: so few that the bounds of a sorted key rule nearly all of a file out, so many that it is no
+larger nor read more slowly.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +121,8 @@ class DataFiles:
         rows, partition
             What, and where.
         to_last
-            Whether it is written once and read for long: with dictionaries of text of few values, which readers unpack in half the time.
+            Whether it is written once and read for long: with dictionaries of text of few values, which readers unpack
+            in half the time.
 
         Raises
         ------
@@ -131,8 +134,8 @@ class DataFiles:
         path = f"{self._folder}{partition}part-{uuid.uuid4()}.parquet"
         try:
             with self._table.opened_to_write(path) as sink:
-                # Dictionaries cost more time than all else here, and zstd finds most of what they would save. By this schema and not
-                # the rows': it has the columns' numbers, where there are any.
+                # Dictionaries cost more time than all else here, and zstd finds most of what they would save. By this
+                # schema and not the rows': it has the columns' numbers, where there are any.
                 dictionaries: Any = _of_few_values(rows) if to_last else False
                 with pq.ParquetWriter(sink, self.schema, compression="zstd", use_dictionary=dictionaries) as writer:
                     writer.write_table(rows, row_group_size=ROW_GROUP)
@@ -262,7 +265,8 @@ class DataFiles:
         return TableError(
             f"the file {path} cannot be written to the table at {self._table.location}: {self._table.masked(error)}",
             expected="room on the disk, and a folder that every task may write to",
-            hint="make room or put the permission right, and restart the query: it repeats the batch. The table is as it was",
+            hint="make room or put the permission right, and restart the query: it repeats the batch. The table is as "
+            "it was",
         )
 
     def remove(self, paths: Iterable[str]) -> None:
@@ -281,7 +285,8 @@ def _reading(path: str, table: TableFolder) -> Generator[None]:
         raise TableError(
             f"the file {path} of the table at {table.location} cannot be read: {table.masked(error)}",
             expected="the Parquet file that a commit has named, as it was written",
-            hint="put it back from a copy, or fill a table at another path from the input, with a new checkpointLocation. "
+            hint="put it back from a copy, or fill a table at another path from the input, with a new "
+            "checkpointLocation. "
             "Nothing was changed: readers see what they saw",
         ) from error
 
@@ -306,7 +311,8 @@ class BucketReader:
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Some columns of the rows that count, in the schema's types and the order asked for."""
         schema = pa.schema([self.schema.field(name) for name in columns])
-        # A name with a dot in it is also taken for a path into a struct, so more may come than was asked for; conform drops it.
+        # A name with a dot in it is also taken for a path into a struct, so more may come than was asked for; conform
+        # drops it.
         tables: list[pa.Table] = []
         for path, file, live in zip(self._paths, self._files, self._live, strict=True):
             with _reading(path, self._table):
@@ -331,7 +337,9 @@ class BucketReader:
 
 
 def _of_few_values(rows: pa.Table) -> list[str]:
-    """Columns of text that have few values in the first row group. Of many, a dictionary makes files larger and readers slower."""
+    """Columns of text that have few values in the first row group. Of many, a dictionary makes files larger and readers
+    slower.
+    """
     first = rows.slice(0, ROW_GROUP)
     return [
         field.name
@@ -342,7 +350,8 @@ def _of_few_values(rows: pa.Table) -> list[str]:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table's columns in the order and types of a schema; those that it does not have are null, as in files from before a column was added.
+    """The table's columns in the order and types of a schema; those that it does not have are null, as in files from
+    before a column was added.
 
     Raises
     ------

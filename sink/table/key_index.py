@@ -1,12 +1,13 @@
 """Where each key's row lies in a data file: an index per file, kept on the worker's disk.
 
-A data file never changes, so its index does not either: there is nothing to bring up to date after a commit, and nothing to take back after
-one that failed. Which rows of the file are dead is said by the table's log, not here. An index is a cache: it is written once, read
-through the system's page cache by all processes of the machine, and made anew from the data file when it is not there.
+A data file never changes, so its index does not either: there is nothing to bring up to date after a commit, and
+nothing to take back after one that failed. Which rows of the file are dead is said by the table's log, not here. An
+index is a cache: it is written once, read through the system's page cache by all processes of the machine, and made
+anew from the data file when it is not there.
 
-It is one Arrow file, uncompressed and mapped into memory: the keys' hashes in order, the position of the row that each belongs to, and, by
-position, the columns that decide which of two rows is newer. A single key column of whole numbers or times is its own hash; of all other
-keys two may have one hash, so whoever asks compares the keys themselves.
+It is one Arrow file, uncompressed and mapped into memory: the keys' hashes in order, the position of the row that each
+belongs to, and, by position, the columns that decide which of two rows is newer. A single key column of whole numbers
+or times is its own hash; of all other keys two may have one hash, so whoever asks compares the keys themselves.
 """
 
 from __future__ import annotations
@@ -198,7 +199,8 @@ class KeyIndex:
             room += size
 
     def forget(self, named: Iterable[str]) -> int:
-        """Remove the indexes of all but some data files, whatever their age; how many went. A batch under way makes anew what it needs.
+        """Remove the indexes of all but some data files, whatever their age; how many went. A batch under way makes
+        anew what it needs.
 
         Parameters
         ----------

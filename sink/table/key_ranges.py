@@ -1,4 +1,6 @@
-"""Whether rows can meet any row of some files, from what the files' footers say: windows that close anew have ids that no file has."""
+"""Whether rows can meet any row of some files, from what the files' footers say: windows that close anew have ids that
+no file has.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ _WHOLE, _DAYS, _MICROS = "numbers", "days", "microseconds"
 
 
 def apart(files: Sequence[ParquetFile], rows: pa.Table, key: Sequence[str]) -> bool:
-    """Whether no row has a key that a row of the files has: each file's values of some key column all lie above the rows', or below.
+    """Whether no row has a key that a row of the files has: each file's values of some key column all lie above the
+    rows', or below.
 
-    Only columns of whole numbers and times are looked at, whose bounds in a footer are exact. Others may have written a file, with their own units and
-    calendar: what a footer says counts only where it says it in the terms of the rows.
+    Only columns of whole numbers and times are looked at, whose bounds in a footer are exact. Others may have written a
+    file, with their own units and calendar: what a footer says counts only where it says it in the terms of the rows.
     """
     columns = zip(key, columns_at(rows, key), strict=True)
     spans = {_path(name, rows): span for name, column in columns if (span := _span(column)) is not None}

@@ -1,7 +1,7 @@
 """Entries of the table's log, written by the Delta format's own rules: what a commit needs that delta-rs cannot say.
 
-That is to mark rows of a file dead, and to take single files away. An entry becomes visible whole, and only if nobody else has written
-the entry of that version.
+That is to mark rows of a file dead, and to take single files away. An entry becomes visible whole, and only if nobody
+else has written the entry of that version.
 """
 
 from __future__ import annotations
@@ -120,12 +120,15 @@ def check_features(log: LogReplay, location: str) -> None:
         raise TableError(
             f"the table at {location} uses {', '.join(unheeded)}, under which rows cannot be marked as deleted here",
             expected="a table without it, or engine=rewrite",
-            hint="set the option engine to rewrite, or drop it from Spark (ALTER TABLE … DROP FEATURE, or UNSET TBLPROPERTIES)",
+            hint="set the option engine to rewrite, or drop it from Spark (ALTER TABLE … DROP FEATURE, or UNSET "
+            "TBLPROPERTIES)",
         )
 
 
 def may_put_entries(target: SinkTarget, table: DeltaTable | None) -> bool:
-    """Whether entries are written to the log of a table, by where it lies and which features it uses; None is one that will be made."""
+    """Whether entries are written to the log of a table, by where it lies and which features it uses; None is one that
+    will be made.
+    """
     # With the engine that replaces whole buckets, a store is not even asked whether it can.
     if not target.is_local and (target.options.engine == "rewrite" or target.folder.puts_refused() is not None):
         return False

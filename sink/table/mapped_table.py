@@ -1,4 +1,6 @@
-"""Tables made by entries of our own, and given columns: under column mapping, which delta-rs (1.6.6) can do neither of, though it commits to such tables like to any other."""
+"""Tables made by entries of our own, and given columns: under column mapping, which delta-rs (1.6.6) can do neither of,
+though it commits to such tables like to any other.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def check_place(target: SinkTarget) -> None:
     refusal = target.folder.puts_refused()
     if refusal is not None:
         raise type(refusal)(
-            f"the table at {target.location} would have names that plain Delta does not admit, and begin with a log entry of our own; but {refusal.problem}",
+            f"the table at {target.location} would have names that plain Delta does not admit, and begin with a log "
+            f"entry of our own; but {refusal.problem}",
             expected=refusal.expected,
             hint="rename the columns before writing, with withColumnRenamed; or " + refusal.hint.partition(";")[0],
         )
@@ -58,7 +61,8 @@ def make_table(
     *,
     vectors: bool = False,
 ) -> bool:
-    """Make a table, whose columns may be mapped to themselves and which may have deletion vectors; False if there is one.
+    """Make a table, whose columns may be mapped to themselves and which may have deletion vectors; False if there is
+    one.
 
     Parameters
     ----------
@@ -71,7 +75,8 @@ def make_table(
     partition_by, configuration
         Of the table.
     vectors
-        Whether its protocol admits deletion vectors. delta-rs (1.6.6) would name a feature beside it that nobody asked for.
+        Whether its protocol admits deletion vectors. delta-rs (1.6.6) would name a feature beside it that nobody asked
+        for.
 
     Raises
     ------
@@ -142,9 +147,11 @@ def _check_dropped(target: SinkTarget, log: LogReplay, schema: Json) -> None:
         where, filesystem = target.folder.place(path)
         if found := new & set(pq.read_schema(where, filesystem=filesystem).names):
             raise TableError(
-                f"the table at {target.location} had a column {', '.join(sorted(found))}, which was dropped, and its files have it still",
+                f"the table at {target.location} had a column {', '.join(sorted(found))}, which was dropped, and its "
+                "files have it still",
                 expected="new columns under names that no file has: a dropped column's values would come back",
-                hint=f"write the column under another name, or let Spark write the files anew: REORG TABLE delta.`{target.location}` APPLY (PURGE)",
+                hint="write the column under another name, or let Spark write the files anew: REORG TABLE "
+                f"delta.`{target.location}` APPLY (PURGE)",
             )
 
 

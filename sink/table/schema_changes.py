@@ -1,7 +1,9 @@
-"""``mergeSchema``: the table gets the query's new columns and wider types, and the query the columns that it lacks, as nulls.
+"""``mergeSchema``: the table gets the query's new columns and wider types, and the query the columns that it lacks, as
+nulls.
 
-Only the log says so; no file is written anew. Files from before hold narrower values, or lack the column: every reader that was tried widens and fills them
-(docs/decisions/0022), and the sink itself does when it next writes their bucket. All else is refused by name, before anything is changed.
+Only the log says so; no file is written anew. Files from before hold narrower values, or lack the column: every reader
+that was tried widens and fills them (docs/decisions/0022), and the sink itself does when it next writes their bucket.
+All else is refused by name, before anything is changed.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ Json = Any
 
 
 def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
-    """The layout with the columns that the table will have: its own in their order, then the query's new ones; of two types the wider one.
+    """The layout with the columns that the table will have: its own in their order, then the query's new ones; of two
+    types the wider one.
 
-    Where neither type widens to the other, the query's stays, and is found by :meth:`~upstream.sink.spec.layout.Layout.check`.
+    Where neither type widens to the other, the query's stays, and is found by
+    :meth:`~upstream.sink.spec.layout.Layout.check`.
     """
     held = {name: kind for name, kind in layout.columns_of(table).items() if name not in (SEQ, BUCKET)}
     wanted = {name: json.loads(kind) for name, kind in layout.fields}

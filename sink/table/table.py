@@ -118,9 +118,12 @@ class Snapshot:
         return max((self.of_bucket(bucket).live for bucket in self.files), default=0)
 
     def has_turn(self, bucket: int, buckets: int) -> bool:
-        """Whether the batch upon this version may write the bucket's large files anew: each bucket has its turn, so that no batch has to do many."""
+        """Whether the batch upon this version may write the bucket's large files anew: each bucket has its turn, so
+        that no batch has to do many.
+        """
         turns = min(buckets, _TURNS)
-        # Fractions of multiples of the golden ratio: spread evenly also over every second version, where others commit in between.
+        # Fractions of multiples of the golden ratio: spread evenly also over every second version, where others commit
+        # in between.
         spread = self.version * _GOLDEN % (1 << 64)
         return bucket % turns == spread * turns >> 64
 
@@ -155,9 +158,10 @@ _cache: dict[_Place, _Cached] = {}
 def load_table(target: SinkTarget) -> DeltaTable | None:
     """The table at its latest version; None if there is none.
 
-    Loading costs up to 30 ms (the log since its last checkpoint is read), and in an object store two requests for each entry; bringing up
-    to date 4 ms where the log has a thousand files, or three requests, and nothing where no entry follows. So a process keeps the tables it has met. One that was deleted and made anew is noticed by the log
-    entry it was at, and read afresh.
+    Loading costs up to 30 ms (the log since its last checkpoint is read), and in an object store two requests for each
+    entry; bringing up to date 4 ms where the log has a thousand files, or three requests, and nothing where no entry
+    follows. So a process keeps the tables it has met. One that was deleted and made anew is noticed by the log entry it
+    was at, and read afresh.
 
     Raises
     ------
@@ -186,7 +190,8 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
         raise TableError(
             f"the log of the table at {target.location} cannot be read: {target.masked(error)}",
             expected="all entries of _delta_log since the last checkpoint in it, each of them whole",
-            hint="put the missing or broken entry back from a copy, or fill a table at another path from the input, with a new "
+            hint="put the missing or broken entry back from a copy, or fill a table at another path from the input, "
+            "with a new "
             "checkpointLocation. Nothing was changed",
         ) from error
     if cached.last_entry is None or cached.table.version() != version:
@@ -234,7 +239,8 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
         and target.folder.puts_refused() is None
     )
     try:
-        # Of an entry that can be seen before it is on the disk, a power cut may leave an empty one, and no table that opens: delta-rs does not wait.
+        # Of an entry that can be seen before it is on the disk, a power cut may leave an empty one, and no table that
+        # opens: delta-rs does not wait.
         if layout.ids is not None or vectors or (target.is_durable and target.is_local):
             made = make_table(target, schema, layout.ids, [BUCKET], configuration, vectors=vectors)
             if made and vectors and options.engine == "auto":
@@ -277,7 +283,8 @@ def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Sn
 
 
 def remove_unnamed(target: SinkTarget, files: DataFiles, paths: Iterable[str]) -> None:
-    """Remove files that an attempt has left, but none that the table names: the commit may have been made although it seemed to fail.
+    """Remove files that an attempt has left, but none that the table names: the commit may have been made although it
+    seemed to fail.
 
     Where the table cannot be read they stay, and maintenance removes them when they are old.
     """
@@ -296,7 +303,9 @@ def _place(target: SinkTarget) -> _Place:
 
 
 def _has_entry_after(target: SinkTarget, version: int) -> bool:
-    """Whether the log may have gone on after a version that it has: entries have no gaps. In a store it is not cheaper to look than to load."""
+    """Whether the log may have gone on after a version that it has: entries have no gaps. In a store it is not cheaper
+    to look than to load.
+    """
     return not target.is_local or os.path.exists(os.path.join(target.location, entry_place(version + 1)))
 
 

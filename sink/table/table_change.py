@@ -1,4 +1,5 @@
-"""One commit by an entry of our own: the files that leave the table, those that come, and nothing left behind if it is not made.
+"""One commit by an entry of our own: the files that leave the table, those that come, and nothing left behind if it is
+not made.
 
 A process that dies on the way leaves the table as it was, and files that ``upstream maintain`` removes later.
 """
@@ -82,7 +83,9 @@ class TableChange:
         self._made += paths
 
     def replace(self, gone: Iterable[str], rows: Iterable[StagedFile | None]) -> int:
-        """Put files, written as they are asked for, in the place of others; how many rows they hold. None is where there are no rows for a file."""
+        """Put files, written as they are asked for, in the place of others; how many rows they hold. None is where
+        there are no rows for a file.
+        """
         count = 0
         for file in rows:
             if file is not None:

@@ -1,9 +1,10 @@
 """Deletions that the table remembers, so that an older row which comes later does not bring the key back.
 
-A tombstone is no row of the Delta table: no reader would know to leave it out. Tombstones lie in Parquet files of their own below a
-folder that readers and VACUUM pass over, at most one file a bucket. Which files count is in a list, a small file that never changes;
-which list counts is said by the Delta commit itself, as the version of an application's transaction. So the rows and the tombstones of a
-batch become visible by one and the same commit. A table without a time column needs none: what arrives later is newer.
+A tombstone is no row of the Delta table: no reader would know to leave it out. Tombstones lie in Parquet files of their
+own below a folder that readers and VACUUM pass over, at most one file a bucket. Which files count is in a list, a small
+file that never changes; which list counts is said by the Delta commit itself, as the version of an application's
+transaction. So the rows and the tombstones of a batch become visible by one and the same commit. A table without a time
+column needs none: what arrives later is newer.
 """
 
 from __future__ import annotations
@@ -92,13 +93,16 @@ class TombstoneList:
         except FileNotFoundError as error:
             raise TableError(
                 f"the list of the table's deletions is gone: {found.place}",
-                expected=f"the folder {FOLDER} as this sink keeps it: without it older rows would bring deleted keys back",
+                expected=f"the folder {FOLDER} as this sink keeps it: without it older rows would bring deleted keys "
+                "back",
                 hint="restart the query if another one has just written to the table; else restore the folder",
             ) from error
         return cls(number, {int(bucket): path for bucket, path in listed.items()})
 
     def replaced(self, staged: Iterable[StagedFile], files: DataFiles) -> TombstoneList:
-        """A list, written, in which these files take the place of their buckets' earlier ones; this one if there are none."""
+        """A list, written, in which these files take the place of their buckets' earlier ones; this one if there are
+        none.
+        """
         return self._with(
             dict(self.paths) | {file.bucket: file.path for file in staged if file.bucket is not None}, files
         )
@@ -139,14 +143,16 @@ def check_retention(retention: Retention | None, layout: Layout) -> None:
     if layout.time is None:
         raise OptionError(
             "tombstoneRetention is given, but no time column",
-            expected="a time column: without one nothing has to be remembered of a deletion, since what arrives later is newer",
+            expected="a time column: without one nothing has to be remembered of a deletion, since what arrives later "
+            "is newer",
             hint="leave tombstoneRetention out, or name the column in the option time",
         )
     kind = layout.arrow_schema().field(layout.time).type
     if _holds_times(kind) != (retention.duration_us is not None):
         wanted = "a duration such as '7 days'" if _holds_times(kind) else "a number in the column's own unit"
         raise OptionError(
-            f"tombstoneRetention is {'a number' if _holds_times(kind) else 'a duration'}, and the time column {layout.time!r} "
+            f"tombstoneRetention is {'a number' if _holds_times(kind) else 'a duration'}, and the time column "
+            f"{layout.time!r} "
             f"is of type {kind}",
             expected=wanted,
             hint=f"give {wanted}",
@@ -154,7 +160,8 @@ def check_retention(retention: Retention | None, layout: Layout) -> None:
 
 
 def forget_below(low_watermark: Any, retention: Retention | None, kind: pa.DataType) -> int | None:
-    """The time before which tombstones are forgotten, as :func:`~upstream.core.rows.sort_keys.ordered` numbers it; None forgets nothing.
+    """The time before which tombstones are forgotten, as :func:`~upstream.core.rows.sort_keys.ordered` numbers it; None
+    forgets nothing.
 
     Parameters
     ----------

@@ -11,7 +11,8 @@ from deltalake import write_deltalake
 ORIGIN_US = 1_700_000_000_000_000
 KEYS = 7
 FEED = {"seed": "3", "rowsPerSecond": "40", "keys": str(KEYS), "skew": "0.8", "arrivals": "poisson"}
-# A version is committed at the first number (seconds after the feed began) and shows the rows that had come by the second.
+# A version is committed at the first number (seconds after the feed began) and shows the rows that had come by the
+# second.
 VERSIONS = [(0.55, 0.2), (1.4, 1.1), (2.85, 2.0), (3.3, 3.1)]
 WARM_S, UNTIL_S = 1.0, 4.0
 

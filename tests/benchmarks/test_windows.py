@@ -1,4 +1,6 @@
-"""The benchmark of windows runs as its documentation says: equal results, then a table, aims and JSON; and a plot of what it measured."""
+"""The benchmark of windows runs as its documentation says: equal results, then a table, aims and JSON; and a plot of
+what it measured.
+"""
 
 import json
 

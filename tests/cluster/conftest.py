@@ -57,7 +57,9 @@ class Cluster:
             _end(process)
 
     def kill_worker(self) -> None:
-        """What a machine's power loss does: the worker, its executors and their Python processes are gone at once, for later tests too."""
+        """What a machine's power loss does: the worker, its executors and their Python processes are gone at once, for
+        later tests too.
+        """
         worker = self.workers.pop()
         os.killpg(worker.pid, signal.SIGKILL)
         worker.wait()

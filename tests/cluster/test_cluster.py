@@ -1,4 +1,6 @@
-"""The example job through spark-submit on a standalone cluster, the package travelling in the zip; and a worker that dies."""
+"""The example job through spark-submit on a standalone cluster, the package travelling in the zip; and a worker that
+dies.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def _table(path: Path) -> pl.DataFrame:
 
 
 def test_workers_of_a_session_run_this_python(cluster: Any, tmp_path: Path) -> None:
-    """What `upstream.session` has workers run is a program that has to be told the Python: daemons on other machines do not know it."""
+    """What `upstream.session` has workers run is a program that has to be told the Python: daemons on other machines do
+    not know it.
+    """
     script = """
         import sys
         from upstream.conf.session import session

@@ -1,4 +1,6 @@
-"""Tables and checkpoints that the release before the plan left in the middle of their jobs go on, with the checkpoint named once."""
+"""Tables and checkpoints that the release before the plan left in the middle of their jobs go on, with the checkpoint
+named once.
+"""
 
 from __future__ import annotations
 

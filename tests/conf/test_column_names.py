@@ -19,7 +19,8 @@ def test_parts_are_found_again(parts: list[str]) -> None:
 
 @given(st.lists(st.lists(NAME.filter(str.strip), min_size=1, max_size=3), min_size=1, max_size=4, unique_by=tuple))
 def test_lists_are_read_back(paths: list[list[str]]) -> None:
-    # A column's name may look like the name of a field; nothing but the columns there are tells the two from each other.
+    # A column's name may look like the name of a field; nothing but the columns there are tells the two from each
+    # other.
     names = list(dict.fromkeys(path_name(path) for path in paths))
     columns = dict.fromkeys(names)
     assert [resolved(name, columns) for name in split_list(listed(names))] == [(name,) for name in names]

@@ -1,4 +1,6 @@
-"""No Java, a wrong one, a reduced one: one plain sentence each. ``java -version`` is the interface, so scripts stand in for it."""
+"""No Java, a wrong one, a reduced one: one plain sentence each. ``java -version`` is the interface, so scripts stand in
+for it.
+"""
 
 from __future__ import annotations
 

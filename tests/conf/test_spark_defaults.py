@@ -1,4 +1,6 @@
-"""``conf/spark-defaults.conf`` gives spark-submit what ``upstream.session`` gives a script; ``spark-submit`` is really called."""
+"""``conf/spark-defaults.conf`` gives spark-submit what ``upstream.session`` gives a script; ``spark-submit`` is really
+called.
+"""
 
 from __future__ import annotations
 

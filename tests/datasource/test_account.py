@@ -1,4 +1,6 @@
-"""The account of rows: what the source has received, held against what the table's commits say became of it, whatever dies in between."""
+"""The account of rows: what the source has received, held against what the table's commits say became of it, whatever
+dies in between.
+"""
 
 from __future__ import annotations
 

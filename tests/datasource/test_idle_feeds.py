@@ -1,4 +1,6 @@
-"""Silent feeds through the planner: waiting, going on without them, on-demand timestamps; clocks and stamps that are wrong."""
+"""Silent feeds through the planner: waiting, going on without them, on-demand timestamps; clocks and stamps that are
+wrong.
+"""
 
 from __future__ import annotations
 

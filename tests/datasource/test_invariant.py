@@ -1,7 +1,8 @@
-"""The invariant of progress: of every feed that has shown a row, no promise lies beyond a row that is still to be delivered.
+"""The invariant of progress: of every feed that has shown a row, no promise lies beyond a row that is still to be
+delivered.
 
-Over every policy, limit, idle rule and restart, with rows that keep what their policy assumes of them. No Spark: the planner, what the tasks
-leave behind, and the minimum that operators take.
+Over every policy, limit, idle rule and restart, with rows that keep what their policy assumes of them. No Spark: the
+planner, what the tasks leave behind, and the minimum that operators take.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Batch:
 
 
 class Pipeline:
-    """A source and the minimum of what its feeds promise; each batch is planned by a process that knows nothing but the journal."""
+    """A source and the minimum of what its feeds promise; each batch is planned by a process that knows nothing but the
+    journal.
+    """
 
     def __init__(self, folder: str, *, dear: bool = False, **changes: Any) -> None:
         stamped = changes.get("progress") == "heartbeat"
@@ -175,7 +178,8 @@ def test_no_promise_lies_beyond_a_row_that_is_still_to_be_delivered(
             pipe.check(lambda feed: sent[feed])
         pipe.connector.ended = frozenset("abc")
         pipe.until_quiet()
-        # Every feed that has shown a row, or punctuation of its own, has ended. By the clock a feed moves before its first row.
+        # Every feed that has shown a row, or punctuation of its own, has ended. By the clock a feed moves before its
+        # first row.
         held = {feed for feed in sent if sent[feed] or (policy == "heartbeat" and pipe.batches)}
         assert pipe.bounds.bounds == ({} if policy == "latent" else dict.fromkeys(held, AFTER_ALL))
 

@@ -96,9 +96,11 @@ def promises(rows: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def reached(end: Offset) -> dict[str, Any]:
-    """Each feed's progress, but for what is late, which is judged by what had been promised, and skew, by the clock: a batch earlier or later.
+    """Each feed's progress, but for what is late, which is judged by what had been promised, and skew, by the clock: a
+    batch earlier or later.
 
-    A feed that has no bound of its own yet has what the others had when it was last taken to follow them: a batch earlier or later, too.
+    A feed that has no bound of its own yet has what the others had when it was last taken to follow them: a batch
+    earlier or later, too.
     """
     ours = ("late", "late_idle", "skew")
     return {
@@ -129,7 +131,8 @@ def test_tasks_see_what_the_driver_sees_one_batch_later(
                 driver.run()
             if not tasks.plan():
                 continue
-            # The process dies after some of the tasks, or their reports are lost; the batch is run again, and planned on by another process.
+            # The process dies after some of the tasks, or their reports are lost; the batch is run again, and planned
+            # on by another process.
             if data.draw(st.booleans()):
                 tasks.run(stop_after=data.draw(st.integers(0, 2)))
                 tasks.restart()
@@ -151,7 +154,9 @@ def test_tasks_see_what_the_driver_sees_one_batch_later(
 def test_what_was_promised_holds_and_a_replay_promises_the_same(
     batches: list[dict[str, list[Any]]], policy: str
 ) -> None:
-    """For the policies' own assumption see the tests of progress: here no row of a *later batch* that keeps it lies below a promise."""
+    """For the policies' own assumption see the tests of progress: here no row of a *later batch* that keeps it lies
+    below a promise.
+    """
     with tempfile.TemporaryDirectory() as folder:
         connector = DearConnector({"a": table_of([]), "b": table_of([])}, 100)
         stream = Stream(connector, policy, folder)

@@ -47,7 +47,9 @@ def test_what_is_written_is_read(rows: int, spans: list[tuple[int, int]]) -> Non
 def test_it_is_what_the_library_of_these_bitmaps_writes(
     rows: int, spans: list[tuple[int, int]], every_other: bool
 ) -> None:
-    """CRoaring reads what is written here, and what it writes is read here; where it makes no runs the bytes are the same."""
+    """CRoaring reads what is written here, and what it writes is read here; where it makes no runs the bytes are the
+    same.
+    """
     dead = mask(rows, spans)
     dead[1::2] &= not every_other
     theirs = BitMap64(np.flatnonzero(dead).tolist())

@@ -1,4 +1,5 @@
-"""Run examples of docstrings on Spark, in the working directory: a program, since Spark's own processes keep the directory that they began in.
+"""Run examples of docstrings on Spark, in the working directory: a program, since Spark's own processes keep the
+directory that they began in.
 
 run_examples.py FILE: a JSON object of names and examples
 """

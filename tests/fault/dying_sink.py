@@ -1,8 +1,9 @@
 """The sink on Spark, with a death or a failure in it where a test says so.
 
-A step is armed by a file named after it, which holds one word: `stop`, stay there for good, so that the test can kill all that its job has started;
-`die`, kill -9 this Python process alone; `fail`, raise an error; `wait`, go on a long time later. Whoever reaches the step takes the file away, so
-that it happens once, and leaves one whose name begins with `reached-`.
+A step is armed by a file named after it, which holds one word: `stop`, stay there for good, so that the test can kill
+all that its job has started; `die`, kill -9 this Python process alone; `fail`, raise an error; `wait`, go on a long
+time later. Whoever reaches the step takes the file away, so that it happens once, and leaves one whose name begins with
+`reached-`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The job that the kill tests run and kill: a folder of growing CSV files into a latest table.
 
-Arguments: folder of the feed, table, checkpoint, and a policy if rows are to wait in a queue. A test lets the same query end in its own session.
+Arguments: folder of the feed, table, checkpoint, and a policy if rows are to wait in a queue. A test lets the same
+query end in its own session.
 """
 
 from __future__ import annotations

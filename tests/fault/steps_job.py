@@ -1,7 +1,8 @@
-"""The job that is killed, or of which tasks fail, at steps of the sink: a folder of CSV files into a latest table, a file a batch.
+"""The job that is killed, or of which tasks fail, at steps of the sink: a folder of CSV files into a latest table, a
+file a batch.
 
-Arguments: folder of the feed, table, checkpoint, folder of armed steps, Spark's master, and `apart` if the rows are to come as they are: of each
-bucket some in each task.
+Arguments: folder of the feed, table, checkpoint, folder of armed steps, Spark's master, and `apart` if the rows are to
+come as they are: of each bucket some in each task.
 """
 
 from __future__ import annotations

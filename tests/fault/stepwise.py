@@ -1,8 +1,9 @@
-"""A query without Spark: its batches, what a plain computation makes of them, and a process that runs them and dies where it is told to.
+"""A query without Spark: its batches, what a plain computation makes of them, and a process that runs them and dies
+where it is told to.
 
-As a script it reads orders, one a line, and forks for each, so that a death costs milliseconds: `[folder, scenario, deaths, wait]`.
-Deaths are `[batch, step, time]`: kill -9 when that step of that batch is reached for that time; `wait`, if it is no null, is after how many
-seconds the process is killed wherever it is. It answers with how the process ended.
+As a script it reads orders, one a line, and forks for each, so that a death costs milliseconds: `[folder, scenario,
+deaths, wait]`. Deaths are `[batch, step, time]`: kill -9 when that step of that batch is reached for that time; `wait`,
+if it is no null, is after how many seconds the process is killed wherever it is. It answers with how the process ended.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ Row = tuple[int, int, "str | None", int]
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """What a query writes, in how many tasks the rows of one bucket may be, and whether all files become others while each batch is under way, or buckets that wear after it."""
+    """What a query writes, in how many tasks the rows of one bucket may be, and whether all files become others while
+    each batch is under way, or buckets that wear after it.
+    """
 
     options: dict[str, str]
     columns: pa.Schema = COLUMNS

@@ -64,7 +64,8 @@ def attack(spark: SparkSession, tmp_path: Path, kills: int, seed: int, *policy: 
     for kill in range(kills):
         process = job.start(*policy)
         try:
-            # Some are killed during recovery, before a first batch of theirs is done; the others within the next batches.
+            # Some are killed during recovery, before a first batch of theirs is done; the others within the next
+            # batches.
             reached = done
             if kill % 5 != 4:
                 reached = next(batches(process), -1)
@@ -83,7 +84,8 @@ def attack(spark: SparkSession, tmp_path: Path, kills: int, seed: int, *policy: 
     newest: dict[int, int] = {}
     for key, ms, _ in feeder.rows:
         newest[key] = max(ms, newest.get(key, ms))
-    # With a queue a filter after it takes a key out of the table by its newest row. Of rows with one time, in several files, either may be it.
+    # With a queue a filter after it takes a key out of the table by its newest row. Of rows with one time, in several
+    # files, either may be it.
     leaves: dict[int, set[bool]] = {key: set() for key in newest}
     for key, ms, value in feeder.rows:
         if ms == newest[key]:
@@ -105,7 +107,8 @@ def attack(spark: SparkSession, tmp_path: Path, kills: int, seed: int, *policy: 
     assert sorted(metrics) == ids
     # Each update is delivered, or stood for by one that is, once: whatever waited in a queue when the process died.
     assert sum(summary.updates for summary in commits) == len(feeder.rows)
-    # Two counts of the same, by those who do not know of each other: the source's in its journal, the table's in its commits.
+    # Two counts of the same, by those who do not know of each other: the source's in its journal, the table's in its
+    # commits.
     counts = commits[-1].sources
     assert counts is not None
     assert counts.received == len(feeder.rows)

@@ -1,4 +1,6 @@
-"""Kafka under kill -9 of the query: the table, the account of rows and what is complete are those of a run that nobody killed."""
+"""Kafka under kill -9 of the query: the table, the account of rows and what is complete are those of a run that nobody
+killed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Inputs of Spark's own and a merge under kill -9: rows that are held, and those that wait for their turn, are those of a run that nobody killed."""
+"""Inputs of Spark's own and a merge under kill -9: rows that are held, and those that wait for their turn, are those of
+a run that nobody killed.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,8 @@ def test_killed_in_steps_of_a_batch(tmp_path: Path, files: int, chosen: Sequence
     assert other_late == late
     assert other_counts == counts
 
-    # And both are right. What was refused is late; all else is in the table, unless the other input has its key and time, or it is still held.
+    # And both are right. What was refused is late; all else is in the table, unless the other input has its key and
+    # time, or it is still held.
     refused = {value for name, values in late.items() if name.startswith("late-merge") for value in values}
     assert {name.partition("-0")[0] for name in late} == {"late-left", "late-right", "late-merge"}
     assert len(refused) > 3

@@ -1,4 +1,6 @@
-"""Windows under kill -9: whatever dies in whichever step of a batch, results and late output are those of a run that nobody killed."""
+"""Windows under kill -9: whatever dies in whichever step of a batch, results and late output are those of a run that
+nobody killed.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,8 @@ def test_a_query_that_was_killed_gives_what_one_gives_that_nobody_killed(
     assert killed.late() == whole.late()
     assert killed.late_files() == whole.late_files(), "a killed writer has left a file"
 
-    # What both give is right: no window is lost, and each has all its rows, but for late ones, of which none is late twice.
+    # What both give is right: no window is lost, and each has all its rows, but for late ones, of which none is late
+    # twice.
     late, watermark_ms = whole.late(), max(ms for _, ms, _ in rows) - DELAY_MS
     assert len(late) > 10
     assert len(set(late)) == len(late)

@@ -1,4 +1,6 @@
-"""Exactly once, step by step: the sink dies by kill -9 at each of its steps, and no reader sees more or less than whole batches."""
+"""Exactly once, step by step: the sink dies by kill -9 at each of its steps, and no reader sees more or less than whole
+batches.
+"""
 
 from __future__ import annotations
 

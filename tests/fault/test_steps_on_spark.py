@@ -87,8 +87,8 @@ def kill_at(run: Run, steps: list[Step]) -> None:
 
 
 def test_killed_in_a_worker_in_the_commit_and_before_spark_notes_it_then_tasks_fail(tmp_path: Path) -> None:
-    """In the job that goes on from there a worker is killed with a file half handed over, and a task fails when all is written; and rows of each bucket
-    are in both tasks.
+    """In the job that goes on from there a worker is killed with a file half handed over, and a task fails when all is
+    written; and rows of each bucket are in both tasks.
     """
     run = Run(tmp_path)
     kill_at(run, [Step.STAGED, Step.COMMITTED, Step.MEASURED])
@@ -121,7 +121,9 @@ def unnamed(run: Run) -> set[str]:
 
 @contextlib.contextmanager
 def two_machines(folder: Path) -> Iterator[str]:
-    """The address of a cluster: Spark starts a second attempt of a task on another machine only, so its workers have two names."""
+    """The address of a cluster: Spark starts a second attempt of a task on another machine only, so its workers have
+    two names.
+    """
     spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
     started: list[subprocess.Popen[bytes]] = []
 

@@ -90,7 +90,8 @@ def attack(sink: Sink, readers: dict[str, Read], *, batches: int, seconds: float
     while number < batches or time.monotonic() < end or any(reader.reads < reader.needed for reader in running):
         if any(reader.wrong for reader in running):
             break
-        # What is promised are so many versions. A reader that the machine holds up for longer is no reader that was promised anything.
+        # What is promised are so many versions. A reader that the machine holds up for longer is no reader that was
+        # promised anything.
         if number - min(reader.began_at for reader in running) > 60:
             time.sleep(0.005)
             continue

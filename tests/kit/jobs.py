@@ -65,7 +65,9 @@ def last_commit(checkpoint: Path) -> int:
 
 
 def kill_session(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
-    """Kill -9 everything that the job has started: the JVM, and Python workers, which put themselves into groups of their own."""
+    """Kill -9 everything that the job has started: the JVM, and Python workers, which put themselves into groups of
+    their own.
+    """
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:

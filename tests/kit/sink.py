@@ -143,7 +143,9 @@ class Sink:
         return set(pa.table(DeltaTable(str(self.path), version).get_add_actions()).column("path").to_pylist())
 
     def written_by_others(self, rows: pa.Table | None = None, **form: Any) -> None:
-        """Somebody else puts the table's files together into one for each bucket, in a form of Parquet that is not ours; or some rows for those that there are."""
+        """Somebody else puts the table's files together into one for each bucket, in a form of Parquet that is not
+        ours; or some rows for those that there are.
+        """
         log = self.log()
         actions = [removed_action(add, 0, changed=False) for add in log.files.values()]
         for bucket in sorted({add["partitionValues"][BUCKET] for add in log.files.values()}):

@@ -15,7 +15,8 @@ def wait_for(
     ----------
     condition : callable
     ended : callable
-        Returns something other than None when the condition cannot come to hold any more: `process.poll`, `query.exception`.
+        Returns something other than None when the condition cannot come to hold any more: `process.poll`,
+        `query.exception`.
     what : str
         The name of the condition, for the failure.
     """

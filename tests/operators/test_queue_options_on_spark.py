@@ -47,8 +47,8 @@ def test_heavier_keys_are_served_first(spark, tmp_path):
     )
     write_to_end(stream, tmp_path / "table", checkpoint)
     assert len(read_by_key(tmp_path / "table", "key", "value")) == 100
-    # In the first batch all have just come, and no age is there to be weighed; in the second the light ones, though first in the
-    # file, wait for the heavy ones.
+    # In the first batch all have just come, and no age is there to be weighed; in the second the light ones, though
+    # first in the file, wait for the heavy ones.
     log = upstream.LatestTable(tmp_path / "table").history()
     first, second, *_ = (version for version, summary in log if summary.delivered)
     before, after = (set(keys_of(tmp_path / "table", version)) for version in (first, second))

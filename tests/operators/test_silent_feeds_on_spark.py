@@ -1,4 +1,6 @@
-"""A busy and a silent feed on Spark, through windows to the table: what each rule for silent feeds gives, and what it costs."""
+"""A busy and a silent feed on Spark, through windows to the table: what each rule for silent feeds gives, and what it
+costs.
+"""
 
 from __future__ import annotations
 

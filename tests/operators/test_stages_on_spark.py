@@ -1,4 +1,6 @@
-"""Operators that share a stage give what they give apart; a job that goes on keeps its stages, and another job is refused by name."""
+"""Operators that share a stage give what they give apart; a job that goes on keeps its stages, and another job is
+refused by name.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +129,8 @@ def test_an_aggregate_more_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     more = {"windows": agg.count(), "least": agg.min_("total")}
     found = written(counted(read(spark, feed), **more), tmp_path, mergeSchema=True)
     assert answers(found) == sums([*first, *second], 49_000, 4_000)
-    # Windows 0 to 6 were closed before and are not given again. Of the seventh, which had begun, rows had been counted, and no least kept.
+    # Windows 0 to 6 were closed before and are not given again. Of the seventh, which had begun, rows had been counted,
+    # and no least kept.
     least = {
         (key, window): min(total for k, second, total in inner if (k, second // 4) == (key, window))
         for inner in [sums([*first, *second], 49_000, 1_000)]

@@ -33,7 +33,9 @@ Shown = dict[int, int]
 
 
 class Feed:
-    """Files of rows, one a batch, that arrived 50 ms after each other, the last of them just now. A row's number is its time too."""
+    """Files of rows, one a batch, that arrived 50 ms after each other, the last of them just now. A row's number is its
+    time too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -148,7 +148,8 @@ def test_a_tombstone_is_marked_alone_and_keeps_key_and_time(spark, tmp_path):
     rows = [("'a'", 1, 5, "false", "false"), ("'b'", 2, -5, "null", "null"), ("'c'", 3, "null", "false", "null"),
             ("null", 9, "null", "true", "false"), ("'d'", 4, "null", "false", "true")]  # fmt: skip
     union = " UNION ALL ".join(
-        f"SELECT {key} AS key, {ms}L AS ms, CAST({value} AS BIGINT) AS value, {marks.format(punctuation, deleted)} AS _upstream"
+        f"SELECT {key} AS key, {ms}L AS ms, CAST({value} AS BIGINT) AS value, {marks.format(punctuation, deleted)} AS "
+        "_upstream"
         for key, ms, value, punctuation, deleted in rows
     )
     df = spark.sql(union)

@@ -34,8 +34,8 @@ pytestmark = [
 def in_parts(name: str, folder: Path, closing: Callable[[list[str]], str], *, by: int | None = None) -> None:
     """A recording as several plain files, row by row in its order or by one column, and a last file of one row.
 
-    A compressed file is never divided, so it would be one batch of one task. The last row says that time has gone on, as a feed that goes on
-    would; a feed of files has no end.
+    A compressed file is never divided, so it would be one batch of one task. The last row says that time has gone on,
+    as a feed that goes on would; a feed of files has no end.
     """
     with gzip.open(RECORDED / name, "rt") as file:
         lines = file.read().splitlines()
@@ -140,7 +140,9 @@ def test_queries_of_each_host_over_five_minutes_every_ten_seconds(spark: SparkSe
 
 
 def test_distance_of_each_bus_over_fifteen_minutes_every_minute(spark: SparkSession, tmp_path: Path) -> None:
-    """The recording has positions and no distances: a window collects its positions, a map adds up the way between them."""
+    """The recording has positions and no distances: a window collects its positions, a map adds up the way between
+    them.
+    """
 
     def closing(rows: list[str]) -> str:
         fields = rows[-1].split(",")
@@ -167,7 +169,8 @@ def test_distance_of_each_bus_over_fifteen_minutes_every_minute(spark: SparkSess
     got = table_of(distances, path, every=True)
     wanted = duckdb.sql(
         f"""WITH placed AS (
-            SELECT vehicle_id, timestamp, radians(latitude) AS lat, radians(longitude) AS lon, epoch(timestamp)::BIGINT AS s,
+            SELECT vehicle_id, timestamp, radians(latitude) AS lat, radians(longitude) AS lon, epoch(timestamp)::BIGINT
+            AS s,
                 unnest(range(s // 60, (s + 900) // 60)) AS window_id
             FROM read_csv('{RECORDED}/buses-2016-11-24.csv.gz')
         ), hops AS (

@@ -151,8 +151,8 @@ def test_the_latest_window_of_each_key_filtered_before_and_after(spark: SparkSes
     got = table_of(tmp_path / "table", "key", "key, (epoch_us(window_time) + 1) // 1000 AS ends, mean")
     every = windows_of(tmp_path / "feed", 60, 20, "value % 5 <> 0")
     wanted = expected(
-        f"""SELECT key, ends, 2 * total / n AS mean FROM ({every}) QUALIFY window_id = max(window_id) OVER (PARTITION BY key)
-        AND n % 2 = 1 ORDER BY key"""
+        f"""SELECT key, ends, 2 * total / n AS mean FROM ({every}) QUALIFY window_id = max(window_id) OVER (PARTITION BY
+        key) AND n % 2 = 1 ORDER BY key"""
     )
     assert 0 < len(wanted) < 20
     assert got == wanted
@@ -236,7 +236,8 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
     assert final == expected(windows_of(folder, 100, 50) + "ORDER BY key, window_id")
     assert table_of(table, "key", where="NOT final"), "the windows that are open by now"
 
-    # Behind the low-watermark, by less than the allowed lateness; and one row beyond it, which is in no window any more.
+    # Behind the low-watermark, by less than the allowed lateness; and one row beyond it, which is in no window any
+    # more.
     behind = FIRST_MS + 2 * 300 - DELAY_MS
     write_csv(folder / "part-2.csv", "key,ms,value", [(f"k{at % 20}", behind - 10 * at, 1000 + at) for at in range(20)])
     write_feed(folder, 3)

@@ -1,4 +1,6 @@
-"""The picture of a plan is well-formed, has a box for each step and an arrow for each input, and nothing lies on anything else."""
+"""The picture of a plan is well-formed, has a box for each step and an arrow for each input, and nothing lies on
+anything else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables of every kind, and readers that are programs of their own: a BI server with its clients, another DuckDB, an S3 server."""
+"""Tables of every kind, and readers that are programs of their own: a BI server with its clients, another DuckDB, an S3
+server.
+"""
 
 from __future__ import annotations
 

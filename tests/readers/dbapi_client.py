@@ -1,4 +1,6 @@
-"""What a BI tool in Python does: arguments are the client, host and port; a line for each query in, a line of pickled rows out for each."""
+"""What a BI tool in Python does: arguments are the client, host and port; a line for each query in, a line of pickled
+rows out for each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What each reader makes of each kind of table. The page docs/readers.md shows these claims, and each is the outcome of a test."""
+"""What each reader makes of each kind of table. The page docs/readers.md shows these claims, and each is the outcome of
+a test.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""An object store that refuses everything, and tells more than it should: arguments are names and values of secrets. Prints its port."""
+"""An object store that refuses everything, and tells more than it should: arguments are names and values of secrets.
+Prints its port.
+"""
 
 from __future__ import annotations
 

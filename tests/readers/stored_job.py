@@ -1,6 +1,8 @@
-"""A job as a user writes it: a feed into a table in an object store, and a second table that follows the first. It prints all that Spark shows.
+"""A job as a user writes it: a feed into a table in an object store, and a second table that follows the first. It
+prints all that Spark shows.
 
-Arguments: a folder to work in, the table's address, the address of a store that refuses, and the storage options as JSON.
+Arguments: a folder to work in, the table's address, the address of a store that refuses, and the storage options as
+JSON.
 """
 
 from __future__ import annotations

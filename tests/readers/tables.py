@@ -47,7 +47,8 @@ KINDS: dict[str, tuple[list[tuple[str, pa.DataType]], list[tuple[Any, ...]]]] = 
 # What the nested columns hold in a reader that has no nulls for them.
 EMPTY: dict[str, Any] = {"one": {"a": None, "b": []}, "many": [], "named": []}
 
-# A table with deletion vectors: the plain one, and beside its rows so many without values that no batch writes them anew. Of those some leave.
+# A table with deletion vectors: the plain one, and beside its rows so many without values that no batch writes them
+# anew. Of those some leave.
 MARKED = "vectors"
 _BESIDE = range(100, 5100)
 _GONE = range(100, 200)

@@ -102,7 +102,9 @@ def test_a_wrong_query_is_told(clients: BiClients) -> None:
 
 
 def test_fresh_rows_while_a_query_commits(clients: BiClients, live: Live) -> None:
-    """Each value that was put is seen by both clients, the freshness with it, and no client ever sees an older one again."""
+    """Each value that was put is seen by both clients, the freshness with it, and no client ever sees an older one
+    again.
+    """
     query = live.start(processingTime="0 seconds")
     try:
         for value in range(2, 5):

@@ -79,7 +79,9 @@ def test_other_engine(tables: dict[str, Path], others: Path, engine: Any, name: 
 
 @pytest.mark.parametrize("reader", IN_PROCESS)
 def test_names_with_spaces_beside_features_by_name(tmp_path: Path, reader: str) -> None:
-    """TIMESTAMP_NTZ makes the protocol name its features: who reads by Arrow's dataset refuses then what it reads else, and says so."""
+    """TIMESTAMP_NTZ makes the protocol name its features: who reads by Arrow's dataset refuses then what it reads else,
+    and says so.
+    """
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("at noon", pa.timestamp("us"))])
     sink = Sink(tmp_path, columns, {"key": "k", "time": "t", "buckets": "1"})
     sink.batch(0, [sink.rows([(1, 1, 5)])])
@@ -106,7 +108,9 @@ def test_clickhouse(tables: dict[str, Path], large: Path, engine: Any, feature: 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "right"), [("clickhouse_count", False), ("clickhouse_full_count", True)])
 def test_count_of_clickhouse(tables: dict[str, Path], large: Path, engine: Any, name: str, right: bool) -> None:
-    """It counts by the files' statistics, which say how many rows a file has, not how many of them live; unless a setting forbids that."""
+    """It counts by the files' statistics, which say how many rows a file has, not how many of them live; unless a
+    setting forbids that.
+    """
     (counted,) = rows_from(engine(large, name, tables[MARKED]))
     assert (counted["rows"] == len(rows_of(MARKED))) == right
 
@@ -131,7 +135,9 @@ def rows_of_any(count: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[A
 @settings(max_examples=15)
 @given(rows=rows_of_any(st.integers(1, 12)), split=st.integers(0, 12))
 def test_every_value_of_every_type_comes_back(rows: list[tuple[Any, ...]], split: int) -> None:
-    """Written in two batches, read by everything that reads in this process: bit by bit the same, NaN and -0.0 included."""
+    """Written in two batches, read by everything that reads in this process: bit by bit the same, NaN and -0.0
+    included.
+    """
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), *((name, kind) for name, (kind, _) in ANY.items())])
     with tempfile.TemporaryDirectory() as folder:
         sink = Sink(Path(folder), columns, {"key": "k", "time": "t", "buckets": "2"})
@@ -145,7 +151,9 @@ def test_every_value_of_every_type_comes_back(rows: list[tuple[Any, ...]], split
 
 
 def _bits(table: pa.Table, columns: pa.Schema) -> list[list[Any]]:
-    """Values by column in the order of keys, floats by their bits: NaN is not equal to itself, and -0.0 to 0.0 is. One NaN is as good as another."""
+    """Values by column in the order of keys, floats by their bits: NaN is not equal to itself, and -0.0 to 0.0 is. One
+    NaN is as good as another.
+    """
     order = np.argsort(table.column("k").to_numpy())
     found: list[list[Any]] = []
     for field in columns:

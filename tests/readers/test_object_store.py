@@ -145,7 +145,9 @@ def test_errors_do_not_tell_secrets(stored: Callable[..., StoredSink], refusing_
 
 
 def test_maintenance_in_a_store(stored: Callable[..., StoredSink]) -> None:
-    """What only versions had that nobody can read any more goes; rows, deletions and what a task is about to commit stay."""
+    """What only versions had that nobody can read any more goes; rows, deletions and what a task is about to commit
+    stay.
+    """
     sink = stored()
     sink.batch(0, [sink.rows([(key, 10, "a") for key in range(20)])])
     sink.batch(1, [sink.rows([(1, 20, None)], deleted=np.array([True]))])

@@ -1,4 +1,5 @@
-"""What lies before an object store, has puts wait for each other, and spoils those of a log's entries. Its argument is the store's port; it prints its own.
+"""What lies before an object store, has puts wait for each other, and spoils those of a log's entries. Its argument is
+the store's port; it prints its own.
 
 Lines of its input are a fault and how many puts it is to strike:
 

@@ -13,7 +13,9 @@ from .tables import Rows, schema_of
 
 
 def as_arrow(value: Any, kind: pa.DataType) -> Any:
-    """A client's value as Arrow has it: of text its meaning, of times without a zone those of the session, which is in UTC."""
+    """A client's value as Arrow has it: of text its meaning, of times without a zone those of the session, which is in
+    UTC.
+    """
     if value is None:
         return None
     if isinstance(value, bytes) and not pa.types.is_binary(kind):

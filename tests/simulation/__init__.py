@@ -1,1 +1,3 @@
-"""A simulator of the whole pipeline in one process, without Spark: `python -m tests.simulation --help`, docs/simulation.md."""
+"""A simulator of the whole pipeline in one process, without Spark: `python -m tests.simulation --help`,
+docs/simulation.md.
+"""

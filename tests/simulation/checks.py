@@ -58,7 +58,9 @@ class Checks:
             self.leaving()
 
     def consumed(self, upto: int | None = None) -> Taken:
-        """The rows that were read up to now, as the record of the input has them; what was read must be the next of each feed's."""
+        """The rows that were read up to now, as the record of the input has them; what was read must be the next of
+        each feed's.
+        """
         taken: Taken = {feed: [] for feed in self.inputs.rows}
         for number in range(self.query.record.commits if upto is None else upto):
             found: dict[str, list[tuple[int, Any, int, int]]] = {}
@@ -79,7 +81,9 @@ class Checks:
         return taken
 
     def promises(self, read: Taken) -> None:
-        """The invariant of progress: the low-watermark that the source gives is no later than any row that it has not given."""
+        """The invariant of progress: the low-watermark that the source gives is no later than any row that it has not
+        given.
+        """
         number = self.query.record.commits - 1
         marks = dict(self.query.record.told.get(number - 1, {}))
         for source, bound in _marks(self.query.record.read[number], "t"):

@@ -1,4 +1,6 @@
-"""Defects that the product had, each put back by a patch of the function that mended it: the simulation must find every one."""
+"""Defects that the product had, each put back by a patch of the function that mended it: the simulation must find every
+one.
+"""
 
 from __future__ import annotations
 

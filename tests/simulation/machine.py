@@ -1,4 +1,5 @@
-"""What the simulation has in the place of the machine: its clock, the names it makes up, deaths, Spark's word on the running batch, and Kafka's client.
+"""What the simulation has in the place of the machine: its clock, the names it makes up, deaths, Spark's word on the
+running batch, and Kafka's client.
 
 Import this module before any other of the simulation: it replaces the clock before others take it by name.
 """
@@ -51,7 +52,8 @@ class Machine:
     def dies_at(self, step: str, times: int, run: Callable[[], None]) -> bool:
         """Run something in a process that dies when it has reached a step so many times. Whether it died.
 
-        What dies does nothing more: no handler of an exception runs, as after kill -9. Its thread stays where it is until :meth:`end`.
+        What dies does nothing more: no handler of an exception runs, as after kill -9. Its thread stays where it is
+        until :meth:`end`.
         """
         left, done, never = [times], threading.Event(), threading.Event()
         dead: list[bool] = []

@@ -1,6 +1,8 @@
-"""A query as Spark runs it: offsets journaled before a batch, its state kept by version, its commit noted after; the checkpoint is a folder.
+"""A query as Spark runs it: offsets journaled before a batch, its state kept by version, its commit noted after; the
+checkpoint is a folder.
 
-What is the product's, is the product's: the reader with its planner and connector, what packs rows, the shards, the frames, the sink.
+What is the product's, is the product's: the reader with its planner and connector, what packs rows, the shards, the
+frames, the sink.
 """
 
 from __future__ import annotations

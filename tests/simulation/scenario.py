@@ -1,4 +1,6 @@
-"""A scenario: how a query is set up, and what happens to it, as a JSON value. Any part of the actions is a scenario, too, so that it can shrink."""
+"""A scenario: how a query is set up, and what happens to it, as a JSON value. Any part of the actions is a scenario,
+too, so that it can shrink.
+"""
 
 from __future__ import annotations
 

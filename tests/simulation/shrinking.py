@@ -1,4 +1,6 @@
-"""A failing scenario made small: actions are left out as long as it still fails, then what triggers and rows have in them."""
+"""A failing scenario made small: actions are left out as long as it still fails, then what triggers and rows have in
+them.
+"""
 
 from __future__ import annotations
 

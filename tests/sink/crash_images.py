@@ -1,9 +1,11 @@
 """What a disk may hold after a power cut, by the system calls of a process up to then.
 
-The calls are read from strace (``-f -y -xx``). Of a file the disk holds for sure what was written before its last fsync; of a folder the
-entries that were in it at its last fsync. What else it holds is not promised, so two images are made of each moment:
+The calls are read from strace (``-f -y -xx``). Of a file the disk holds for sure what was written before its last
+fsync; of a folder the entries that were in it at its last fsync. What else it holds is not promised, so two images are
+made of each moment:
 
-- `lost`: nothing that was not synced is there, neither contents nor entries; what was removed or renamed without a sync is as before.
+- `lost`: nothing that was not synced is there, neither contents nor entries; what was removed or renamed without a sync
+  is as before.
 - `torn`: all entries are there as the process saw them, and contents that were not synced are not: the files are empty.
 """
 
@@ -106,7 +108,9 @@ class Disk:
 
 
 def moments(trace: Path, root: str) -> Iterator[tuple[Disk, str]]:
-    """The disk after each call that changed it or synced some of it, and what the process wrote outside the root by that call."""
+    """The disk after each call that changed it or synced some of it, and what the process wrote outside the root by
+    that call.
+    """
     disk = Disk(root)
     begun: dict[str, str] = {}
     for line in trace.read_text(errors="replace").splitlines():

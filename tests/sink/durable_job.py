@@ -1,4 +1,5 @@
-"""Batches into a table, for strace: arguments are the folder, the options as JSON, and a file in which each committed batch is said.
+"""Batches into a table, for strace: arguments are the folder, the options as JSON, and a file in which each committed
+batch is said.
 
 Each batch b puts the rows (key, b, "b") of some keys, and deletes one; another process commits nothing.
 """

@@ -1,4 +1,6 @@
-"""What consumers on Spark see of a table's changes while its writer maintains it: by following it, and by Delta's change data feed."""
+"""What consumers on Spark see of a table's changes while its writer maintains it: by following it, and by Delta's
+change data feed.
+"""
 
 from __future__ import annotations
 

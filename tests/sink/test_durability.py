@@ -1,4 +1,6 @@
-"""A power cut at any system call: with `durability=power` the table opens and holds exactly the batches that were committed."""
+"""A power cut at any system call: with `durability=power` the table opens and holds exactly the batches that were
+committed.
+"""
 
 from __future__ import annotations
 

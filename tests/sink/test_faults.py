@@ -173,7 +173,8 @@ def cut_entry(entry: Path) -> None:
     [
         (2, Path.unlink, "the log of the table at .* cannot be read: .*gap"),
         (3, cut_entry, "the log of the table at .* cannot be read"),
-        # As a machine leaves it that lost power. Others take it for a commit that changed nothing; the query knows better.
+        # As a machine leaves it that lost power. Others take it for a commit that changed nothing; the query knows
+        # better.
         (3, lambda entry: entry.write_bytes(b""), "at version 3, does not hold this query's last commit"),
     ],
     ids=["a gap", "an entry cut short", "an empty entry"],

@@ -1,4 +1,6 @@
-"""Files that Spark's OPTIMIZE and REORG, and others, write into a table: with other units of time, and another calendar."""
+"""Files that Spark's OPTIMIZE and REORG, and others, write into a table: with other units of time, and another
+calendar.
+"""
 
 from __future__ import annotations
 

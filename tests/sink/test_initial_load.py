@@ -50,5 +50,6 @@ def megabytes_taken(folder: Path, rows: int, buckets: int) -> int:
 @pytest.mark.long
 def test_many_rows_take_the_memory_of_few(tmp_path: Path) -> None:
     small, large = megabytes_taken(tmp_path / "1", 2_500_000, 32), megabytes_taken(tmp_path / "2", 10_000_000, 128)
-    # Four times the rows, in buckets of one size: what a task holds is the same but for what the system gives back late.
+    # Four times the rows, in buckets of one size: what a task holds is the same but for what the system gives back
+    # late.
     assert large < 1.5 * small

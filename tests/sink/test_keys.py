@@ -174,7 +174,9 @@ def test_only_parts_of_the_key_are_fields(make_sink: Any) -> None:
 
 
 def test_a_table_by_a_field(make_sink: Any, tmp_path: Path) -> None:
-    """Deletions, conflicts, several of a key, check, repair and another number of buckets; fields beside the key are payload."""
+    """Deletions, conflicts, several of a key, check, repair and another number of buckets; fields beside the key are
+    payload.
+    """
     output = str(tmp_path / "conflicts")
     sink = make_sink(NESTED, key="position.id", conflictOutput=output)
     sink.batch(0, [sink.rows([(place(key), 5, "x") for key in range(30)])])

@@ -1,4 +1,6 @@
-"""Names that plain Delta refuses and keys in structs, from a feed to a table that Spark reads, looks after and merges into."""
+"""Names that plain Delta refuses and keys in structs, from a feed to a table that Spark reads, looks after and merges
+into.
+"""
 
 from __future__ import annotations
 

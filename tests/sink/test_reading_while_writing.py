@@ -1,4 +1,6 @@
-"""Readers in a loop while commits and maintenance go on: no error, no key missing, none twice, nothing torn, nothing that goes back."""
+"""Readers in a loop while commits and maintenance go on: no error, no key missing, none twice, nothing torn, nothing
+that goes back.
+"""
 
 from __future__ import annotations
 

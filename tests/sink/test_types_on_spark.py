@@ -57,7 +57,9 @@ def test_files_that_spark_puts_together(
 
 
 def test_no_row_is_passed_over_by_its_bounds(spark: SparkSession, make_sink: Any) -> None:
-    """Values of each column are looked for, in files whose bounds have been written once more because rows of them are dead."""
+    """Values of each column are looked for, in files whose bounds have been written once more because rows of them are
+    dead.
+    """
     columns = pa.schema(
         [
             ("k", pa.int64()),

@@ -1,4 +1,6 @@
-"""What a query can be told of updates, from end to end: deletions by a condition, what is kept, rows put aside, columns that come later."""
+"""What a query can be told of updates, from end to end: deletions by a condition, what is kept, rows put aside, columns
+that come later.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables with deletion vectors and Spark: what one writes the other reads, and Spark's own maintenance and changes come between batches."""
+"""Tables with deletion vectors and Spark: what one writes the other reads, and Spark's own maintenance and changes come
+between batches.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Buckets that wear are written anew after a commit, by the sink itself: the same rows as without, few dead ones at any time, and it may end anywhere."""
+"""Buckets that wear are written anew after a commit, by the sink itself: the same rows as without, few dead ones at any
+time, and it may end anywhere.
+"""
 
 from __future__ import annotations
 

@@ -277,7 +277,8 @@ TYPES = pa.schema([
     ("nested", pa.struct([("a", pa.int32()), ("b", pa.struct([("c", pa.timestamp("us", "UTC"))]))])),
 ])  # fmt: skip
 TYPES_DDL = (
-    "`id.orig_h` STRING, at TIMESTAMP, flag BOOLEAN, i8 TINYINT, i16 SMALLINT, i32 INT, f32 FLOAT, f64 DOUBLE, short DECIMAL(9,2), "
+    "`id.orig_h` STRING, at TIMESTAMP, flag BOOLEAN, i8 TINYINT, i16 SMALLINT, i32 INT, f32 FLOAT, f64 DOUBLE, short "
+    "DECIMAL(9,2), "
     "wide DECIMAL(38,10), day DATE, raw BINARY, text STRING, list ARRAY<STRUCT<x: BIGINT, y: ARRAY<STRING>>>, "
     "map MAP<STRING, STRUCT<amount: DECIMAL(20,3)>>, nested STRUCT<a: INT, b: STRUCT<c: TIMESTAMP>>"
 )

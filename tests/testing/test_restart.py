@@ -1,4 +1,6 @@
-"""A query that stops and starts anywhere gives what one gives that does not; one that fits its checkpoint no more is refused."""
+"""A query that stops and starts anywhere gives what one gives that does not; one that fits its checkpoint no more is
+refused.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ __all__ = ["FilesConnector", "FilesOptions", "make"]
 
 
 def make(options: FilesOptions, common: SourceOptions, schema: pa.Schema | None) -> FilesConnector:
-    """The connector for a query; its list of consumed files lies in the query's checkpoint folder, if that is on a disk."""
+    """The connector for a query; its list of consumed files lies in the query's checkpoint folder, if that is on a
+    disk.
+    """
     checkpoint = common.checkpoint  # in an object store nothing can be appended: there the offsets hold the list
     folder = f"{checkpoint.location}/{FILE_LISTS}" if checkpoint is not None and checkpoint.is_local else None
     # Where the user says what the types are, a key is what its type makes of the text.

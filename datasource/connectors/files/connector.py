@@ -38,8 +38,8 @@ class FilesConnector(Connector):
     """CSV, JSON lines, Parquet and Zeek logs; files that appear and files that grow.
 
     Guarantee: each row of each file is in exactly one range, whole; a range reads the same each time, or reading raises
-    :class:`~upstream.conf.errors.FeedChangedError`. A timestamp column of text is returned without a zone where the text
-    names none, whatever the schema says: only the caller knows which zone was meant.
+    :class:`~upstream.conf.errors.FeedChangedError`. A timestamp column of text is returned without a zone where the
+    text names none, whatever the schema says: only the caller knows which zone was meant.
 
     Parameters
     ----------
@@ -225,7 +225,9 @@ class FilesConnector(Connector):
         return frontier
 
     def _give_up(self, frontier: Frontier, now_us: int) -> None:
-        """Let files that have not changed for a while take their turn once more: their last rows may wait for a quote that never comes."""
+        """Let files that have not changed for a while take their turn once more: their last rows may wait for a quote
+        that never comes.
+        """
         for path, why in list(frontier.held.items()):
             changed_ns = frontier.entries[path].mtime_ns
             quiet = now_us - changed_ns // 1000 >= QUIET_US
@@ -246,7 +248,8 @@ class FilesConnector(Connector):
             return
         self._warned = True
         warnings.warn(
-            f"{len(frontier.entries)} files are listed in every offset of this query; set the option checkpointLocation to "
+            f"{len(frontier.entries)} files are listed in every offset of this query; set the option "
+            "checkpointLocation to "
             "the query's checkpoint folder, and the list is kept there",
             stacklevel=2,
         )
@@ -263,9 +266,11 @@ class FilesConnector(Connector):
                 f"has besides {', '.join(unexpected)}" if unexpected else "",
             )
             raise FeedChangedError(
-                f"the columns of file {path} are not those of the query: it {' and '.join(part for part in parts if part)}",
+                f"the columns of file {path} are not those of the query: it "
+                f"{' and '.join(part for part in parts if part)}",
                 expected="the columns " + ", ".join(self._schema.names),
-                hint="move the file away or leave it out with pathGlobFilter, and restart; or start with a new checkpoint",
+                hint="move the file away or leave it out with pathGlobFilter, and restart; or start with a new "
+                "checkpoint",
             )
 
     def _line_format(self, path: str, start: bytes) -> LineFormat | None:

@@ -122,7 +122,8 @@ def plain_blocks(
         more = file.read(min(size, high - low - len(rest)))
         if not more:
             raise FeedChangedError(
-                f"file {path} ends at byte {low + len(rest)}, and bytes up to {high} of it were to be read: it has shrunk",
+                f"file {path} ends at byte {low + len(rest)}, and bytes up to {high} of it were to be read: it has "
+                "shrunk",
                 hint="restore the file and restart, or start with a new checkpoint",
             )
         block = rest + more if rest else more

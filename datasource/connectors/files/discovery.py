@@ -17,7 +17,8 @@ __all__ = ["Changes", "Discovery"]
 
 # A pass that takes longer than this goes to the background, at a tenth of one core.
 _QUICK_SECONDS = 0.05
-# Few files are passed over at once even so: a pass over them is slow only while the machine is busy with something else.
+# Few files are passed over at once even so: a pass over them is slow only while the machine is busy with something
+# else.
 _FEW_FILES = 1_000
 _BEARABLE_SECONDS = 1.0
 _REST = 9

@@ -18,7 +18,8 @@ __all__ = ["RESUME", "Frontier", "changed"]
 
 RESUME = (
     "restore the file as it was and restart, or start with a new checkpoint, which reads everything again; "
-    "let a writer only append, or give new content a new name (of logrotate's ways `create` with delaycompress, not `copytruncate`)"
+    "let a writer only append, or give new content a new name (of logrotate's ways `create` with delaycompress, not "
+    "`copytruncate`)"
 )
 
 _ON_DISKS = FileAccess()

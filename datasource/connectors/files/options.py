@@ -42,7 +42,8 @@ class FilesOptions:
         "path",
         text(),
         None,
-        "A file, a directory or a glob (*, ?, [ab], {a,b}, **) whose rows are read; or the same in a store that speaks S3's protocol (`s3://bucket/folder/*.csv`), whose options "
+        "A file, a directory or a glob (*, ?, [ab], {a,b}, **) whose rows are read; or the same in a store that speaks "
+        "S3's protocol (`s3://bucket/folder/*.csv`), whose options "
         "begin with `storage.`.",
     )
     paths: tuple[str, ...] = option(
@@ -52,7 +53,8 @@ class FilesOptions:
         "fileFormat",
         one_of("csv", "json", "parquet", "zeek"),
         None,
-        "How the files are written. By default their extension says: .csv .tsv .json .jsonl .ndjson .parquet, .log for Zeek; "
+        "How the files are written. By default their extension says: .csv .tsv .json .jsonl .ndjson .parquet, .log for "
+        "Zeek; "
         ".gz and .zst after it mean compression. JSON is one object a line.",
     )
     header: bool = option("header", boolean(), True, "CSV: whether each file begins with a line of column names.")
@@ -75,7 +77,8 @@ class FilesOptions:
         "maxRowBytes",
         bytes_(),
         1 << 20,
-        "CSV with `multiLine`: how long a row of several lines may be. A line whose quote is not closed within so many bytes is malformed, and the next "
+        "CSV with `multiLine`: how long a row of several lines may be. A line whose quote is not closed within so many "
+        "bytes is malformed, and the next "
         "line is read on; so is one whose quote is open when the file has not changed for a minute.",
     )
     null_value: str = option(
@@ -99,13 +102,15 @@ class FilesOptions:
         "feeds",
         one_of("path", "file"),
         "path",
-        "Whose progress is separate: each path given, with its files in order of arrival, or each file (one per sensor, say).",
+        "Whose progress is separate: each path given, with its files in order of arrival, or each file (one per "
+        "sensor, say).",
     )
     last_line: str = option(
         "lastLine",
         one_of("auto", "terminated", "complete"),
         "auto",
-        "Whether a last line without a line end is a row: `terminated` never, `complete` always; `auto` when reading what is "
+        "Whether a last line without a line end is a row: `terminated` never, `complete` always; `auto` when reading "
+        "what is "
         "there now (batch, availableNow) and the file has not changed for 10 seconds, or is read whole by a batch.",
     )
 

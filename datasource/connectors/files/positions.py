@@ -1,8 +1,8 @@
 """What Spark journals of the files: how far each was consumed, and what of it was seen, when, and not yet consumed.
 
-The files that moved lately stand in the position itself. The others, when they become many, go into an append-only list, of
-which the position holds the length: a file in the `checkpointLocation`, or without one the compressed text itself. A later
-line about a file replaces the earlier one.
+The files that moved lately stand in the position itself. The others, when they become many, go into an append-only
+list, of which the position holds the length: a file in the `checkpointLocation`, or without one the compressed text
+itself. A later line about a file replaces the earlier one.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Entry:
     segments : list of (end, arrival_us)
         What was seen beyond `to` and not consumed, in order; ends need not be line ends.
     node : int
-        The file's number in its file system, by which it is known again under another name; 0 while unknown. Positions written by earlier
-        releases have none: those files get theirs when they are looked at.
+        The file's number in its file system, by which it is known again under another name; 0 while unknown. Positions
+        written by earlier releases have none: those files get theirs when they are looked at.
     """
 
     to: int = 0
@@ -73,7 +73,9 @@ class Entry:
         return self.segments[-1][0] if self.segments else self.to
 
     def see(self, end: int, now_us: int) -> None:
-        """Note that the file was seen up to `end` at `now_us`. Few segments are kept; merged ones keep the older arrival."""
+        """Note that the file was seen up to `end` at `now_us`. Few segments are kept; merged ones keep the older
+        arrival.
+        """
         self.segments.append((end, now_us))
         if len(self.segments) > _MOST_SEGMENTS:
             pairs = zip(self.segments[:-1], self.segments[1:], strict=True)

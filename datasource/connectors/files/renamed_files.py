@@ -1,7 +1,8 @@
-"""Files that have got another name, as log rotation gives them: known again by their number in the file system and by what was read of them.
+"""Files that have got another name, as log rotation gives them: known again by their number in the file system and by
+what was read of them.
 
-A number alone is not enough, since a file system gives it again once a file is deleted; what was read of a file is not enough either, since
-two files may begin alike. What was consumed under one name goes on under the other.
+A number alone is not enough, since a file system gives it again once a file is deleted; what was read of a file is not
+enough either, since two files may begin alike. What was consumed under one name goes on under the other.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def node_of(path: str) -> int:
 def renamed(entries: Mapping[str, Entry], found: Mapping[str, Seen], gone: Iterable[str]) -> dict[str, str]:
     """New names of files of which something was consumed, by the old names.
 
-    A file that has left the paths altogether, by a name that no pattern matches, is looked for in its own folder: what was written to it
-    before it was renamed is read there.
+    A file that has left the paths altogether, by a name that no pattern matches, is looked for in its own folder: what
+    was written to it before it was renamed is read there.
 
     Parameters
     ----------

@@ -23,8 +23,9 @@ _GIVE = 'give it with the option `schema`, such as "id BIGINT, name STRING", or 
 class Sampler:
     """Infers a schema.
 
-    The first files in order of arrival are looked at, up to 16 MB of text and 16 files. A column whose values the sample
-    shows only as nulls is text; so is one whose values differ in kind between files, or cannot be read as the kind inferred.
+    The first files in order of arrival are looked at, up to 16 MB of text and 16 files. A column whose values the
+    sample shows only as nulls is text; so is one whose values differ in kind between files, or cannot be read as the
+    kind inferred.
 
     Parameters
     ----------

@@ -25,7 +25,9 @@ _SLACK = 1.25
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """When a batch is planned: the clock, whether only what was there at a time is read, and whether that whole at once."""
+    """When a batch is planned: the clock, whether only what was there at a time is read, and whether that whole at
+    once.
+    """
 
     now_us: int
     frozen: bool
@@ -151,7 +153,8 @@ class FileSplitter:
         if not skip:
             raise changed(
                 self._path,
-                f"goes on at byte {entry.to} within a line that was delivered as its last one; it was not complete then, "
+                f"goes on at byte {entry.to} within a line that was delivered as its last one; it was not complete "
+                "then, "
                 "and lastLine=terminated would have waited for it",
             )
         self._step_to(entry.to + skip)

@@ -1,6 +1,7 @@
 """Where files lie: on disks of this machine, or as objects in stores that speak S3's protocol.
 
-All access of the connector to what it reads goes through :class:`FileAccess`, by path or by address (``s3://bucket/key``).
+All access of the connector to what it reads goes through :class:`FileAccess`, by path or by address
+(``s3://bucket/key``).
 """
 
 from __future__ import annotations
@@ -155,7 +156,9 @@ def _before_pattern(pattern: str) -> str:
 
 
 def _meant(names: Sequence[str], parts: Sequence[str], *, recursive: bool) -> bool:
-    """Whether a pattern's parts mean an object, or a folder that it lies in; hidden names are meant only where they are written."""
+    """Whether a pattern's parts mean an object, or a folder that it lies in; hidden names are meant only where they are
+    written.
+    """
     if not parts:
         return (recursive or len(names) <= 1) and not any(name[:1] in "._" for name in names)
     if not names:

@@ -184,7 +184,8 @@ def _as(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
             columns.append(column.cast(dtype))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise FeedChangedError(
-                f"column {field.name!r} of file {path} is of type {column.type}, which does not become {dtype}: {error}",
+                f"column {field.name!r} of file {path} is of type {column.type}, which does not become {dtype}: "
+                f"{error}",
                 hint=RESUME,
             ) from error
     return pa.table(columns, names=schema.names)

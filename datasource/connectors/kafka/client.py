@@ -38,7 +38,8 @@ PATIENCE_S = 120.0
 _ASK_S = 30.0
 # Of a broker that has never answered: an address may be wrong, and whoever has just started a query waits for it.
 _FIRST_S = 10.0
-# A range is read in large steps. The client's own numbers are for a trickle: once it has fetched ahead enough, it waits a second.
+# A range is read in large steps. The client's own numbers are for a trickle: once it has fetched ahead enough, it waits
+# a second.
 _READING = {
     "fetch.message.max.bytes": 4 << 20,
     "queued.max.messages.kbytes": 64 << 10,
@@ -46,7 +47,8 @@ _READING = {
     "fetch.queue.backoff.ms": 5,
     "fetch.wait.max.ms": 100,
 }
-# Idle consumers of this process, by settings. A consumer serves one task at a time, and no process but the one that made it.
+# Idle consumers of this process, by settings. A consumer serves one task at a time, and no process but the one that
+# made it.
 _idle: dict[tuple[int, frozenset[tuple[str, Any]]], list[Any]] = {}
 _lock = threading.Lock()
 
@@ -77,7 +79,8 @@ def unreachable(options: KafkaOptions, said: object) -> UpstreamError:
     """The error when the broker does not answer, or refuses."""
     return UpstreamError(
         f"the Kafka cluster at {options.servers} does not give what it is asked for: {options.masked(str(said))}",
-        hint="see that it is up and can be reached from the driver and the workers, and that the options kafka.* fit it; then restart",
+        hint="see that it is up and can be reached from the driver and the workers, and that the options kafka.* fit "
+        "it; then restart",
     )
 
 
@@ -196,7 +199,8 @@ class Cluster:
                 self._answered = True
                 return found
             time.sleep(0.2)
-            # What this client believes of leaders may be of before the broker was away, and it does not always ask again.
+            # What this client believes of leaders may be of before the broker was away, and it does not always ask
+            # again.
             self._admin = self._make()
 
 
@@ -239,7 +243,8 @@ def _those_there(answers: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 @contextmanager
 def borrowed_consumer(options: KafkaOptions, start: TopicPartition, *, fresh: bool = False) -> Generator[Consumer]:
-    """A consumer that reads a partition from an offset. It is kept afterwards: connections and threads are dear to make.
+    """A consumer that reads a partition from an offset. It is kept afterwards: connections and threads are dear to
+    make.
 
     Parameters
     ----------
@@ -284,7 +289,8 @@ def lost(topic: str, partition: int, what: str) -> FeedChangedError:
     return FeedChangedError(
         f"partition {partition} of topic {topic!r} {what}",
         expected="every message from the recorded offset on",
-        hint="set failOnDataLoss=false to go on with what is there and have the rest counted, or start with a new checkpoint; "
+        hint="set failOnDataLoss=false to go on with what is there and have the rest counted, or start with a new "
+        "checkpoint; "
         "a longer retention keeps messages until they are read",
     )
 

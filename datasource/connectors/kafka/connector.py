@@ -43,9 +43,10 @@ def make(options: KafkaOptions, common: SourceOptions, schema: pa.Schema | None)
 class KafkaConnector(Connector):
     """Topics whose partitions are feeds (``topic/3``).
 
-    Guarantee: each message is in exactly one range of offsets; a range gives the same rows each time, but for what the broker has taken away
-    meanwhile (retention, or compaction, which takes only messages that a later one of their key has superseded). What is gone before it
-    was read raises :class:`~upstream.conf.errors.FeedChangedError`, or with `failOnDataLoss=false` is said and counted.
+    Guarantee: each message is in exactly one range of offsets; a range gives the same rows each time, but for what the
+    broker has taken away meanwhile (retention, or compaction, which takes only messages that a later one of their key
+    has superseded). What is gone before it was read raises :class:`~upstream.conf.errors.FeedChangedError`, or with
+    `failOnDataLoss=false` is said and counted.
 
     Parameters
     ----------
@@ -65,7 +66,8 @@ class KafkaConnector(Connector):
         self._positions: Positions | None = None
 
     def schema(self) -> pa.Schema:
-        """The schema given; else what values show or their schema says, with what the key and the time need of the message.
+        """The schema given; else what values show or their schema says, with what the key and the time need of the
+        message.
 
         Raises
         ------

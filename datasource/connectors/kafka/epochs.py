@@ -1,7 +1,9 @@
-"""Whether a log is still the one that was read: leaders count epochs, and a row is the same only if its offset and its epoch are.
+"""Whether a log is still the one that was read: leaders count epochs, and a row is the same only if its offset and its
+epoch are.
 
-A leader that lacks the tail of its predecessor's log writes other rows to the same offsets, under a greater epoch. Along a log epochs never fall.
-So the log is the one that was read up to its first row of a later epoch than the leader had when it was read.
+A leader that lacks the tail of its predecessor's log writes other rows to the same offsets, under a greater epoch.
+Along a log epochs never fall. So the log is the one that was read up to its first row of a later epoch than the leader
+had when it was read.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ def agreed_offsets(
 ) -> dict[tuple[str, int], int]:
     """Up to where logs are still what was read of them: the offset read to, or one before it where the log was cut.
 
-    The client asks the leader where an epoch ends (OffsetForLeaderEpoch) when it is assigned an offset with an epoch. It has no call for that
-    alone, but begins to read there.
+    The client asks the leader where an epoch ends (OffsetForLeaderEpoch) when it is assigned an offset with an epoch.
+    It has no call for that alone, but begins to read there.
 
     Parameters
     ----------

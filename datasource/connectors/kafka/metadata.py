@@ -28,7 +28,9 @@ METADATA = {
     "timestampType": pa.int32(),
     "headers": HEADERS,
 }
-"""Columns that a message has whatever its value is; `raw` has them under these names, other formats with an underscore before."""
+"""Columns that a message has whatever its value is; `raw` has them under these names, other formats with an underscore
+before.
+"""
 
 
 def timestamps_us(messages: Sequence[Any]) -> Int64s:

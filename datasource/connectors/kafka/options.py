@@ -85,8 +85,10 @@ class KafkaOptions:
         "kafka.bootstrap.servers",
         text(),
         None,
-        "The brokers, host:port separated by commas. All other options that begin with `kafka.` go to the client (librdkafka's names), without "
-        "that prefix; their values are in no message, offset or plan of ours. `kafka.isolation.level` is read_committed if not given.",
+        "The brokers, host:port separated by commas. All other options that begin with `kafka.` go to the client "
+        "(librdkafka's names), without "
+        "that prefix; their values are in no message, offset or plan of ours. `kafka.isolation.level` is "
+        "read_committed if not given.",
     )
     subscribe: tuple[str, ...] = option(
         "subscribe", parsed("topics, separated by commas", _topics), (), "The topics to read."
@@ -107,15 +109,18 @@ class KafkaOptions:
         "startingOffsets",
         _STARTS,
         "earliest",
-        "Where the first run begins: `earliest`, `latest`, or an offset for each partition (-2 earliest, -1 latest; one that is not named begins "
-        "at the earliest). Partitions that come later are read from their beginning. Spark's source begins at the latest by default; a table of "
+        "Where the first run begins: `earliest`, `latest`, or an offset for each partition (-2 earliest, -1 latest; "
+        "one that is not named begins "
+        "at the earliest). Partitions that come later are read from their beginning. Spark's source begins at the "
+        "latest by default; a table of "
         "the newest row per key is complete only from the beginning.",
     )
     ending_offsets: Offsets = option(  # noqa: RUF009
         "endingOffsets",
         _ENDS,
         "latest",
-        "Where reading ends, of a batch or of a stream: a feed that has reached its offset has ended. `latest` is what is there now for a batch, "
+        "Where reading ends, of a batch or of a stream: a feed that has reached its offset has ended. `latest` is what "
+        "is there now for a batch, "
         "and no end for a stream.",
     )
     max_offsets: int | None = option(
@@ -128,21 +133,25 @@ class KafkaOptions:
         "failOnDataLoss",
         boolean(),
         True,
-        "Whether the query stops when messages that it has not read are gone (past retention, a topic deleted or made again). Otherwise it goes "
+        "Whether the query stops when messages that it has not read are gone (past retention, a topic deleted or made "
+        "again). Otherwise it goes "
         "on with what is there, says so in the log, and counts what is missing in the offset (`lost`).",
     )
     value_format: str = option(
         "valueFormat",
         one_of("json", "csv", "raw", "avro", "protobuf"),
         "json",
-        "How values are written. json: an object; csv: fields in the order of `schema`; raw: Spark's own columns key, value, topic, partition, "
-        "offset, timestamp, timestampType; avro and protobuf: by a schema that is given, Avro also by a registry. A null value is a tombstone.",
+        "How values are written. json: an object; csv: fields in the order of `schema`; raw: Spark's own columns key, "
+        "value, topic, partition, "
+        "offset, timestamp, timestampType; avro and protobuf: by a schema that is given, Avro also by a registry. A "
+        "null value is a tombstone.",
     )
     key_format: str = option(
         "keyFormat",
         one_of("text", "json"),
         "text",
-        "How a message's key says which key a tombstone deletes: text is the one column of `key`; json is an object with all of them.",
+        "How a message's key says which key a tombstone deletes: text is the one column of `key`; json is an object "
+        "with all of them.",
     )
     include_headers: bool = option(
         "includeHeaders",
@@ -155,7 +164,8 @@ class KafkaOptions:
         "schemaRegistry",
         text(),
         None,
-        "Avro: the address of a schema registry, such as http://host:8081 (user and password before the host, if it asks for them). Values then begin "
+        "Avro: the address of a schema registry, such as http://host:8081 (user and password before the host, if it "
+        "asks for them). Values then begin "
         "with a zero and the number of their schema, as Confluent's do.",
     )
     avro_schema: str | None = option(

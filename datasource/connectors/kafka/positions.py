@@ -1,8 +1,9 @@
 """How far the partitions reach, and what of them a batch takes: the driver's side, from one position to the next.
 
-A position is JSON: ``at`` is the next offset of each feed, ``ids`` the identity of each topic, ``seen`` what had been seen of a feed beyond
-that and when, ``lost`` how many offsets are gone that were never read (`failOnDataLoss=false`), ``epochs`` the epoch of each feed's leader when
-``at`` was found (positions of earlier releases have none): by it a log is noticed that was cut off and has grown again.
+A position is JSON: ``at`` is the next offset of each feed, ``ids`` the identity of each topic, ``seen`` what had been
+seen of a feed beyond that and when, ``lost`` how many offsets are gone that were never read (`failOnDataLoss=false`),
+``epochs`` the epoch of each feed's leader when ``at`` was found (positions of earlier releases have none): by it a log
+is noticed that was cut off and has grown again.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _log = logging.getLogger("upstream.kafka")
 
 # How often topics and partitions are looked for; offsets are asked for each time.
 _DISCOVERY_S = 2.0
-# Instants at which a feed was seen to have grown and that still matter; beyond that many neighbours are put together, as the older one.
+# Instants at which a feed was seen to have grown and that still matter; beyond that many neighbours are put together,
+# as the older one.
 _MOST_SEEN = 64
 _SHORT_S = 10.0
 
@@ -68,7 +70,8 @@ class Positions:
         self._looked_s: float | None = None
         self._frozen: dict[str, End] | None = None
         self._ends: dict[str, int] = {}
-        # Of a feed whose log was found to be the one that was read: the offset, the epoch it was read by, and the present one.
+        # Of a feed whose log was found to be the one that was read: the offset, the epoch it was read by, and the
+        # present one.
         self._agreed: dict[str, tuple[int, int, int]] = {}
         self._deposed_since_s: dict[str, float] = {}
         self._seen: dict[str, list[list[int]]] = {}
@@ -146,7 +149,9 @@ class Positions:
     def _continued(
         self, position: Position | None, feeds: list[str], ends: dict[str, int], epochs: dict[str, int]
     ) -> dict[str, Any]:
-        """Where each feed is to be read from, and which are gone. Of a feed that was cut off, nothing beyond the cut is looked at yet."""
+        """Where each feed is to be read from, and which are gone. Of a feed that was cut off, nothing beyond the cut is
+        looked at yet.
+        """
         ids = {topic: ident for topic, (ident, _) in self._topics.items()}
         if position is None:
             starts = self._starts(feeds, ends)
@@ -188,7 +193,9 @@ class Positions:
     def _cut_off(
         self, position: Position, feeds: Iterable[str], ends: dict[str, int], epochs: dict[str, int]
     ) -> dict[str, int]:
-        """Feeds whose log was cut off before what was read of it, and where: only a change of leaders does that, and only it is looked into."""
+        """Feeds whose log was cut off before what was read of it, and where: only a change of leaders does that, and
+        only it is looked into.
+        """
         known: Mapping[str, int] = position.get("epochs", {})
         doubted: dict[str, tuple[int, int]] = {}
         for feed in sorted(epochs.keys() & known.keys() & set(feeds)):
@@ -218,13 +225,17 @@ class Positions:
             return
         topic, partition = feed_place(feed)
         raise FeedChangedError(
-            f"partition {partition} of topic {topic!r} has a leader of epoch {now}, and was read from one of epoch {before}",
+            f"partition {partition} of topic {topic!r} has a leader of epoch {now}, and was read from one of epoch "
+            f"{before}",
             expected="epochs of leaders that rise",
-            hint="restart the query once all brokers are in touch again; if the cluster was restored from a backup, start with a new checkpoint",
+            hint="restart the query once all brokers are in touch again; if the cluster was restored from a backup, "
+            "start with a new checkpoint",
         )
 
     def _short(self, feed: str, at: int, ends: Mapping[str, int]) -> bool:
-        """Whether a feed ends before what was read of it, and that for a while: a broker that comes up does not see its own end at once."""
+        """Whether a feed ends before what was read of it, and that for a while: a broker that comes up does not see its
+        own end at once.
+        """
         if ends.get(feed, at) >= at:
             self._short_since_s.pop(feed, None)
             self._short_ends.pop(feed, None)
@@ -319,7 +330,9 @@ class Positions:
 
 
 def shared(waiting: Mapping[str, int], most: int | None) -> dict[str, int]:
-    """Share `most` offsets among feeds by what waits in each, so that all come to their end together; each gets one at least, while there are any."""
+    """Share `most` offsets among feeds by what waits in each, so that all come to their end together; each gets one at
+    least, while there are any.
+    """
     total = sum(waiting.values())
     if most is None or total <= most:
         return dict(waiting)

@@ -279,7 +279,8 @@ def _message(path: str, name: str) -> Any:
     except Exception as error:
         raise OptionError(
             f"descriptorFile={path!r} does not say what message {name!r} is: {error}",
-            expected="what protoc --include_imports --descriptor_set_out writes, where the driver and every worker can read it",
+            expected="what protoc --include_imports --descriptor_set_out writes, where the driver and every worker can "
+            "read it",
         ) from error
 
 

@@ -26,7 +26,8 @@ _CHUNK_BYTES = 32 << 20
 _AT_ONCE = 20_000
 # A log that ends before what was recorded: after a restart the broker may need a moment to see its own end.
 _SHORT_PATIENCE_S = 10.0
-# A consumer that was at rest while brokers restarted may wait for a leader that is none any more. Another one asks anew who leads.
+# A consumer that was at rest while brokers restarted may wait for a leader that is none any more. Another one asks anew
+# who leads.
 _SILENT_S = 15.0
 _ERROR = methodcaller("error")
 
@@ -135,7 +136,8 @@ class _Reading:
         return got
 
     def _of_this_log(self, got: list[Any]) -> list[Any]:
-        """Without messages of a later leader, which were not there yet when the range was recorded: the tail that was there is lost.
+        """Without messages of a later leader, which were not there yet when the range was recorded: the tail that was
+        there is lost.
 
         They are read in a range of their own, from the cut on. Epochs never fall along a log.
         """
@@ -199,7 +201,9 @@ class _Reading:
 
 @contextmanager
 def _collector_off() -> Generator[None]:
-    """Without Python's collector, which looks for cycles among messages again and again while a list of them is made: half of a read's time."""
+    """Without Python's collector, which looks for cycles among messages again and again while a list of them is made:
+    half of a read's time.
+    """
     if not gc.isenabled():
         yield
         return

@@ -1,4 +1,6 @@
-"""From messages' values to columns: as many values as there are with one call of a parser, what cannot be read put aside by itself."""
+"""From messages' values to columns: as many values as there are with one call of a parser, what cannot be read put
+aside by itself.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class ValueFormat(ABC):
     def read(
         self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
     ) -> list[Piece]:
-        """The rows of values in order, one for each that can be read; mostly one piece, more if their types differ in zones of time.
+        """The rows of values in order, one for each that can be read; mostly one piece, more if their types differ in
+        zones of time.
 
         Parameters
         ----------
@@ -90,7 +93,8 @@ class LineValues(ValueFormat):
         ends = len(values) - 1
         if not self._bracketed:
             return block.count(b"\n") == ends and b"\r" not in block and all(values)
-        # Between two objects there is no other place for these three bytes: so none goes over a line's end, and no two values are one.
+        # Between two objects there is no other place for these three bytes: so none goes over a line's end, and no two
+        # values are one.
         return block[:1] == b"{" and block[-1:] == b"}" and block.count(b"}\n{") == ends and block.count(b"\n") == ends
 
     def _cleaned(self, values: Sequence[bytes], malformed: MalformedRows, where: Where) -> tuple[list[bytes], Int64s]:

@@ -38,11 +38,12 @@ def make(options: LatestOptions, common: SourceOptions, schema: pa.Schema | None
 class LatestConnector(Connector):
     """One feed, named by the table's path. A position is a version of the table.
 
-    The first run begins with the table as it is, all of it; each later version brings the rows that its commit delivered, keys that were
-    deleted as tombstones, and how far the table is complete then.
+    The first run begins with the table as it is, all of it; each later version brings the rows that its commit
+    delivered, keys that were deleted as tombstones, and how far the table is complete then.
 
-    Guarantee: each row that a commit after the first version delivered is in exactly one range, commits in their order, none divided. A range
-    gives the same rows each time, or reading raises :class:`~upstream.conf.errors.FeedChangedError`.
+    Guarantee: each row that a commit after the first version delivered is in exactly one range, commits in their order,
+    none divided. A range gives the same rows each time, or reading raises
+    :class:`~upstream.conf.errors.FeedChangedError`.
 
     Parameters
     ----------
@@ -233,7 +234,8 @@ class LatestConnector(Connector):
             raise self._log.gone(version + 1, "the log entry")
         if table.version < version:
             raise FeedChangedError(
-                f"the table at {self._folder.location} is at version {table.version}, and version {version} of it has been read",
+                f"the table at {self._folder.location} is at version {table.version}, and version {version} of it has "
+                "been read",
                 expected="a table that goes on from where it was",
                 hint=NEW_CHECKPOINT,
             )

@@ -56,13 +56,15 @@ class TableLog:
             return _NOTHING
         if recorded_under(METADATA_KEY, info) is not None:
             raise FeedChangedError(
-                f"version {version} of the table at {self._folder.location} was committed by a release of this package that did not say "
+                f"version {version} of the table at {self._folder.location} was committed by a release of this package "
+                "that did not say "
                 "what a commit delivered",
                 expected="commits of this release",
                 hint=f"let this release write the table, and {NEW_CHECKPOINT}",
             )
         raise FeedChangedError(
-            f"version {version} of the table at {self._folder.location} was not committed by this package's sink, and changed rows "
+            f"version {version} of the table at {self._folder.location} was not committed by this package's sink, and "
+            "changed rows "
             f"(operation {info.get('operation', 'unknown')})",
             expected="commits of the sink, and maintenance that changes no row, such as OPTIMIZE",
             hint=NEW_CHECKPOINT,
@@ -80,7 +82,8 @@ class TableLog:
     def made_anew(self) -> FeedChangedError:
         """The table is not the one that the checkpoint began with."""
         return FeedChangedError(
-            f"the table at {self._folder.location} is not the one that the checkpoint began with: it was removed and made anew",
+            f"the table at {self._folder.location} is not the one that the checkpoint began with: it was removed and "
+            "made anew",
             expected="the same table for the life of a checkpoint",
             hint=NEW_CHECKPOINT,
         )
@@ -90,8 +93,8 @@ class TableLog:
         return FeedChangedError(
             f"{what} of version {version} of the table at {self._folder.location} is gone before it was read",
             expected="log entries and files that are kept until those who follow the table have read them",
-            hint="run this query more often, VACUUM less, or give the query that writes the table a longer retention; then "
-            + NEW_CHECKPOINT,
+            hint="run this query more often, VACUUM less, or give the query that writes the table a longer retention; "
+            "then " + NEW_CHECKPOINT,
         )
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:

@@ -26,13 +26,15 @@ class LatestOptions:
         "path",
         text(),
         None,
-        "The table: a folder, or the address of an object store. Options that begin with `storage.` go to the store without that prefix.",
+        "The table: a folder, or the address of an object store. Options that begin with `storage.` go to the store "
+        "without that prefix.",
     )
     max_files: int = option(
         "maxFilesPerTrigger",
         positive_int(),
         1000,
-        "The most files of which one batch takes rows. A commit is never divided; the table that the first run begins with is, between files.",
+        "The most files of which one batch takes rows. A commit is never divided; the table that the first run begins "
+        "with is, between files.",
     )
     passed_on: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 

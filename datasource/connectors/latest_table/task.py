@@ -28,8 +28,8 @@ def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[
     folder
         The table's.
     part
-        Its place names a version, a file and how many of its last rows (``path``, ``rows``, ``deleted``), and which of the rows are dead where
-        some are (``vector``, of a whole file); no file if nothing was delivered.
+        Its place names a version, a file and how many of its last rows (``path``, ``rows``, ``deleted``), and which of
+        the rows are dead where some are (``vector``, of a whole file); no file if nothing was delivered.
     schema
         Of the columns that are wanted.
 
@@ -91,7 +91,9 @@ def _without(tables: Iterator[pa.Table], dead: npt.NDArray[np.bool_]) -> Iterato
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
-    """A deletion has the key and the time alone, a file from before a column was added lacks it, and one from before it was widened has it narrower."""
+    """A deletion has the key and the time alone, a file from before a column was added lacks it, and one from before it
+    was widened has it narrower.
+    """
     if field.name not in table.column_names:
         return pa.nulls(table.num_rows, field.type)
     column = table.column(field.name)
@@ -102,6 +104,7 @@ def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
     except pa.ArrowInvalid as error:
         raise SchemaError(
             f"the column {field.name!r} of the table has values that {field.type} cannot hold: {error}",
-            expected="the types that the table had when this checkpoint began; it has been given wider ones (mergeSchema)",
+            expected="the types that the table had when this checkpoint began; it has been given wider ones "
+            "(mergeSchema)",
             hint=NEW_CHECKPOINT,
         ) from error

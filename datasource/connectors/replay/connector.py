@@ -141,7 +141,8 @@ class ReplayConnector(Connector):
     def _same(self, digest: str) -> None:
         if digest != self._recorded().digest:
             raise FeedChangedError(
-                f"the recording {self._feed} is not the one that the checkpoint began with, or is played in another way",
+                f"the recording {self._feed} is not the one that the checkpoint began with, or is played in another "
+                "way",
                 expected="the same files, schema and pace until the recording has ended",
                 hint="restore them, or start with a new checkpoint; a file that grows is read by connector=files",
             )

@@ -30,7 +30,8 @@ class ReplayOptions(FilesOptions):
         "maxGap",
         duration_us(),
         3_600_000_000,
-        "With `speed`: a longer gap in a recording is cut to this, and times further ahead than this of the rows after them "
+        "With `speed`: a longer gap in a recording is cut to this, and times further ahead than this of the rows after "
+        "them "
         "are taken for errors.",
     )
 

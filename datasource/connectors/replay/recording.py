@@ -1,7 +1,7 @@
 """A recording as one numbered sequence of rows.
 
-Another connector reads it: its ranges from the beginning, one after the other, are the recording. A row's *number* is its
-place in them and does not depend on which columns are read; its *rank* counts the rows there are.
+Another connector reads it: its ranges from the beginning, one after the other, are the recording. A row's *number* is
+its place in them and does not depend on which columns are read; its *rank* counts the rows there are.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ class Recording:
         held = ROWS.get(key, lambda: self._held(columns))
         if held is not None:
             return iter(held)
-        # Too large to hold: go on from where an earlier range left off, or begin with the connector's range that holds it.
+        # Too large to hold: go on from where an earlier range left off, or begin with the connector's range that holds
+        # it.
         number = max(0, int(np.searchsorted(self._first, first, side="right")) - 1)
         return CURSORS.until(key, int(self._first[number]), first, last, lambda: self._read(number, columns))
 

@@ -79,8 +79,9 @@ class KeyModes:
 
         Notes
         -----
-        What earlier batches left stays as it was kept until its panes are over: a switch moves nothing, in either direction. At the threshold both take the
-        same, and from then on the key's new rows are kept the other way, so that no more than that is ever kept in the way that takes more.
+        What earlier batches left stays as it was kept until its panes are over: a switch moves nothing, in either
+        direction. At the threshold both take the same, and from then on the key's new rows are kept the other way, so
+        that no more than that is ever kept in the way that takes more.
         """
         if rows is not None and rows.num_rows:
             tup, aggr = rows.nbytes / rows.num_rows, entries.table().nbytes / max(len(entries), 1)
@@ -98,7 +99,8 @@ class KeyModes:
 
 
 def with_automatic_method(plan: WindowPlan) -> WindowPlan:
-    """The plan with the method that suits its aggregates: ``adaptive`` if their least state is much larger than a row, else ``paned``.
+    """The plan with the method that suits its aggregates: ``adaptive`` if their least state is much larger than a row,
+    else ``paned``.
 
     Where rows must not be kept, it is ``paned`` too: windows over rows, and windows that keys are committed to.
 

@@ -1,4 +1,6 @@
-"""Aggregates that changed while windows were open: what was kept goes on, and what was not kept is null where it would be wrong."""
+"""Aggregates that changed while windows were open: what was kept goes on, and what was not kept is null where it would
+be wrong.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: Wind
     was
         The aggregates in words, as the state was written with them.
     kept
-        The columns that were kept for them, with their types; None in a state of an earlier release, which goes on with the same aggregates alone.
+        The columns that were kept for them, with their types; None in a state of an earlier release, which goes on with
+        the same aggregates alone.
     plan
 
     Raises
@@ -40,7 +43,8 @@ def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: Wind
         return
     raise CheckpointError(
         f"the windows of this checkpoint were begun with other aggregates: {was}; now {plan.aggregates_text}",
-        expected="the same ones, or, for sliding, tumbling and calendar windows by time with the method paned or wid and without emit='eager', "
+        expected="the same ones, or, for sliding, tumbling and calendar windows by time with the method paned or wid "
+        "and without emit='eager', "
         "any whose inputs have the types that they had",
         hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
     )
@@ -77,7 +81,9 @@ def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -
 
 
 def with_state(table: pa.Table, plan: WindowPlan) -> pa.Table:
-    """Return entries, as a table, with the columns of the state that the aggregates need now; those that were not kept as of no rows."""
+    """Return entries, as a table, with the columns of the state that the aggregates need now; those that were not kept
+    as of no rows.
+    """
     schema = plan.algebra.state_schema
     own = (*plan.key, PANE)
     if [name for name in table.column_names if name not in own] == schema.names:

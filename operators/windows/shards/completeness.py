@@ -27,6 +27,7 @@ def left_out_by_windows(plan: WindowPlan) -> LeftOut | None:
     if plan.lateness_us:
         return LeftOut(
             "with allowed_lateness a window that is corrected is given again, and another window would count both",
-            "leave out allowed_lateness of the window before: windows close as much later if the source's progressDelay is longer",
+            "leave out allowed_lateness of the window before: windows close as much later if the source's "
+            "progressDelay is longer",
         )
     return None

@@ -1,4 +1,6 @@
-"""What a shard keeps for later batches, by the method: partial aggregates, rows, or some of both. Whoever reads it gets entries."""
+"""What a shard keeps for later batches, by the method: partial aggregates, rows, or some of both. Whoever reads it gets
+entries.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ class KeptPanes:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The members of :class:`~upstream.core.feedback.window_reports.WindowReport` that say what is kept, read and written."""
+        """The members of :class:`~upstream.core.feedback.window_reports.WindowReport` that say what is kept, read and
+        written.
+        """
         both = (self._entries, self._rows)
         return {
             "entries": self._entries.rows,

@@ -41,8 +41,9 @@ def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable
     slots
         What each shard is grouped by.
     folder
-        Where the shards report what windows are final. A row that is in one of them is sent as it is, since its shard may have to put it aside as
-        late; all others as partial aggregates. Either is right: the shard decides by its own state.
+        Where the shards report what windows are final. A row that is in one of them is sent as it is, since its shard
+        may have to put it aside as late; all others as partial aggregates. Either is right: the shard decides by its
+        own state.
     """
 
     def run(batches: Batches) -> Batches:
@@ -54,7 +55,8 @@ def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable
 
 
 def fused_pack(plan: WindowPlan, slot: int) -> Callable[[Batches], Batches]:
-    """A step from the rows of a shard to frames of the same shard's windows, in its own worker: rows go as they are, for nothing shuffles them.
+    """A step from the rows of a shard to frames of the same shard's windows, in its own worker: rows go as they are,
+    for nothing shuffles them.
 
     Parameters
     ----------

@@ -77,9 +77,9 @@ class WindowPlan:
     schema : pyarrow.Schema
         Of the rows.
     slack_us : int or None
-        For the method ``buffering`` as others have it, to compare with (thesis §6.1.5): the low-watermark is the largest time that the shard has
-        seen, less this; punctuation does not count, but a feed's end does. Results then depend on the order of arrival, and on which keys are in
-        one shard, so it is no option of a stream.
+        For the method ``buffering`` as others have it, to compare with (thesis §6.1.5): the low-watermark is the
+        largest time that the shard has seen, less this; punctuation does not count, but a feed's end does. Results then
+        depend on the order of arrival, and on which keys are in one shard, so it is no option of a stream.
     tombstones : Tombstones
         It may be another one in the next run: a query that a tombstone ended has to be able to go on.
     """
@@ -181,7 +181,8 @@ class WindowPlan:
         missing = int(np.count_nonzero(times == NO_TIME))
         if missing:
             raise MalformedRowError(
-                f"{missing} of {len(times)} rows have no time in {self.time!r} that can be read, so they are in no window",
+                f"{missing} of {len(times)} rows have no time in {self.time!r} that can be read, so they are in no "
+                "window",
                 expected="a time in each row",
                 hint="take such rows out before the window, and count them",
             )

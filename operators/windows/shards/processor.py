@@ -36,8 +36,8 @@ class WindowProcessor(ShardProcessor):
 
     Notes
     -----
-    Guarantee: Spark keeps the state of a batch with the batch, so a batch that is run again starts from the same state and gives the same
-    results, and writes the same late rows to the same files.
+    Guarantee: Spark keeps the state of a batch with the batch, so a batch that is run again starts from the same state
+    and gives the same results, and writes the same late rows to the same files.
     """
 
     state = "upstream_windows_v1"

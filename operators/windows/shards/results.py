@@ -63,7 +63,8 @@ def results_table(
     now_us : int
         Their arrival: when what completed the windows came.
     seq : int
-        Of the first row. It goes on from batch to batch, since of two results for one window the sink keeps the one with the greater.
+        Of the first row. It goes on from batch to batch, since of two results for one window the sink keeps the one
+        with the greater.
     since : mapping of str to int
         From which pane on columns of the state are whole, where they are not in all panes.
 

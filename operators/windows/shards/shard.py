@@ -1,6 +1,7 @@
 """One shard of a window operator: a batch of frames in, results of windows out, all else in runs of entries.
 
-Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the benchmarks drive it.
+Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the
+benchmarks drive it.
 """
 
 from __future__ import annotations
@@ -176,7 +177,9 @@ class WindowShard:
         return by_arrival(rows), punctuation
 
     def _arrived(self, partial: Sequence[pa.Table], whole: pa.Table, final: int) -> tuple[Entries, pa.Table | None]:
-        """Entries of what arrived that are in some window which is not final; and the rows themselves, where rows are kept."""
+        """Entries of what arrived that are in some window which is not final; and the rows themselves, where rows are
+        kept.
+        """
         plan = self._plan
         self._outside = sum(map(outside_in, partial))
         parts = [Entries.of(table.replace_schema_metadata(None), plan.key) for table in partial]
@@ -291,7 +294,9 @@ class WindowShard:
         return closed > before or late or (paned.endless and self._plan.early)
 
     def _keep_table(self, kind: str, table: pa.Table | None) -> None:
-        """Put a table in the place of the last one of its kind. Its rows are counted in the head, so that nobody asks for one that is not there."""
+        """Put a table in the place of the last one of its kind. Its rows are counted in the head, so that nobody asks
+        for one that is not there.
+        """
         rows = 0 if table is None else table.num_rows
         if table is not None and rows:
             self._store.put(kind, 0, to_frame(table))
@@ -308,7 +313,8 @@ class WindowShard:
         return self._nothing if table is None else Entries.of(with_state(table, self._plan), self._plan.key)
 
     def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
-        """Return the promise on the windows' own times: all results before the next window's have been given, corrections included.
+        """Return the promise on the windows' own times: all results before the next window's have been given,
+        corrections included.
 
         It is made for `window_time` and for `window_end`, so that a table may be in the order of either.
         """

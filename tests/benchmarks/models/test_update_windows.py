@@ -63,11 +63,12 @@ def test_lazy_trace_of_figure_12():
     assert lines[1] == lines[2] == ({ENQ}, None, None, [])
     # The row of tick 3 closes the window 1 to 3. The operator is free, so it commits at once.
     assert lines[3] == ({READY}, None, 3, [])
-    # The window 2 to 4 closes at 4: an update (I), for which the key waits while its window is processed. Windows that close at 5 to
-    # 8 (U) replace it, and the key has waited since 4.
+    # The window 2 to 4 closes at 4: an update (I), for which the key waits while its window is processed. Windows that
+    # close at 5 to 8 (U) replace it, and the key has waited since 4.
     for tick in range(4, 9):
         assert lines[tick] == ({WAIT, READY}, 4, None, [])
-    # Three rows of two ticks each after 3 the result is out; the latest fully arrived window is that of 7 to 9, which closed just now.
+    # Three rows of two ticks each after 3 the result is out; the latest fully arrived window is that of 7 to 9, which
+    # closed just now.
     assert lines[9] == ({READY}, None, 9, [(1, 3)])
     for tick in range(10, 15):
         assert lines[tick] == ({WAIT, READY}, 10, None, [])
@@ -80,7 +81,8 @@ def test_eager_trace_of_figure_12():
     # "The key starts waiting in the queue when a new window starts at time 2"; later starters overwrite that window.
     for tick in range(2, 7):
         assert lines[tick] == ({WAIT, READY}, 2, None, [])
-    # "… the output for window 1, given at time 7": rows 1, 2, 3 took two ticks each. The latest started window is 7 to 9.
+    # "… the output for window 1, given at time 7": rows 1, 2, 3 took two ticks each. The latest started window is 7 to
+    # 9.
     assert lines[7] == ({READY}, None, 9, [(1, 3)])
     for tick in range(8, 13):
         assert lines[tick] == ({WAIT, READY}, 8, None, [])
@@ -269,7 +271,9 @@ def test_states_are_those_of_figure_10(windows, which, policy, feed, cost, low_w
 
 @given(st.integers(1, 9), st.integers(1, 9), feeds, st.integers(1, 4))
 def test_application_and_queue_staleness_begin_with_the_same_window(size, slide, feed, cost):
-    """A key waits since its next window closed (lazy) or started (eager); either is the first one after the committed window."""
+    """A key waits since its next window closed (lazy) or started (eager); either is the first one after the committed
+    window.
+    """
     windows = SlidingWindows(size, slide)
     for which in ("lazy", "eager"):
         graph = KeyTransitionGraph(windows, which, cost=cost)

@@ -1,4 +1,5 @@
-"""What made the data of this folder, by release 0.1.0's API before it had a plan: jobs that stopped in the middle, below one root.
+"""What made the data of this folder, by release 0.1.0's API before it had a plan: jobs that stopped in the middle,
+below one root.
 
 Run with the root as its argument. `feeds` holds what the jobs had read; `later` what is to come when they go on.
 """

@@ -97,7 +97,8 @@ def test_an_offset_does_not_grow_with_files_that_are_finished(tmp_path: Path, id
     assert counts is not None
     assert counts.received == 1100
     query.write("0001.csv", 5_000_000)
-    # With so many files a slow pass over them runs in the background, and a file that had long been at rest is seen by the next one.
+    # With so many files a slow pass over them runs in the background, and a file that had long been at rest is seen by
+    # the next one.
     until = time.monotonic() + 60
     while query.batch()["batch"] < 101 and time.monotonic() < until:
         time.sleep(0.05)

@@ -1,4 +1,6 @@
-"""Steps that run where the rows are read: when they do, that nobody can tell from the results, and that queries may change over."""
+"""Steps that run where the rows are read: when they do, that nobody can tell from the results, and that queries may
+change over.
+"""
 
 import sys
 import threading

@@ -1,4 +1,6 @@
-"""Exact aggregates are what plain Python says, group by group, however rows are divided and in whatever order they come."""
+"""Exact aggregates are what plain Python says, group by group, however rows are divided and in whatever order they
+come.
+"""
 
 import math
 from decimal import Decimal

@@ -25,7 +25,9 @@ DDL = "feed STRING, k STRING, s STRING, n BIGINT, v BIGINT"
 
 
 def write_files(folder, first, last, per_file=60):
-    """CSV files of two feeds, one of them behind the other; some rows too late, some malformed. The same for each number."""
+    """CSV files of two feeds, one of them behind the other; some rows too late, some malformed. The same for each
+    number.
+    """
     folder.mkdir(exist_ok=True)
     for number in range(first, last):
         chance = random.Random(number)
@@ -231,7 +233,8 @@ def test_sparks_rate_stamped_by_the_clock(spark, tmp_path):
 def test_a_delta_tables_changes_and_deletions(spark, tmp_path):
     path = str(tmp_path / "changes")
     spark.sql(
-        f"CREATE TABLE delta.`{path}` (k BIGINT, t TIMESTAMP, v BIGINT) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        f"CREATE TABLE delta.`{path}` (k BIGINT, t TIMESTAMP, v BIGINT) USING delta TBLPROPERTIES "
+        "(delta.enableChangeDataFeed = true)"
     )
     at = "timestamp_seconds(1700000000 + {})"
     for number in range(4):

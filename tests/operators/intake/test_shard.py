@@ -1,4 +1,6 @@
-"""Feeds of any rows: what they promise is what the policy says of their times, whatever the tasks, the frames' order and the restarts."""
+"""Feeds of any rows: what they promise is what the policy says of their times, whatever the tasks, the frames' order
+and the restarts.
+"""
 
 from __future__ import annotations
 

@@ -169,7 +169,9 @@ def test_restart_between_batches_changes_nothing(policy, batches, cut):
 
 @given(batches=batches)
 def test_shedding_loses_no_age(batches):
-    """What stands for dropped rows says so: the covered counts of all served, waiting and remembered rows are the rows that came."""
+    """What stands for dropped rows says so: the covered counts of all served, waiting and remembered rows are the rows
+    that came.
+    """
     queue = UpdateQueue("shed", NumberedKeys(6), page_slots=2, seed=3)
     came = gone = 0
     for now, (arriving, budget) in enumerate(batches):
@@ -260,7 +262,9 @@ def test_hashes_spread_as_in_spark():
 
 
 def test_slow_updaters_that_are_too_many_do_not_cut():
-    """Eight keys at 0.18 a second each are more than a server of one row a second can do: the two fast ones must get their turn."""
+    """Eight keys at 0.18 a second each are more than a server of one row a second can do: the two fast ones must get
+    their turn.
+    """
     rate = np.array([0.18] * 8 + [1.8] * 2)
     monitor = StatisticsMonitor(cost_s=1.0, rate_per_s=rate)
     assert not monitor.slow(np.arange(10), np.full(10, 2)).any()

@@ -110,7 +110,9 @@ def test_punctuation_waits_for_the_rows_that_wait():
 
 @pytest.mark.parametrize("coalesce", [False, True])
 def test_a_tombstone_supersedes_and_is_superseded_as_any_update(coalesce):
-    """Key 1: deleted last; key 2: revived; key 3: its tombstone is older. On the way to the shard, or while it waits there."""
+    """Key 1: deleted last; key 2: revived; key 3: its tombstone is older. On the way to the shard, or while it waits
+    there.
+    """
     store = DictStore()
     parts = [
         rows([1, 2, 3], [5, 5, 5], 0, 0),
@@ -208,7 +210,9 @@ def test_whole_numbers_are_keys_that_need_no_rows():
 
 
 def test_emptied_pages_are_filled_before_new_ones_are_made():
-    """However long rows come and go, state holds few more pages than its rows would fill: they are more than half full, or take what comes."""
+    """However long rows come and go, state holds few more pages than its rows would fill: they are more than half full,
+    or take what comes.
+    """
     store, seq, generator = DictStore(), 0, np.random.default_rng(1)
     for number in range(60):
         keys = generator.integers(0, 400, 50)

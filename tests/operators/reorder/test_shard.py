@@ -1,4 +1,6 @@
-"""Unions, merges, ordered release and distinct give the same rows for each order of arrival within the promise, each split and each restart."""
+"""Unions, merges, ordered release and distinct give the same rows for each order of arrival within the promise, each
+split and each restart.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ class Run:
 
 
 def play(asked, arriving, sizes, *, drain=True):
-    """Batches of these sizes, each input promising after each batch the least time that it still has to send; then the end."""
+    """Batches of these sizes, each input promising after each batch the least time that it still has to send; then the
+    end.
+    """
     run = Run(asked)
     sources = asked.inputs or BOTH[:1]
     todo, at = list(arriving), 0

@@ -1,4 +1,6 @@
-"""AdaptWID's choice between rows and partial aggregates: Cond. 6.9, its two thresholds, and what it is told of the stream."""
+"""AdaptWID's choice between rows and partial aggregates: Cond. 6.9, its two thresholds, and what it is told of the
+stream.
+"""
 
 from __future__ import annotations
 

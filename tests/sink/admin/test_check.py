@@ -31,7 +31,9 @@ KEYS = 40
 
 @pytest.fixture
 def full(sink: Any) -> Any:
-    """A table of 38 rows in 4 buckets; two keys are deleted. Made just now, so that its retention keeps what the second batch replaced."""
+    """A table of 38 rows in 4 buckets; two keys are deleted. Made just now, so that its retention keeps what the second
+    batch replaced.
+    """
     sink.now_us = now_us()
     sink.batch(0, [sink.rows([(key, 10, f"v{key}") for key in range(KEYS)])])
     sink.batch(1, [sink.rows([(key, 11, None) for key in (3, 4)], seq=100, deleted=np.array([True, True]))])
@@ -311,7 +313,8 @@ def test_nothing_newer_is_lost(full: Any, tmp_path: Path, monkeypatch: pytest.Mo
     report = check_table(str(full.path), source=str(tmp_path / "a.parquet"))
     assert report.healthy
     assert report.compared == KEYS
-    # One key is newer in the source, one is not in the table, one is newer than its deletion; rows without a key are in no table.
+    # One key is newer in the source, one is not in the table, one is newer than its deletion; rows without a key are in
+    # no table.
     more = pa.table({"v": ["", "", "", ""], "t": [11, 1, 12, 1], "k": pa.array([9, 77, 3, None], pa.int64())})
     write_deltalake(str(tmp_path / "delta"), pa.concat_tables([given, more]))
     report = check_table(str(full.path), source=str(tmp_path / "delta"))

@@ -1,4 +1,6 @@
-"""A table that is to keep more or fewer rows of each key: what it holds is what a plain model says, for readers, writers and followers."""
+"""A table that is to keep more or fewer rows of each key: what it holds is what a plain model says, for readers,
+writers and followers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A table that is laid out in another number of buckets holds what it held, for readers, writers and those who follow it."""
+"""A table that is laid out in another number of buckets holds what it held, for readers, writers and those who follow
+it.
+"""
 
 from __future__ import annotations
 

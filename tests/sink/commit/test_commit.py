@@ -95,7 +95,8 @@ def test_stray_rows_in_two_tasks_are_merged_right(sink: Any) -> None:
     assert summary.superseded == 5
     assert summary.stray_buckets >= 1
     assert summary.keys == 9
-    # What the tasks staged for the merged buckets is gone; the files that were replaced stay for readers of the older version.
+    # What the tasks staged for the merged buckets is gone; the files that were replaced stay for readers of the older
+    # version.
     named = sink.live_files() | sink.live_files(version=1)
     assert sink.files() == named
 
@@ -196,7 +197,8 @@ def test_batches_that_bring_nothing(sink: Any) -> None:
     summary = sink.batch(4, [sink.punctuation(12)])
     assert (summary.rows, summary.low_watermark, summary.keys) == (0, 12, 1)
     assert sink.version() == version + 1
-    # Nothing was recorded of batch 3, so should it be repeated with rows after all, it would not be taken for done… but 4 is.
+    # Nothing was recorded of batch 3, so should it be repeated with rows after all, it would not be taken for done… but
+    # 4 is.
     assert sink.batch(4, [sink.rows([(2, 1, "x")])]) is None
 
 

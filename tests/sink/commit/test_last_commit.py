@@ -1,4 +1,6 @@
-"""A table that has lost what a query committed is noticed; a new checkpoint mends it, and changes nothing that is right."""
+"""A table that has lost what a query committed is noticed; a new checkpoint mends it, and changes nothing that is
+right.
+"""
 
 from __future__ import annotations
 
@@ -227,7 +229,9 @@ updates = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 8), st.booleans()
 def test_replaying_all_input_changes_no_row(
     tmp_path_factory: pytest.TempPathFactory, batches: list[Updates], cuts: int, timed: bool
 ) -> None:
-    """With a new checkpoint, cut into other batches, deletions among the rows: every row stays as it is, but for the number of its arrival."""
+    """With a new checkpoint, cut into other batches, deletions among the rows: every row stays as it is, but for the
+    number of its arrival.
+    """
     folder: Path = tmp_path_factory.mktemp("replay")
     options = {"key": "k", "buckets": "2"} | ({"time": "t"} if timed else {})
     first, second = (Sink(folder, options=options, query_id=name) for name in ("first", "second"))

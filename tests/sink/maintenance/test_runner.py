@@ -40,7 +40,9 @@ def at(sink: Any, version: int) -> dict[int, tuple[Any, ...]]:
 
 
 def age(sink: Any, versions: range, now_us: int, step_us: int = HOUR) -> None:
-    """As if the versions had been committed one step after the other, the last one now; files with the commit that added them."""
+    """As if the versions had been committed one step after the other, the last one now; files with the commit that
+    added them.
+    """
     for version in versions:
         when = (now_us - (versions[-1] - version) * step_us) / 1e6
         place = sink.path / "_delta_log" / f"{version:020d}.json"

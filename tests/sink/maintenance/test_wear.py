@@ -1,4 +1,6 @@
-"""Which buckets are written anew after a commit: readers bear little at any time, and what is written follows what was made worse."""
+"""Which buckets are written anew after a commit: readers bear little at any time, and what is written follows what was
+made worse.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_small_buckets_are_left_alone() -> None:
 
 
 def test_a_thousand_batches_of_a_large_table() -> None:
-    """Sixteen buckets of 625,000 keys, 10,000 updates a batch: seldom two buckets at once, and the bound holds after each batch."""
+    """Sixteen buckets of 625,000 keys, 10,000 updates a batch: seldom two buckets at once, and the bound holds after
+    each batch.
+    """
     rng = np.random.default_rng(5)
     live = np.full(16, 625_000)
     dead = np.zeros(16, dtype=np.int64)

@@ -1,4 +1,6 @@
-"""Both engines are one table: whatever the key, and whichever of them writes a batch, it is the table of a plain computation."""
+"""Both engines are one table: whatever the key, and whichever of them writes a batch, it is the table of a plain
+computation.
+"""
 
 from __future__ import annotations
 

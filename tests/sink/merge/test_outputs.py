@@ -123,7 +123,9 @@ def test_late_by_any_kind_of_time(make_sink: Any, tmp_path: Path, kind: pa.DataT
 def test_each_is_put_aside_once_wherever_a_process_dies(
     make_sink: Any, data: st.DataObject, rows: list[tuple[int, int, str, bool]], keep: str
 ) -> None:
-    """Against a plain model: batches in order of arrival, in one task each; a death before, between and after the two commits."""
+    """Against a plain model: batches in order of arrival, in one task each; a death before, between and after the two
+    commits.
+    """
     numbered = [(*row, seq) for seq, row in enumerate(rows)]
     cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
     batches = [numbered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
@@ -164,7 +166,9 @@ def history(sink: Any) -> list[dict[str, Any]]:
 
 
 def modelled(batches: list[list[tuple[Any, ...]]]) -> int:
-    """Conflicts, one row at a time: with the newest of the batch, which then meets the table's row and the table's deletion."""
+    """Conflicts, one row at a time: with the newest of the batch, which then meets the table's row and the table's
+    deletion.
+    """
     rows: dict[int, tuple[Any, ...]] = {}
     deletions: dict[int, tuple[Any, ...]] = {}
     conflicts = 0

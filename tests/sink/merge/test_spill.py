@@ -1,4 +1,6 @@
-"""Rows beyond the bound of a task's memory: put aside in runs, merged bucket by bucket, with the answer of memory alone."""
+"""Rows beyond the bound of a task's memory: put aside in runs, merged bucket by bucket, with the answer of memory
+alone.
+"""
 
 from __future__ import annotations
 

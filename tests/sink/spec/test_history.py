@@ -161,7 +161,9 @@ def test_keep_says_itself() -> None:
 
 
 def test_time_that_does_not_decide(make_sink: Any) -> None:
-    """guard=arrival: the later arrival stays whatever its time, which may be absent; how far feeds are complete is told all the same."""
+    """guard=arrival: the later arrival stays whatever its time, which may be absent; how far feeds are complete is told
+    all the same.
+    """
     sink = make_sink(guard="arrival")
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b")])])
     summary = sink.batch(1, [sink.rows([(1, 5, "later"), (2, None, "timeless")], seq=10), sink.punctuation(7)])

@@ -104,7 +104,9 @@ def test_a_version_is_promised_for_as_long_after_another_took_its_place() -> Non
 def test_what_is_promised_stays_readable(
     steps: list[int], retention: int, versions: int, later: int, checkpoints: list[int]
 ) -> None:
-    """By a plain computation: every version that was current within the retention, and is among the last so many, is read from a checkpoint that stays."""
+    """By a plain computation: every version that was current within the retention, and is among the last so many, is
+    read from a checkpoint that stays.
+    """
     times: dict[int, int] = {}
     for version, step in enumerate(steps):
         times[version] = times.get(version - 1, 0) + step

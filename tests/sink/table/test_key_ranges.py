@@ -102,7 +102,9 @@ def written(sink: Any) -> int:
 
 
 def test_what_a_growing_table_writes_follows_what_comes(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row is written as often as the logarithm of the batches says; if the whole bucket were, it would be half as often as there were foldings."""
+    """Each row is written as often as the logarithm of the batches says; if the whole bucket were, it would be half as
+    often as there were foldings.
+    """
     monkeypatch.setattr(engine, "_WORTH_KEEPING", 1)
     monkeypatch.setattr(engine, "_MOST_FILES", 4)
     sink = grown(make_sink(WINDOWS, **{**KEYED, "buckets": "1"}, maintenance="off"), 64, 300)

@@ -1,4 +1,6 @@
-"""A process that keeps a table in memory sees what others do to it, and who writes the log's entries makes no difference to what they hold."""
+"""A process that keeps a table in memory sees what others do to it, and who writes the log's entries makes no
+difference to what they hold.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,9 @@ ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-3, 3), st.boolea
 def test_the_table_is_what_a_plain_model_says(
     make_sink: Any, data: st.DataObject, rows: list[tuple[str, int, bool]], timed: bool
 ) -> None:
-    """Any order of arrival, any split into batches and tasks, batches repeated and attempts that die: deleted keys are not there."""
+    """Any order of arrival, any split into batches and tasks, batches repeated and attempts that die: deleted keys are
+    not there.
+    """
     numbered = [(key, time, f"{key}{seq}", seq, gone) for seq, (key, time, gone) in enumerate(rows)]
     batches = split(data, data.draw(st.permutations(numbered)) if timed else numbered)
     columns = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.string())])
@@ -334,7 +336,9 @@ def test_restoring_an_earlier_version_keeps_the_deletions(make_sink: Any) -> Non
 def test_a_replayed_deletion_takes_the_row_away_that_a_restore_brought_back(
     make_sink: Any, keep: str, time: int, tasks: int
 ) -> None:
-    """Whatever its number: a new checkpoint may read its input in another order. The later of two deletions stays the one that is remembered."""
+    """Whatever its number: a new checkpoint may read its input in another order. The later of two deletions stays the
+    one that is remembered.
+    """
     sink, other = (make_sink(keep=keep, buckets="1", query_id=f"query-{number}") for number in (1, 2))
     sink.batch(0, [sink.rows([(1, 10, "a"), (2, 10, "b"), (3, 10, "c")])])
     sink.batch(1, [marked(sink, [(1, 20, None), (3, 20, None)], seq=10)])

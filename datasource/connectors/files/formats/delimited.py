@@ -38,9 +38,9 @@ class DelimitedFormat(LineFormat):
     max_row_bytes : int
         How long a row with line ends may be.
     key, time
-        The columns of the update key, and of the event time: what inference must not lose, and what it may. A field of an inferred whole number
-        in the key is malformed where it is not written as that number is, since the number would be another key's. No key where the user has
-        said what the types are.
+        The columns of the update key, and of the event time: what inference must not lose, and what it may. A field of
+        an inferred whole number in the key is malformed where it is not written as that number is, since the number
+        would be another key's. No key where the user has said what the types are.
     """
 
     name = "csv"
@@ -83,7 +83,8 @@ class DelimitedFormat(LineFormat):
             end = start.find(b"\n", end + 1)
         if self.multi_line and (len(start) if end < 0 else end) - begin > self.max_row_bytes:
             raise SchemaError(
-                f"the column names that begin with {start[begin : begin + 100]!r} do not end within {self.max_row_bytes} bytes",
+                f"the column names that begin with {start[begin : begin + 100]!r} do not end within "
+                f"{self.max_row_bytes} bytes",
                 expected="quotes that are closed",
                 hint="correct the file, or raise the option maxRowBytes",
             )
@@ -97,7 +98,9 @@ class DelimitedFormat(LineFormat):
         return Head(end + 1, self._last_header[1])
 
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """What pyarrow makes of the sample, where that says what the text does; lines with a wrong number of fields are passed over."""
+        """What pyarrow makes of the sample, where that says what the text does; lines with a wrong number of fields are
+        passed over.
+        """
         import pyarrow.csv as csv
 
         names = head.columns
@@ -181,7 +184,8 @@ class DelimitedFormat(LineFormat):
                 + ", ".join(map(repr, twice))
                 + " occurs twice in a header",
                 expected="each column named once",
-                hint="rename one of them in the file, or set header=false and name the columns with the option `schema`",
+                hint="rename one of them in the file, or set header=false and name the columns with the option "
+                "`schema`",
             )
         return names
 
@@ -301,7 +305,9 @@ class DelimitedParser(LineParser):
         return found
 
     def _fields(self, lines: Sequence[bytes]) -> tuple[pa.Table | None, dict[int, str]]:
-        """The columns wanted as they are written, of the lines with as many fields as there are columns, and which lines have not."""
+        """The columns wanted as they are written, of the lines with as many fields as there are columns, and which
+        lines have not.
+        """
         import pyarrow.csv as csv
 
         wrong: dict[int, str] = {}
@@ -391,7 +397,8 @@ class DelimitedParser(LineParser):
 
 def _written_otherwise(text: str, name: str, dtype: pa.DataType) -> str:
     return (
-        f"'{text}' in column {name!r} is not written as its {dtype} is, and would be another row's key; with the option `schema` the column is what "
+        f"'{text}' in column {name!r} is not written as its {dtype} is, and would be another row's key; with the "
+        "option `schema` the column is what "
         "that says"
     )
 

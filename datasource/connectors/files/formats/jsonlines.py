@@ -136,7 +136,9 @@ def _read(block: bytes, schema: pa.Schema | None = None) -> pa.Table:
 
 
 def _whole_numbers(table: pa.Table, sample: bytes) -> pa.Schema:
-    """The schema of a table that was read from a sample, with decimals where whole numbers beyond 64 bits were taken for floats."""
+    """The schema of a table that was read from a sample, with decimals where whole numbers beyond 64 bits were taken
+    for floats.
+    """
     import pyarrow.compute as pc
 
     schema = table.schema

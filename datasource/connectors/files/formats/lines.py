@@ -1,7 +1,7 @@
 """Blocks of text lines become tables; a line that cannot be read is found, and reported as it is.
 
-Halving finds it, which costs two attempts for each such line. So in a small piece the format's parser first says of all the lines at once
-which ones it knows to be wrong; what it misses, halving finds.
+Halving finds it, which costs two attempts for each such line. So in a small piece the format's parser first says of all
+the lines at once which ones it knows to be wrong; what it misses, halving finds.
 
 Rows are numbered by their line among the lines that are not blank, so a row's number does not depend on whether an
 earlier line could be read, nor on which columns were asked for.
@@ -77,7 +77,9 @@ class LineParser(ABC):
         return False
 
     def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
-        """Lines that :meth:`parse` surely refuses, by their place among those given, with the reason; others may be refused as well."""
+        """Lines that :meth:`parse` surely refuses, by their place among those given, with the reason; others may be
+        refused as well.
+        """
         del block, starts, ends
         return {}
 

@@ -21,8 +21,9 @@ def without_loss(
 ) -> pa.Schema:
     """The schema, with text in the place of types that would take different fields for one value.
 
-    A key column is text unless each field of the sample is what its value is written as; so it is never a float. Any other column is text
-    where a whole number begins with a zero, or where all are whole numbers and some have more digits than 64 bits hold.
+    A key column is text unless each field of the sample is what its value is written as; so it is never a float. Any
+    other column is text where a whole number begins with a zero, or where all are whole numbers and some have more
+    digits than 64 bits hold.
 
     Parameters
     ----------

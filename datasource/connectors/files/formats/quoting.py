@@ -1,8 +1,9 @@
-"""Where rows end whose quoted fields may hold line ends (`multiLine`), and what a quote that is never closed may swallow: no more than a bound.
+"""Where rows end whose quoted fields may hold line ends (`multiLine`), and what a quote that is never closed may
+swallow: no more than a bound.
 
-A row ends at the first line end up to which its quotes are even. If there is none within the bound, its first line is a row by itself, which
-cannot be read, and the next line begins another one. That depends on nothing but the bytes from the row's start to the bound, so the driver and the
-tasks find the same rows in whatever blocks they read.
+A row ends at the first line end up to which its quotes are even. If there is none within the bound, its first line is a
+row by itself, which cannot be read, and the next line begins another one. That depends on nothing but the bytes from
+the row's start to the bound, so the driver and the tasks find the same rows in whatever blocks they read.
 """
 
 from __future__ import annotations

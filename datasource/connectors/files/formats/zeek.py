@@ -26,7 +26,8 @@ _COMMENT = 35
 class ZeekFormat(LineFormat):
     """Logs whose header names fields and types; lines that begin with # are no rows.
 
-    A time is an instant in UTC, exact to the microsecond; an interval is a number of seconds; sets and vectors are lists.
+    A time is an instant in UTC, exact to the microsecond; an interval is a number of seconds; sets and vectors are
+    lists.
     """
 
     name = "zeek"

@@ -19,7 +19,8 @@ from upstream.datasource.connectors.contract import Limit
 
 UTC = dt.timezone.utc
 ZEEK = (
-    "#separator \\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\tconn\n#open\t2024-01-01-00-00-00\n"
+    "#separator "
+    "\\x09\n#set_separator\t,\n#empty_field\t(empty)\n#unset_field\t-\n#path\tconn\n#open\t2024-01-01-00-00-00\n"
     "#fields\tts\tid.orig_h\tid.orig_p\tproto\trtt\tok\tanswers\tTTLs\tnote\n"
     "#types\ttime\taddr\tport\tenum\tinterval\tbool\tvector[string]\tset[interval]\tstring\n"
 )
@@ -74,7 +75,8 @@ class TestDelimited:
     def test_inferred_types(self, folder: Path, follow: Any) -> None:
         (folder / "a.csv").write_text(
             "i,f,b,s,n,d,t,z,w,nano\n"
-            "1,1.5,true,x,,2024-01-01,2024-01-01 10:00:00,2024-01-01T10:00:00+02:00,10:00:00,2024-01-01 10:00:00.123456789\n"
+            "1,1.5,true,x,,2024-01-01,2024-01-01 10:00:00,2024-01-01T10:00:00+02:00,10:00:00,2024-01-01 "
+            "10:00:00.123456789\n"
         )
         feed = follow()
         assert {field.name: str(field.type) for field in feed.connector.schema()} == {

@@ -150,7 +150,8 @@ def test_each_row_is_read_once_and_in_order_however_its_file_grows(
                 files[event.file].grow(event.size)
         for file in files:
             file.grow(len(file.rest))
-        # One complete look: on a slow machine the source looks in the background, and would see the last files a little later.
+        # One complete look: on a slow machine the source looks in the background, and would see the last files a little
+        # later.
         query.connector.freeze(query.now_us + 10)
         while query.batch(Limit(rows=5, bytes=100)) or query.ranges:
             pass

@@ -146,7 +146,9 @@ def test_looks_are_put_together_as_the_older_one_when_there_are_many() -> None:
 
 
 def cut_off(options: KafkaOptions) -> tuple[Made, Positions, dict[str, Any], list[float]]:
-    """A partition of which 100 messages have been read, and which ends at 50 now; the planner has seen that for long enough."""
+    """A partition of which 100 messages have been read, and which ends at 50 now; the planner has seen that for long
+    enough.
+    """
     cluster, seconds = Made(), [0.0]
     planner = Positions(cluster, options, lambda: seconds[0])
     cluster.end[0] = 100

@@ -68,8 +68,8 @@ def test_windows_kept_by_one_query_are_followed_by_others(spark: SparkSession, t
     assert [row[0::2] for row in read_rows(every, "k", "n", "total")] == [(key, 10) for key, _ in sorted(closed)]
     ends = read_rows(every, "k", "window_end")
     assert read_rows(newest, "k", "window_end") == [max(end for end in ends if end[0] == key) for key in "ab"]
-    # A result's time lies within its window, so the three windows of one half minute are counted together. The first table promises no more
-    # than that no result before 110 s is to come, so the last half minute is open.
+    # A result's time lies within its window, so the three windows of one half minute are counted together. The first
+    # table promises no more than that no result before 110 s is to come, so the last half minute is open.
     assert read_rows(wide, "k", "n") == [(key, 30) for key in "ab" for _ in range(3)]
 
 

@@ -58,7 +58,9 @@ def test_it_begins_with_the_table_and_goes_on_with_what_commits_deliver(first: A
 
 
 def test_columns_of_any_name_and_a_key_in_a_struct(tmp_path: Path, follower_of: Any) -> None:
-    """Deletions have the key where rows have it; and mapping that is switched on meanwhile changes nothing for a follower."""
+    """Deletions have the key where rows have it; and mapping that is switched on meanwhile changes nothing for a
+    follower.
+    """
     kind = pa.struct([("id", pa.int64()), ("be side", pa.int64())])
     columns = pa.schema([("the place", kind), ("t", pa.int64()), ("a,b", pa.string())])
     sink = Sink(tmp_path, columns, {"key": "`the place`.id", "time": "t", "buckets": "2"})

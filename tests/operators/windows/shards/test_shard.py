@@ -108,7 +108,9 @@ def test_auto_adapts_where_the_least_state_is_much_larger_than_a_row() -> None:
 def test_lazy_gives_the_most_recent_window_of_each_key(
     windows: Windows, batches: list[Batch], differential: bool
 ) -> None:
-    """What comes between depends on the batches; each result is right, windows increase, and the last one is the latest."""
+    """What comes between depends on the batches; each result is right, windows increase, and the last one is the
+    latest.
+    """
     aggregates = {"n": count(), "total": sum_("v"), **({} if differential else {"top": max_("v")})}
     run = Run(plan_of(windows, "lazy", aggregates=aggregates)).batches(batches)
     expected = in_windows(windows, everything(batches), END)
@@ -179,7 +181,9 @@ def test_early_results_are_of_what_has_come_and_are_replaced(
 
 
 def test_late_rows_are_counted_where_the_reports_of_closed_windows_were_lost() -> None:
-    """Then `pack` adds up rows that are late. No window closes twice, and each late row counts, also one whose first window was the last to close."""
+    """Then `pack` adds up rows that are late. No window closes twice, and each late row counts, also one whose first
+    window was the last to close.
+    """
     run = Run(plan_of(SlidingWindows(10, 5), shards=1))
     run.batches([([(1, 7, 1)], 10)])
     run._final = None
@@ -333,7 +337,9 @@ def test_punctuation_waits_for_corrections() -> None:
 
 
 def test_with_slack_rows_say_what_is_complete_and_punctuation_does_not() -> None:
-    """The in-order baseline: what lies more than the slack behind the newest row is late; the end of the feed closes the rest."""
+    """The in-order baseline: what lies more than the slack behind the newest row is late; the end of the feed closes
+    the rest.
+    """
     run = Run(plan_of(SlidingWindows(10, 10), method="buffering", shards=1, slack_us=5))
     run.batches([([(1, 3, 1)], 100), ([(1, 14, 2)], None), ([(1, 4, 4)], None)])
     assert not run.results
@@ -355,7 +361,9 @@ def test_small_runs_are_combined() -> None:
 
 
 def test_batches_shorter_than_a_pane_leave_few_entries() -> None:
-    """What several batches bring for one key and pane is combined now and then, so that state follows keys and panes, not batches."""
+    """What several batches bring for one key and pane is combined now and then, so that state follows keys and panes,
+    not batches.
+    """
     run = Run(plan_of(SlidingWindows(1000, 1000), shards=1))
     keys = 3000  # a run of its own in each batch
     for second in range(100):
