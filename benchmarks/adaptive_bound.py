@@ -1,4 +1,4 @@
-"""Completeness against latency on recorded streams: fixed bounds, and bounds that are learned (``progress=adaptive``)."""
+"""Measure completeness against latency on recorded streams, with fixed and learned bounds (``progress=adaptive``)."""
 
 from __future__ import annotations
 

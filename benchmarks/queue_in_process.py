@@ -108,7 +108,7 @@ class Shards:
 
 
 def throughput(policy: Policy, rows: int, keys: int, budget: int, batches: int = 3) -> list[float]:
-    """Processor seconds of batches of `rows` through pack and all shards; the first, into empty shards, is not counted."""
+    """Return processor seconds per batch of `rows` through pack and all shards, without the first into empty shards."""
     shards, seconds = Shards.of(policy), []
     for number in range(batches + 1):
         table = _rows(_drawn(keys, rows, number), number * rows)

@@ -237,8 +237,9 @@ def measure(engine: Engine, work: Work, batches: int, fresh_reading: Reading | N
         check(table, expected(work, batches), f"{engine.name}, compacted")
         compacted = read(table, work.keys)
     return Result(
-        str(work), engine.name, statistics.median(seconds), float(np.quantile(seconds, 0.99)), max(seconds), statistics.mean(seconds), len(seconds),
-        written / changed, files, reading, beside, load_seconds, once.peak_mb, compacting_seconds, compacted, meanwhile,
+        str(work), engine.name, statistics.median(seconds), float(np.quantile(seconds, 0.99)), max(seconds),
+        statistics.mean(seconds), len(seconds), written / changed, files, reading, beside, load_seconds, once.peak_mb,
+        compacting_seconds, compacted, meanwhile,
     )  # fmt: skip
 
 
@@ -361,7 +362,7 @@ def _over_time(each: Result) -> list[tuple[str, Reading]]:
 
 
 def show(results: Sequence[Result]) -> None:
-    """A table per work; of reading, how many times as long as a table takes that holds the same and is freshly written."""
+    """Print a table per work, with reading as a multiple of the time for a freshly written table of the same rows."""
     for work in dict.fromkeys(each.work for each in results):
         print(f"\n{work}")
         print(

@@ -1,4 +1,4 @@
-"""Figures 6-10, 6-15 and 6-19 of Li's thesis: what window aggregation costs, in operations, processor time and memory."""
+"""Repeat figures 6-10, 6-15 and 6-19 of Li's thesis: the cost of window aggregation in operations, time and memory."""
 
 from __future__ import annotations
 

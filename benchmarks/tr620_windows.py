@@ -89,7 +89,7 @@ def figure_13(quick: bool) -> Figure:
 
 
 def figure_13b(quick: bool) -> Figure:
-    """Figure 13(b): windows that slide at each tick, one key, C_t = 1, beside append semantics and random window drop."""
+    """Repeat figure 13(b): windows that slide at each tick, one key, C_t = 1; append semantics, random window drop."""
     sizes = (2, 5, 10) if quick else (2, 5, 10, 20, 30, 40, 50)
     load = WindowLoad.round_robin(1, 500 if quick else 3000, shared=True)
     seeds = 3 if quick else 8

@@ -77,7 +77,8 @@ _ALL = """
 _SUMS = "count(*) AS n, sum(value)::BIGINT AS total"
 _SUMS_OF_PANES = "sum(n)::BIGINT AS n, sum(total)::BIGINT AS total"
 _HOLISTIC = """
-    count(*) AS n, quantile_disc(value, 0.5) AS lower, -quantile_disc(-value, 0.5) AS upper, count(DISTINCT value) AS different
+    count(*) AS n, quantile_disc(value, 0.5) AS lower, -quantile_disc(-value, 0.5) AS upper,
+    count(DISTINCT value) AS different
 """
 
 

@@ -39,8 +39,8 @@ def _lines(done: Erasure, *, dry: bool) -> list[str]:
     verb = "would be erased" if dry else "erased"
     lines = [
         (
-            f"{verb}: {done.rows:,} rows, {done.dead:,} rows marked as dead, {done.tombstones:,} remembered deletions of "
-            f"{done.location}"
+            f"{verb}: {done.rows:,} rows, {done.dead:,} rows marked as dead, "
+            f"{done.tombstones:,} remembered deletions of {done.location}"
         )
     ]
     lines += [f"{verb}: {count:,} rows of {place}" for place, count in done.outputs.items()]

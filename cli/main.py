@@ -38,25 +38,136 @@ app = typer.Typer(
 
 @app.command()
 def latest(
-    to: Annotated[str, typer.Option("--to", metavar="TABLE", help="The table: a folder, or an address in an object store. The first run creates it; later runs resume.")],
-    key: Annotated[list[str], typer.Option("--key", metavar="COLUMN", help="The update key. A row replaces the earlier row with the same value in this column. For several columns, repeat the option or separate them by commas.")],
-    source: Annotated[str | None, typer.Option("--from", metavar="PATH", help="A file, a folder, or a quoted glob. Files may appear and grow. Formats: CSV, JSON lines, Parquet, Zeek; plain, gzip, or zstd. For Kafka: kafka://HOST:PORT/TOPIC. For another latest table: latest:PATH.")] = None,
-    time_column: Annotated[str | None, typer.Option("--time", metavar="COLUMN", help="The event time: the row with the larger value is newer. By default the row that arrives later is.")] = None,
-    select: Annotated[str | None, typer.Option(metavar="COLUMNS", help="Compute columns in SQL, in place of the feed's own: 'data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid'. --key, --time, and --where then name these.")] = None,
-    where: Annotated[str | None, typer.Option(metavar="SQL", help="Keep only rows for which this is true. The table then holds the newest of [italic]those[/italic] rows.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then exit. By default, follow the feed until Ctrl-C.")] = False,
-    checkpoint: Annotated[str | None, typer.Option(metavar="FOLDER", help="Where the query keeps its progress.  [dim]\\[default: TABLE_checkpoint][/dim]")] = None,
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="NAME=VALUE", help="Set an option of the source, or storage.NAME=VALUE for an object store. [bold]upstream options[/bold] lists them. Repeatable.")] = None,
-    buckets: Annotated[int | None, typer.Option(min=1, help="Divide a new table into so many parts by its key.  [dim]\\[default: by --expected-keys, or 16][/dim]")] = None,
-    expected_keys: Annotated[int | None, typer.Option("--expected-keys", min=1, metavar="NUMBER", help="How many keys you expect. A new table gets a part for each 500,000, and at least 16.")] = None,
-    trigger: Annotated[str | None, typer.Option(metavar="DURATION", help="The least time between batches, such as '1 second'. By default, a batch starts as soon as there are rows.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="TARGET", help="A bound on staleness, such as 'p99 < 10 s'. The live line shows how many batches met it.")] = None,
-    metrics: Annotated[str | None, typer.Option(metavar="FOLDER", help="Keep a Delta table of metrics here, one row for each commit.")] = None,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]")] = None,
-    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Set a Spark property. Repeatable.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each commit to standard output, instead of the live line.")] = False,
-    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Where Spark's output and the details of an error go.  [dim]\\[default: a file in the temporary folder, named when needed][/dim]")] = None,
-) -> None:  # fmt: skip
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="TABLE",
+            help="The table: a folder, or an address in an object store. The first run creates it; later runs resume.",
+        ),
+    ],
+    key: Annotated[
+        list[str],
+        typer.Option(
+            "--key",
+            metavar="COLUMN",
+            help="The update key. A row replaces the earlier row with the same value in this column. "
+            "For several columns, repeat the option or separate them by commas.",
+        ),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PATH",
+            help="A file, a folder, or a quoted glob. Files may appear and grow. "
+            "Formats: CSV, JSON lines, Parquet, Zeek; plain, gzip, or zstd. For Kafka: kafka://HOST:PORT/TOPIC. "
+            "For another latest table: latest:PATH.",
+        ),
+    ] = None,
+    time_column: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="COLUMN",
+            help="The event time: the row with the larger value is newer. By default the row that arrives later is.",
+        ),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help="Compute columns in SQL, in place of the feed's own: "
+            "'data.s AS symbol, timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid'. "
+            "--key, --time, and --where then name these.",
+        ),
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL",
+            help="Keep only rows for which this is true. "
+            "The table then holds the newest of [italic]those[/italic] rows.",
+        ),
+    ] = None,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Read what is there now, then exit. By default, follow the feed until Ctrl-C."),
+    ] = False,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Where the query keeps its progress.  [dim]\\[default: TABLE_checkpoint][/dim]"
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            help="Set an option of the source, or storage.NAME=VALUE for an object store. "
+            "[bold]upstream options[/bold] lists them. Repeatable.",
+        ),
+    ] = None,
+    buckets: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Divide a new table into so many parts by its key.  [dim]\\[default: by --expected-keys, or 16][/dim]",
+        ),
+    ] = None,
+    expected_keys: Annotated[
+        int | None,
+        typer.Option(
+            "--expected-keys",
+            min=1,
+            metavar="NUMBER",
+            help="How many keys you expect. A new table gets a part for each 500,000, and at least 16.",
+        ),
+    ] = None,
+    trigger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="The least time between batches, such as '1 second'. "
+            "By default, a batch starts as soon as there are rows.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="A bound on staleness, such as 'p99 < 10 s'. The live line shows how many batches met it.",
+        ),
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Keep a Delta table of metrics here, one row for each commit.")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Set a Spark property. Repeatable.")
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json", help="Print one line of JSON for each commit to standard output, instead of the live line."
+        ),
+    ] = False,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where Spark's output and the details of an error go.  "
+            "[dim]\\[default: a file in the temporary folder, named when needed][/dim]",
+        ),
+    ] = None,
+) -> None:
     """Follow a feed and keep the newest row per key in a Delta table.
 
     Each batch is committed exactly once. Stop at any moment, with Ctrl-C or kill -9; the same command then resumes.
@@ -123,16 +234,43 @@ def latest(
 def plan(
     rate: Annotated[float, typer.Option(help="How many rows arrive per second.")],
     keys: Annotated[int, typer.Option(min=1, help="How many keys there are.")],
-    cost: Annotated[str, typer.Option(metavar="DURATION", help="How long it takes to process one row, such as '0.5ms'.")],
-    skew: Annotated[float, typer.Option(min=0, help="The skew of updates over keys, as Zipf's exponent; 0 means none.")] = 0.0,
-    fixed: Annotated[str, typer.Option(metavar="DURATION", help="How long each batch takes besides its rows. Rows are then processed in batches.")] = "0s",
-    budget: Annotated[int | None, typer.Option(min=1, help="The maximum number of rows in a batch.  [dim]\\[default: 1; with --fixed, all rows that wait][/dim]")] = None,
-    policy: Annotated[list[str] | None, typer.Option(help="Simulate only this policy: append, shed, fifo, in-place, linecutting, or auto. Repeatable.")] = None,
-    target: Annotated[str | None, typer.Option(metavar="TARGET", help="A bound on staleness, such as 'p99 < 10 s'. The exit code is 1 if no policy meets it.")] = None,
-    long: Annotated[str | None, typer.Option("--for", metavar="DURATION", help="How long to simulate.  [dim]\\[default: long enough][/dim]")] = None,
+    cost: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long it takes to process one row, such as '0.5ms'.")
+    ],
+    skew: Annotated[
+        float, typer.Option(min=0, help="The skew of updates over keys, as Zipf's exponent; 0 means none.")
+    ] = 0.0,
+    fixed: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION", help="How long each batch takes besides its rows. Rows are then processed in batches."
+        ),
+    ] = "0s",
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="The maximum number of rows in a batch.  [dim]\\[default: 1; with --fixed, all rows that wait][/dim]",
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(help="Simulate only this policy: append, shed, fifo, in-place, linecutting, or auto. Repeatable."),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="A bound on staleness, such as 'p99 < 10 s'. The exit code is 1 if no policy meets it.",
+        ),
+    ] = None,
+    long: Annotated[
+        str | None,
+        typer.Option("--for", metavar="DURATION", help="How long to simulate.  [dim]\\[default: long enough][/dim]"),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="The number of runs for each policy.")] = 3,
     quick: Annotated[bool, typer.Option("--quick", help="Print only the first, rough answer.")] = False,
-) -> None:  # fmt: skip
+) -> None:
     """Predict the staleness of each policy by simulation, before you build anything.
 
     A rough answer comes within seconds, and a better one after it. The rough answer processes several rows as one; its
@@ -163,13 +301,31 @@ def plan(
 
 @app.command()
 def serve(
-    tables: Annotated[list[str], typer.Argument(metavar="[NAME=]TABLE…", help="The folders or addresses of tables, each with its name in SQL.")],
-    metrics: Annotated[str | None, typer.Option(metavar="FOLDER", help="The table of [bold]upstream latest --metrics[/bold]. Adds a view NAME_freshness for each table.")] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on. Whoever can reach it can read and write as you can.")] = "127.0.0.1",
+    tables: Annotated[
+        list[str],
+        typer.Argument(metavar="[NAME=]TABLE…", help="The folders or addresses of tables, each with its name in SQL."),
+    ],
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="The table of [bold]upstream latest --metrics[/bold]. Adds a view NAME_freshness for each table.",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on. Whoever can reach it can read and write as you can.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 10000,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]")] = None,
-    conf: Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Set a Spark property. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
+        ),
+    ] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Set a Spark property. Repeatable.")
+    ] = None,
+) -> None:
     """Serve tables to BI tools over JDBC with Spark's Thrift server, until Ctrl-C.
 
     [bold]upstream serve positions=./latest --metrics ./metrics[/bold]
@@ -202,8 +358,10 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
-) -> None:  # fmt: skip
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     del version
 
 

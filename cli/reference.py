@@ -18,11 +18,12 @@ This page is printed by `upstream options`; a test keeps it true.
 
 _CONNECTORS = {
     "files": "Files that are there and files that come: CSV, JSON lines, Parquet, Zeek; plain, gzip or zstd.",
-    "kafka": "Kafka topics; each partition is a feed (`topic/3`). Besides the value's own columns a schema may name `_key`, `_topic`, `_partition`, `_offset`, "
-    "`_timestamp`, `_timestampType` and `_headers`, which the message says; `key` and `time` may name them without a "
-    "schema. Needs the extra `kafka`.",
-    "latest": "A table that this package's sink writes: what each commit delivers, after the table as the first run finds it. `key` and `time` are the table's own unless "
-    "given; with its own time `progress` is `embedded`, which passes on what the table's commits promise.",
+    "kafka": "Kafka topics; each partition is a feed (`topic/3`). Besides the value's own columns a schema may name "
+    "`_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_timestampType` and `_headers`, which the message says; "
+    "`key` and `time` may name them without a schema. Needs the extra `kafka`.",
+    "latest": "A table that this package's sink writes: what each commit delivers, after the table as the first run "
+    "finds it. `key` and `time` are the table's own unless given; with its own time `progress` is `embedded`, which "
+    "passes on what the table's commits promise.",
     "replay": "A recorded file played against the clock.",
     "synthetic": "Seeded feeds made to measure.",
 }
@@ -45,8 +46,8 @@ def options_reference() -> str:
         + "\nOptions that begin with `storage.` go to the object store without that prefix.\n"
     )
     sections.append(
-        '### Batches: `df.write.format("upstream")`\n\nThe same, apart from `checkpointLocation`, and what names a write, so that it is recognised when it is repeated.\n\n'
-        + _table(documented(BatchOptions))
+        '### Batches: `df.write.format("upstream")`\n\nThe same, apart from `checkpointLocation`, and what names a '
+        "write, so that it is recognised when it is repeated.\n\n" + _table(documented(BatchOptions))
     )
     return "\n".join(sections)
 

@@ -16,6 +16,12 @@ __all__ = ["commands"]
 
 commands = typer.Typer()
 
+_Table = Annotated[str, typer.Argument(help="The table's folder or address.")]
+_StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable."),
+]
+
 
 class Format(str, enum.Enum):
     """How `upstream show` prints rows."""
@@ -27,15 +33,33 @@ class Format(str, enum.Enum):
 
 @commands.command()
 def show(
-    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    table: _Table,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="The maximum number of rows; 0 means all.")] = 20,
-    where: Annotated[str | None, typer.Option(metavar="SQL", help='Print only rows for which this is true, such as "speed > 10 AND route_id = 7".')] = None,
-    columns: Annotated[str | None, typer.Option(metavar="COLUMNS", help="The columns to print, separated by commas.  [dim]\\[default: all of your own][/dim]")] = None,
-    order_by: Annotated[str | None, typer.Option(metavar="SQL", help='The order of the rows, such as "speed DESC".')] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Include the columns of UpStream itself (_upstream_…).")] = False,
-    output: Annotated[Format, typer.Option("--format", case_sensitive=False, help="The form of the output; json is one object per line.")] = Format.TABLE,
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL", help='Print only rows for which this is true, such as "speed > 10 AND route_id = 7".'
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMNS",
+            help="The columns to print, separated by commas.  [dim]\\[default: all of your own][/dim]",
+        ),
+    ] = None,
+    order_by: Annotated[
+        str | None, typer.Option(metavar="SQL", help='The order of the rows, such as "speed DESC".')
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Include the columns of UpStream itself (_upstream_…).")
+    ] = False,
+    output: Annotated[
+        Format,
+        typer.Option("--format", case_sensitive=False, help="The form of the output; json is one object per line."),
+    ] = Format.TABLE,
+    option: _StorageOptions = None,
+) -> None:
     """Print rows of a table, also while a query writes to it.
 
     [bold]upstream show ./latest --where "speed > 10" --order-by "speed DESC" --limit 5[/bold]
@@ -56,10 +80,17 @@ def show(
 
 @commands.command()
 def check(
-    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
-    source: Annotated[str | None, typer.Option(metavar="PATH", help="The input that the table was made from, as Parquet or a Delta table. Reports rows that are newer there than in the table.")] = None,
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    table: _Table,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="The input that the table was made from, as Parquet or a Delta table. "
+            "Reports rows that are newer there than in the table.",
+        ),
+    ] = None,
+    option: _StorageOptions = None,
+) -> None:
     """Check a table: one row per key, in its bucket; files, deletions, log, and counts as recorded. The exit code is 1
     if anything is wrong.
 
@@ -76,12 +107,23 @@ def check(
 @commands.command()
 def repair(
     table: Annotated[str, typer.Argument(help="The table's folder or address. Stop the query that writes to it.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")] = False,
-    orphans: Annotated[bool, typer.Option("--orphans", help="Remove files that no version within the retention needs.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")
+    ] = False,
+    orphans: Annotated[
+        bool, typer.Option("--orphans", help="Remove files that no version within the retention needs.")
+    ] = False,
     retention: Annotated[str, typer.Option(metavar="DURATION", help="How old such files must be.")] = "7 days",
-    force: Annotated[bool, typer.Option("--force", help="Remove rows that are not duplicates, too: those of missing or damaged files, and those older than a deletion.")] = False,
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Remove rows that are not duplicates, too: "
+            "those of missing or damaged files, and those older than a deletion.",
+        ),
+    ] = False,
+    option: _StorageOptions = None,
+) -> None:
     """Repair what [bold]upstream check[/bold] finds, in one commit, and print each change.
 
     Of a key with several rows, the newest row stays. Rows move to their bucket. With --force, missing or damaged files
@@ -105,10 +147,12 @@ def repair(
 
 @commands.command()
 def rebucket(
-    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
-    buckets: Annotated[int, typer.Argument(min=1, help="The new number of parts: one for each 500,000 to 1 million keys.")],
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    table: _Table,
+    buckets: Annotated[
+        int, typer.Argument(min=1, help="The new number of parts: one for each 500,000 to 1 million keys.")
+    ],
+    option: _StorageOptions = None,
+) -> None:
     """Divide a table that has grown into more parts. Readers continue; restart the query that writes to it.
 
     [bold]upstream rebucket ./latest 64[/bold]
@@ -121,10 +165,12 @@ def rebucket(
 
 @commands.command()
 def keep(
-    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
-    rows: Annotated[str, typer.Argument(metavar="KEEP", help="What the table keeps of each key: 'latest', or 'latest N'.")],
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    table: _Table,
+    rows: Annotated[
+        str, typer.Argument(metavar="KEEP", help="What the table keeps of each key: 'latest', or 'latest N'.")
+    ],
+    option: _StorageOptions = None,
+) -> None:
     """Change how many of the newest rows of each key a table keeps. If it keeps fewer, the others leave it at once.
 
     Readers continue. Restart the query that writes to it, with the new [bold]keep[/bold].
@@ -139,13 +185,34 @@ def keep(
 
 @commands.command()
 def erase(
-    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
-    key: Annotated[list[str], typer.Option("--key", metavar="[COLUMN=]VALUE", help="The key: one value for each of its columns. With one column, you can leave its name out.")],
-    output: Annotated[list[str] | None, typer.Option("--output", metavar="TABLE", help="A table of late or conflicting rows that the table's log does not name. Repeatable.")] = None,
-    index_location: Annotated[str | None, typer.Option("--index-location", metavar="FOLDER", help="The value of the query's option indexLocation, if set.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")] = False,
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    table: _Table,
+    key: Annotated[
+        list[str],
+        typer.Option(
+            "--key",
+            metavar="[COLUMN=]VALUE",
+            help="The key: one value for each of its columns. With one column, you can leave its name out.",
+        ),
+    ],
+    output: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--output",
+            metavar="TABLE",
+            help="A table of late or conflicting rows that the table's log does not name. Repeatable.",
+        ),
+    ] = None,
+    index_location: Annotated[
+        str | None,
+        typer.Option(
+            "--index-location", metavar="FOLDER", help="The value of the query's option indexLocation, if set."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what the command would do, and change nothing.")
+    ] = False,
+    option: _StorageOptions = None,
+) -> None:
     """Erase a key for good: its rows, dead rows, recorded deletions, late and conflicting rows, and this machine's
     index cache.
 
@@ -165,13 +232,34 @@ def erase(
 
 @commands.command()
 def maintain(
-    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
-    retention: Annotated[str | None, typer.Option(metavar="DURATION", help="How long a version stays readable after the next one.  [dim]\\[default: what the table records][/dim]")] = None,
-    versions: Annotated[int | None, typer.Option(min=1, help="The maximum number of versions to keep.  [dim]\\[default: what the table records][/dim]")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what the command would remove, and change nothing.")] = False,
-    compact: Annotated[bool, typer.Option("--compact", help="Rewrite each bucket that has small files or dead rows. A scan is then as fast as that of a new table.")] = False,
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    table: _Table,
+    retention: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="How long a version stays readable after the next one.  "
+            "[dim]\\[default: what the table records][/dim]",
+        ),
+    ] = None,
+    versions: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="The maximum number of versions to keep.  [dim]\\[default: what the table records][/dim]"
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what the command would remove, and change nothing.")
+    ] = False,
+    compact: Annotated[
+        bool,
+        typer.Option(
+            "--compact",
+            help="Rewrite each bucket that has small files or dead rows. "
+            "A scan is then as fast as that of a new table.",
+        ),
+    ] = False,
+    option: _StorageOptions = None,
+) -> None:
     """Remove what is past its retention from a table: log entries, data files, and files that failed tasks left.
 
     A query does this between its batches (option maintenance=auto). Use the command if its query has that off. The
@@ -197,9 +285,9 @@ def maintain(
 
 @commands.command()
 def release(
-    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    table: _Table,
+    option: _StorageOptions = None,
+) -> None:
     """Let another query write to a table at once, after you stopped the one that did.
 
     You need it only if that query ran on another machine, or in a process that is still alive. A query that still runs
@@ -215,10 +303,10 @@ def release(
 
 @commands.command()
 def status(
-    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
+    table: _Table,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    option: _StorageOptions = None,
+) -> None:
     """Print how fresh and how complete a table is, and which query writes it. Needs no Java.
 
     [bold]upstream status ./latest[/bold]
@@ -230,11 +318,13 @@ def status(
 
 @commands.command()
 def history(
-    table: Annotated[str, typer.Argument(help="The table's folder or address.")],
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Only the last so many commits; 0 is all that the log has.")] = 20,
+    table: _Table,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Only the last so many commits; 0 is all that the log has.")
+    ] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each commit.")] = False,
-    option: Annotated[list[str] | None, typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable.")] = None,
-) -> None:  # fmt: skip
+    option: _StorageOptions = None,
+) -> None:
     """Print the commits of queries, oldest first: rows, superseded updates, keys, staleness, and how far the table is
     complete.
 

@@ -83,7 +83,8 @@ def main() -> int:
     with duckdb.connect() as engine:
         engine.register("latest", DeltaTable(folder / "latest").to_pyarrow_dataset())
         newest = engine.sql(
-            'SELECT left(vehicle, 1) AS part, count(*) AS vehicles, max("at") AS newest FROM latest GROUP BY 1 ORDER BY 1'
+            "SELECT left(vehicle, 1) AS part, count(*) AS vehicles, "
+            'max("at") AS newest FROM latest GROUP BY 1 ORDER BY 1'
         )
         console.print(str(newest), markup=False)
     console.print("The broker has been stopped; what it held is in " + os.path.relpath(folder / "broker"))

@@ -70,6 +70,9 @@ def test_a_deprecated_name_works_and_its_warning_names_the_method(old: str, meth
 
 def test_the_package_alone_imports_nothing_heavy() -> None:
     """Spark's workers import it many times over."""
-    program = "import sys, upstream; print([name for name in ('pyarrow', 'polars', 'pyspark', 'deltalake') if name in sys.modules])"
+    program = (
+        "import sys, upstream; "
+        "print([name for name in ('pyarrow', 'polars', 'pyspark', 'deltalake') if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

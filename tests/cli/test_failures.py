@@ -5,7 +5,8 @@ from __future__ import annotations
 from upstream.cli.failures import FAILED, MISUSED, failure_of
 from upstream.conf.errors import OptionError, TableError, UpstreamError
 
-SPARKS = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
+SPARKS = """[STREAM_FAILED] Query [id = 1] terminated with exception: \
+[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "/x/upstream/datasource/reader.py", line 42, in source_schema
     raise OptionError
 upstream.conf.errors.{kind}: unknown option 'tiem', did you mean 'time'?. What to do: correct the option.
@@ -29,7 +30,10 @@ def test_ours_directly() -> None:
 
 
 def test_others_by_their_most_telling_line() -> None:
-    python = "Traceback (most recent call last):\n  File x\nPermissionError: [Errno 13] Permission denied: '/root/t'\n\tat java"
+    python = (
+        "Traceback (most recent call last):\n  File x\n"
+        "PermissionError: [Errno 13] Permission denied: '/root/t'\n\tat java"
+    )
     assert failure_of(RuntimeError(python)).sentence == "PermissionError: [Errno 13] Permission denied: '/root/t'"
     java = "Job aborted\nCaused by: java.io.IOException: No space left on device\n\tat x"
     assert failure_of(RuntimeError(java)).sentence == "No space left on device"

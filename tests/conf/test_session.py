@@ -66,8 +66,10 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path: P
         spark = session("mine", master="local[3]", **{"spark.sql.extensions": "", "spark.ui.enabled": False,
                         "spark.databricks.delta.snapshotPartitions": 5})
         assert spark.range(100).repartition(4).selectExpr("sum(id)").collect()[0][0] == 4950
-        names = ["spark.app.name", "spark.master", "spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions"]
-        places = lambda rows: iter([(sys.executable, pyspark.__file__, str([p for p in sys.path if "spark" in p and p.endswith((".zip", ".jar"))]))])
+        names = ["spark.app.name", "spark.master", "spark.sql.shuffle.partitions",
+                 "spark.databricks.delta.snapshotPartitions"]
+        places = lambda rows: iter([(sys.executable, pyspark.__file__,
+                                     str([p for p in sys.path if "spark" in p and p.endswith((".zip", ".jar"))]))])
         worker, = spark.sparkContext.parallelize([0], 1).mapPartitions(places).collect()
         beans = spark._jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
         collectors = [bean.getName() for bean in beans]

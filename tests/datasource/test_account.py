@@ -64,7 +64,8 @@ class Query:
     def _run(self, end: Offset, *, commit: bool) -> None:
         planner = Planner(self.connector, self.options, self.shape, clock=lambda: 0)
         reading = Reading(self.options, self.shape, self.connector, str(self.folder / "q"))
-        given_options = {"path": str(self.folder / "table"), "checkpointLocation": str(self.folder / "c"), "key": "k", "time": "us", "buckets": "2"}  # fmt: skip
+        places = {"path": str(self.folder / "table"), "checkpointLocation": str(self.folder / "c")}
+        given_options = {**places, "key": "k", "time": "us", "buckets": "2"}
         writer = stream_writer(given_options, self.leaving, overwrite=False)
         results: list[Any] = [writer.write(reading.read(task)) for task in planner.tasks(self.offset, end)]
         if commit:

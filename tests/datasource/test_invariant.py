@@ -213,7 +213,7 @@ def test_a_feed_that_a_limit_has_kept_waiting_from_its_first_row_on_holds_the_ot
 
 
 def test_a_feed_of_which_nothing_can_be_read_as_a_time_has_not_begun(tmp_path: Any) -> None:
-    """Nothing of it is delivered, so there is nothing to wait for; whether it was the driver or a task that found out."""
+    """None of its rows arrives, so there is nothing to wait for, whether the driver or a task found that out."""
     pipe = Pipeline(str(tmp_path), dear=True, progress="ordered", confirmations=1)
     pipe.connector.tables["b"] = pa.table([["y"], [None]], schema=SCHEMA)
     pipe.send("a", ("x", BASE))

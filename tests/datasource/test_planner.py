@@ -199,8 +199,9 @@ def test_where_comes_before_coalescing_and_null_is_not_true() -> None:
 
 @pytest.mark.parametrize(
     "sql",
-    ["v > avg(v)", "v = max(v)", "count(*) > 2", "first(k) = 'x'", "median(v) > 1", "stddev(v) > 1", "row_number() OVER (ORDER BY v) = 1",
-     "rank() OVER (ORDER BY v) = 1", "sum(v) OVER (PARTITION BY k) > 3", "lag(v) OVER (ORDER BY v) > 1", "corr(v, ms) > 0.5"],
+    ["v > avg(v)", "v = max(v)", "count(*) > 2", "first(k) = 'x'", "median(v) > 1", "stddev(v) > 1",
+     "row_number() OVER (ORDER BY v) = 1", "rank() OVER (ORDER BY v) = 1", "sum(v) OVER (PARTITION BY k) > 3",
+     "lag(v) OVER (ORDER BY v) > 1", "corr(v, ms) > 0.5"],
 )  # fmt: skip
 def test_a_condition_sees_one_row(sql: str) -> None:
     with pytest.raises(OptionError, match=r"looks at other rows.*behind the source"):
@@ -209,9 +210,10 @@ def test_a_condition_sees_one_row(sql: str) -> None:
 
 @pytest.mark.parametrize(
     "sql",
-    ["k LIKE 'x%' AND lower(k) IN ('Len', 'Agg')", "coalesce(v, 0) > 1 AND CASE WHEN v > 1 THEN true ELSE false END", "true",
-     "abs(v) > 1 AND round(v, 1) > 2 AND cast(v AS double) > 1", "regexp_like(k, 'Rank.*')", "nullif(v, 3) = 1 OR least(v, ms) > 1",
-     "k || 'x' = 'Sort'", "k IS NOT NULL AND NOT v BETWEEN 1 AND 2", "substr(k, 1, 2) = 'ab'"],
+    ["k LIKE 'x%' AND lower(k) IN ('Len', 'Agg')", "coalesce(v, 0) > 1 AND CASE WHEN v > 1 THEN true ELSE false END",
+     "true", "abs(v) > 1 AND round(v, 1) > 2 AND cast(v AS double) > 1", "regexp_like(k, 'Rank.*')",
+     "nullif(v, 3) = 1 OR least(v, ms) > 1", "k || 'x' = 'Sort'",
+     "k IS NOT NULL AND NOT v BETWEEN 1 AND 2", "substr(k, 1, 2) = 'ab'"],
 )  # fmt: skip
 def test_a_condition_on_one_row_is_taken(sql: str) -> None:
     Reading(options(where=sql), shape(options()), MemoryConnector({"a": table_of([])}), "unused")

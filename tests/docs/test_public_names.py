@@ -31,7 +31,8 @@ from upstream.operators.windowed import WindowedStream
 ON_SPARK = {"spark", "stream", "other"}
 NAMES = {"us": us, "pl": pl, "pa": pa, "pc": pc, "np": np}
 OLD = (
-    "change_keep", "check_table", "erase_key", "key_bucket", "read_summaries", "rebucket_table", "repair_table", "run_staleness",
+    "change_keep", "check_table", "erase_key", "key_bucket", "read_summaries", "rebucket_table", "repair_table",
+    "run_staleness",
 )  # fmt: skip
 
 

@@ -22,8 +22,8 @@ def main(feed: str, table: str, checkpoint: str, late: str) -> None:
         )
         streams.append(
             upstream.UpdateStream.from_dataframe(
-                df, key="k", event_time="ms", time_format="epoch_ms", watermark=upstream.Watermark.bounded("100 ms"), shards=2, name=name,
-                checkpoint_location=checkpoint, late_location=late,
+                df, key="k", event_time="ms", time_format="epoch_ms", watermark=upstream.Watermark.bounded("100 ms"),
+                shards=2, name=name, checkpoint_location=checkpoint, late_location=late,
             )
         )  # fmt: skip
     left, right = streams

@@ -113,9 +113,11 @@ def counts(rows: Iterable[Row], watermark_ms: int) -> Counter[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("files", "steps", "at_random"),
     [
-        pytest.param(12, ["state written", "in the table"], 0, id="with state written, with the table written", marks=pytest.mark.timeout(1200)),
-        pytest.param(40, [*STEPS], 3, id="in every step, three times more", marks=[pytest.mark.long, pytest.mark.timeout(2400)]),
-        pytest.param(300, [], 50, id="fifty times at random", marks=[pytest.mark.long, pytest.mark.timeout(7200)]),
+        pytest.param(12, ["state written", "in the table"], 0, marks=pytest.mark.timeout(1200),
+                     id="with state written, with the table written"),
+        pytest.param(40, [*STEPS], 3, marks=[pytest.mark.long, pytest.mark.timeout(2400)],
+                     id="in every step, three times more"),
+        pytest.param(300, [], 50, marks=[pytest.mark.long, pytest.mark.timeout(7200)], id="fifty times at random"),
     ],
 )  # fmt: skip
 def test_a_query_that_was_killed_gives_what_one_gives_that_nobody_killed(

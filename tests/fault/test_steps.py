@@ -135,7 +135,7 @@ def test_what_the_dead_left_is_removed_when_it_is_old(tmp_path: Path, run: Runne
 
 
 def attack(tmp_path: Path, run: Runner, name: str, kills: int, seed: int) -> None:
-    """Kill at random steps and at random moments, again and again before anything is done, and never let the query end."""
+    """Kill at random steps and at random moments, repeatedly before any progress, and never let the query end."""
     chance = random.Random(seed)
     killed = 0
     while killed < kills:

@@ -30,16 +30,17 @@ PLACES = ("checkpoint_location", "late_location")
 TIMES = {"time_format": 5, "time_zone": 5}
 WRONG: dict[str, dict[str, Any]] = {
     "queue": {
-        "checkpoint_location": 5, "policy": 5, "budget": "10", "batch_duration": 5, "shards": "4", "weight": 5, "access_interval": 5,
-        "cost": 5, "half_life": 5, "seed": "0", "most_stale": "1",
+        "checkpoint_location": 5, "policy": 5, "budget": "10", "batch_duration": 5, "shards": "4", "weight": 5,
+        "access_interval": 5, "cost": 5, "half_life": 5, "seed": "0", "most_stale": "1",
     },
     "window": {
-        "range": 5, "slide": 5, "emit": 1, "method": 5, "allowed_lateness": 5, "origin": 5, "zone": 5, "tombstones": 5, "shards": 4.0,
-        **dict.fromkeys(PLACES, 5), **TIMES,
+        "range": 5, "slide": 5, "emit": 1, "method": 5, "allowed_lateness": 5, "origin": 5, "zone": 5, "tombstones": 5,
+        "shards": 4.0, **dict.fromkeys(PLACES, 5), **TIMES,
     },
     "union": {"other": 5, "checkpoint_location": 5, "names": 5, "prefer": 5, "overlap": "no", "shards": "4"},
     "merge": {
-        "other": 5, "names": (1, 2), "prefer": 5, "flush": 5, "flush_rows": "40", "time_format": 5, "shards": True, **dict.fromkeys(PLACES, 5),
+        "other": 5, "names": (1, 2), "prefer": 5, "flush": 5, "flush_rows": "40", "time_format": 5, "shards": True,
+        **dict.fromkeys(PLACES, 5),
     },
     "ordered": {"flush": 5, "flush_rows": 40.5, "time_format": 5, "shards": "4", **dict.fromkeys(PLACES, 5)},
     "distinct": {"late": 5, "shards": None, **dict.fromkeys(PLACES, 5)},
@@ -75,9 +76,9 @@ def test_what_is_no_column_is_refused(stream: upstream.UpdateStream, method: str
 
 
 WRONG_FRAME: dict[str, Any] = {
-    "df": 5, "key": 3, "time": 5, "checkpoint_location": 5, "feed": 5, "order": 5, "deleted": 5, "progress": 5, "delay": 5, "target_late": "0.1",
-    "displacement": "3", "max_jump": 5, "confirmations": 1.5, **TIMES, "on_malformed": 5, "quarantine_location": 5, "late_location": 5,
-    "shards": "4", "name": 5,
+    "df": 5, "key": 3, "time": 5, "checkpoint_location": 5, "feed": 5, "order": 5, "deleted": 5, "progress": 5,
+    "delay": 5, "target_late": "0.1", "displacement": "3", "max_jump": 5, "confirmations": 1.5, **TIMES,
+    "on_malformed": 5, "quarantine_location": 5, "late_location": 5, "shards": "4", "name": 5,
 }  # fmt: skip
 
 

@@ -52,7 +52,7 @@ class Feed:
             os.utime(folder / f"{number}.parquet", (number, number))  # Spark takes the oldest first
 
     def stale(self, shown: Shown, files: int) -> dict[int, int]:
-        """Keys with an update in the first files that the table does not show, and when the oldest such update arrived."""
+        """Keys with an update in the first files that the table does not show, and that update's earliest arrival."""
         found: dict[int, int] = {}
         for n in range(files * ROWS):
             if n > shown.get(self.key[n], -1):
@@ -90,7 +90,8 @@ class Run:
             policy="in-place", budget=BUDGET, shards=2, most_stale=5
         )
         return upstream.write_latest(
-            queued, self.table, buckets=2, target="p99 < 1 ms", metricsLocation=self.metrics, checkpointLocation=self.checkpoint
+            queued, self.table, buckets=2, target="p99 < 1 ms", metricsLocation=self.metrics,
+            checkpointLocation=self.checkpoint,
         )  # fmt: skip
 
     def stop_after_a_batch(self, spark: SparkSession) -> None:

@@ -144,7 +144,10 @@ def test_a_key_whose_newest_row_fails_leaves_the_table(spark, tmp_path, policy):
 
 def test_a_tombstone_is_marked_alone_and_keeps_key_and_time(spark, tmp_path):
     ddl = upstream.with_system_ddl("key STRING, ms BIGINT, value BIGINT")
-    marks = "named_struct('punctuation', {}, 'source', 'a', 'seq', 1L, 'arrival', now(), 'first_arrival', now(), 'covered', 1L, 'deleted', {})"
+    marks = (
+        "named_struct('punctuation', {}, 'source', 'a', 'seq', 1L, 'arrival', now(), 'first_arrival', now(), "
+        "'covered', 1L, 'deleted', {})"
+    )
     rows = [("'a'", 1, 5, "false", "false"), ("'b'", 2, -5, "null", "null"), ("'c'", 3, "null", "false", "null"),
             ("null", 9, "null", "true", "false"), ("'d'", 4, "null", "false", "true")]  # fmt: skip
     union = " UNION ALL ".join(
@@ -162,7 +165,8 @@ def test_a_tombstone_is_marked_alone_and_keeps_key_and_time(spark, tmp_path):
         return sorted((tuple(row) for row in found), key=lambda row: row[1])
 
     assert outcome(stream.where("value > 0", on_leave="delete")) == [
-        ("a", 1, 5, False, 1), ("b", 2, None, True, 1), ("c", 3, None, True, 1), ("d", 4, None, True, 1), (None, 9, None, False, 1),
+        ("a", 1, 5, False, 1), ("b", 2, None, True, 1), ("c", 3, None, True, 1), ("d", 4, None, True, 1),
+        (None, 9, None, False, 1),
     ]  # fmt: skip
     assert outcome(stream.where(F.col("value") > 0)) == [
         ("a", 1, 5, False, 1), ("d", 4, None, True, 1), (None, 9, None, False, 1),

@@ -47,7 +47,10 @@ DAY_BY_SECOND: dict[str, Any] = {"duration": "1 day", "slide": "1 s"}
 WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"slide": "0 s"}, r"SLIDE is '0 s'. Expected: at least 1 microsecond"),
     ({"slide": "-5 s"}, r"SLIDE is '-5 s', which is not a duration. Expected: a positive number and a unit"),
-    *(({"duration": wrong}, r"RANGE is .*, which is not a duration. Expected: .*'10 minutes'") for wrong in ("soon", 10, None, "")),
+    *(
+        ({"duration": wrong}, r"RANGE is .*, which is not a duration. Expected: .*'10 minutes'")
+        for wrong in ("soon", 10, None, "")
+    ),
     ({"duration": "1 month"}, r"'1 month', and no zone is given.*What to do: give zone"),
     ({"duration": "all"}, r"range='all' without a slide.*slide='1 hour'"),
     ({"emit": "sometimes"}, r"emit='sometimes'. Expected: one of all, lazy"),

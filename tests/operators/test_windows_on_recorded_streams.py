@@ -99,10 +99,12 @@ def test_mean_speed_of_each_ship_over_ten_minutes_every_minute(spark: SparkSessi
     got = table_of(speeds, path, emit == "all")
     every = f"""
         WITH placed AS (
-            SELECT MMSI, SOG, unnest(range(epoch(BaseDateTime)::BIGINT // 60, (epoch(BaseDateTime)::BIGINT + 600) // 60)) AS window_id
+            SELECT MMSI, SOG,
+                unnest(range(epoch(BaseDateTime)::BIGINT // 60, (epoch(BaseDateTime)::BIGINT + 600) // 60)) AS window_id
             FROM read_csv('{RECORDED}/ais.csv.gz') WHERE BaseDateTime < '2022-01-03 01:00'
         )
-        SELECT MMSI, window_id, (window_id + 1) * 60 AS window_end, count(*) AS n, avg(SOG) AS speed FROM placed GROUP BY ALL
+        SELECT MMSI, window_id, (window_id + 1) * 60 AS window_end, count(*) AS n, avg(SOG) AS speed
+        FROM placed GROUP BY ALL
     """
     if emit == "lazy":
         every = f"SELECT * FROM ({every}) QUALIFY window_id = max(window_id) OVER (PARTITION BY MMSI)"

@@ -77,7 +77,8 @@ def windows_of(folder: Path, length: int, slide: int, where: str = "true") -> st
             SELECT key, value, unnest(range(ms // {slide}, (ms + {length}) // {slide})) AS window_id
             FROM rows WHERE {where}
         )
-        SELECT key, window_id, (window_id + 1) * {slide} AS ends, count(*) AS n, sum(value)::BIGINT AS total, max(value) AS top
+        SELECT key, window_id, (window_id + 1) * {slide} AS ends, count(*) AS n, sum(value)::BIGINT AS total,
+            max(value) AS top
         FROM placed WHERE ends <= (SELECT max(ms) - {DELAY_MS} FROM rows) GROUP BY ALL
     """
 

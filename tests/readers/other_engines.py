@@ -56,7 +56,10 @@ def _clickhouse(columns: str = "*", settings: str = "") -> Read:
 
     def read(table: str, place: str) -> None:
         # Text is bytes there.
-        query = f"select {columns} from deltaLakeLocal('{table}') settings output_format_arrow_string_as_string = 0{settings}"
+        query = (
+            f"select {columns} from deltaLakeLocal('{table}') "
+            f"settings output_format_arrow_string_as_string = 0{settings}"
+        )
         pq.write_table(chdb.query(query, "ArrowTable"), place)
 
     return read

@@ -18,29 +18,47 @@ _WIDE = decimal.Decimal("9" * 28 + "." + "9" * 10)
 # Of each kind the columns beside k and t, and a row of them for each key: values at the ends of their types, and nulls.
 KINDS: dict[str, tuple[list[tuple[str, pa.DataType]], list[tuple[Any, ...]]]] = {
     "plain": (
-        [("i8", pa.int8()), ("i16", pa.int16()), ("i32", pa.int32()), ("i64", pa.int64()), ("f32", pa.float32()), ("f64", pa.float64()), ("b", pa.bool_()), ("s", pa.string()), ("d", pa.date32())],
+        [("i8", pa.int8()), ("i16", pa.int16()), ("i32", pa.int32()), ("i64", pa.int64()), ("f32", pa.float32()),
+         ("f64", pa.float64()), ("b", pa.bool_()), ("s", pa.string()), ("d", pa.date32())],
         [
-            (127, 32767, 2**31 - 1, 2**63 - 1, 3.4028234663852886e38, 1.7976931348623157e308, True, "Grüße, 'quoted' \"so\"", dt.date(9999, 12, 31)),
+            (127, 32767, 2**31 - 1, 2**63 - 1, 3.4028234663852886e38, 1.7976931348623157e308, True,
+             "Grüße, 'quoted' \"so\"", dt.date(9999, 12, 31)),
             (-128, -32768, -(2**31), -(2**63), 1.401298464324817e-45, 5e-324, False, "", dt.date(1, 1, 1)),
             (None,) * 9,
         ],
     ),
-    "zoned": ([("at", pa.timestamp("us", "UTC"))], [(dt.datetime(2024, 3, 31, 1, 30, 0, 123456, UTC),), (dt.datetime(1, 1, 1, tzinfo=UTC),), (None,), (dt.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),), (dt.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),)]),
-    "local": ([("at", pa.timestamp("us"))], [(dt.datetime(2024, 3, 31, 2, 30, 0, 123456),), (dt.datetime(1, 1, 1),), (None,), (dt.datetime(9999, 12, 31, 23, 59, 59, 999999),)]),
+    "zoned": (
+        [("at", pa.timestamp("us", "UTC"))],
+        [(dt.datetime(2024, 3, 31, 1, 30, 0, 123456, UTC),), (dt.datetime(1, 1, 1, tzinfo=UTC),), (None,),
+         (dt.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),), (dt.datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),)],
+    ),
+    "local": (
+        [("at", pa.timestamp("us"))],
+        [(dt.datetime(2024, 3, 31, 2, 30, 0, 123456),), (dt.datetime(1, 1, 1),), (None,),
+         (dt.datetime(9999, 12, 31, 23, 59, 59, 999999),)],
+    ),
     "decimals": (
         [("wide", pa.decimal128(38, 10)), ("money", pa.decimal128(9, 2)), ("whole", pa.decimal128(38, 0))],
-        [(_WIDE, decimal.Decimal("9999999.99"), decimal.Decimal("9" * 38)), (_WIDE.copy_negate(), decimal.Decimal("-0.01"), decimal.Decimal("-" + "9" * 38)), (None,) * 3],
+        [(_WIDE, decimal.Decimal("9999999.99"), decimal.Decimal("9" * 38)),
+         (_WIDE.copy_negate(), decimal.Decimal("-0.01"), decimal.Decimal("-" + "9" * 38)), (None,) * 3],
     ),
     "nested": (
-        [("one", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])), ("many", pa.list_(pa.struct([("x", pa.float64())]))), ("named", pa.map_(pa.string(), pa.int64()))],
-        [({"a": 1, "b": ["x", None]}, [{"x": 1.5}, {"x": None}], [("p", 1), ("q", None)]), ({"a": None, "b": []}, [], []), (None, None, None)],
+        [("one", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))])),
+         ("many", pa.list_(pa.struct([("x", pa.float64())]))), ("named", pa.map_(pa.string(), pa.int64()))],
+        [({"a": 1, "b": ["x", None]}, [{"x": 1.5}, {"x": None}], [("p", 1), ("q", None)]),
+         ({"a": None, "b": []}, [], []), (None, None, None)],
     ),
     "binary": ([("raw", pa.binary())], [(bytes(range(256)),), (b"",), (None,)]),
     "spaced": (
-        [("two words", pa.string()), ("a,b;c=(1)", pa.int64()), ("one", pa.struct([("in {it}", pa.int32()), ("x y", pa.list_(pa.string()))]))],
-        [("x", 2**63 - 1, {"in {it}": 1, "x y": ["a", None]}), ("", None, {"in {it}": None, "x y": []}), (None, None, {"in {it}": -1, "x y": [""]})],
+        [("two words", pa.string()), ("a,b;c=(1)", pa.int64()),
+         ("one", pa.struct([("in {it}", pa.int32()), ("x y", pa.list_(pa.string()))]))],
+        [("x", 2**63 - 1, {"in {it}": 1, "x y": ["a", None]}), ("", None, {"in {it}": None, "x y": []}),
+         (None, None, {"in {it}": -1, "x y": [""]})],
     ),
-    "dotted": ([("a.b", pa.string()), ("a", pa.struct([("b", pa.string()), ("c.d", pa.int64())]))], [("flat", {"b": "deep", "c.d": 7}), (None, None)]),
+    "dotted": (
+        [("a.b", pa.string()), ("a", pa.struct([("b", pa.string()), ("c.d", pa.int64())]))],
+        [("flat", {"b": "deep", "c.d": 7}), (None, None)],
+    ),
 }  # fmt: skip
 
 

@@ -47,10 +47,23 @@ ANY: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "local": (pa.timestamp("us"), st.integers(-_SECONDS * 10**6, 253_402_300_799_999_999)),
     "wide": (pa.decimal128(38, 10), st.decimals("-9e27", "9e27", places=10)),
     "money": (pa.decimal128(9, 2), st.decimals("-9999999.99", "9999999.99", places=2)),
-    "one": (pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]), st.fixed_dictionaries({"a": st.none() | st.integers(-9, 9), "b": st.none() | st.lists(st.none() | st.text(max_size=3), max_size=3)})),
-    "named": (pa.map_(pa.string(), pa.int64()), st.dictionaries(st.text(max_size=3), st.none() | st.integers(-9, 9), max_size=3).map(lambda pairs: list(pairs.items()))),
+    "one": (
+        pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]),
+        st.fixed_dictionaries(
+            {
+                "a": st.none() | st.integers(-9, 9),
+                "b": st.none() | st.lists(st.none() | st.text(max_size=3), max_size=3),
+            }
+        ),
+    ),
+    "named": (
+        pa.map_(pa.string(), pa.int64()),
+        st.dictionaries(st.text(max_size=3), st.none() | st.integers(-9, 9), max_size=3).map(
+            lambda pairs: list(pairs.items())
+        ),
+    ),
     "x.y": (pa.string(), st.text(max_size=3)),
-}  # fmt: skip
+}
 
 
 def test_page_says_what_is_tested_here() -> None:

@@ -334,11 +334,14 @@ def test_a_table_made_anew_under_one_name_is_read_afresh(marking: Make) -> None:
 @pytest.mark.parametrize(
     "named",
     [
-        {"AWS_ENDPOINT_URL": "{}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"},
-        {"aws_endpoint": "{}", "allow_http": "TRUE", "aws_default_region": "us-east-1", "access_key_id": "a", "secret_access_key": "b"},
-        {"endpoint": "{}", "allow_http": "1", "timeout": "20s", "connect_timeout": "5s", "access_key_id": "a", "secret_access_key": "b",
-         "max_retries": "3", "retry_timeout": "10s", "backoff_config.init_backoff": "50ms", "backoff_config.max_backoff": "1s",
-         "backoff_config.base": "2", "allow_unsafe_rename": "false", "conditional_put": "etag", "unheard_of": "x"},
+        {"AWS_ENDPOINT_URL": "{}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "a",
+         "AWS_SECRET_ACCESS_KEY": "b"},
+        {"aws_endpoint": "{}", "allow_http": "TRUE", "aws_default_region": "us-east-1", "access_key_id": "a",
+         "secret_access_key": "b"},
+        {"endpoint": "{}", "allow_http": "1", "timeout": "20s", "connect_timeout": "5s", "access_key_id": "a",
+         "secret_access_key": "b", "max_retries": "3", "retry_timeout": "10s", "backoff_config.init_backoff": "50ms",
+         "backoff_config.max_backoff": "1s", "backoff_config.base": "2", "allow_unsafe_rename": "false",
+         "conditional_put": "etag", "unheard_of": "x"},
     ],
 )  # fmt: skip
 def test_options_are_those_of_delta_rs(marking: Make, storage: dict[str, str], named: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Trino, a server of its own: each kind of table, over its client in Python and over JDBC, and while a writer commits."""
+"""Trino, as a server: each kind of table, over its Python client and over JDBC, and while a writer commits."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def jdbc(server: Any, trino_tool: ModuleType) -> Iterator[JdbcClient]:
 
 
 def selected(feature: str) -> str:
-    """All of a table; where a time would be rounded into the year 10000, which no client can tell, the last one before."""
+    """All of a table; a time that would round up into the year 10000, beyond every client, becomes the last before."""
     if feature != "zoned":
         return f"SELECT * FROM {feature}"
     return "SELECT k, t, least(at, TIMESTAMP '9999-12-31 23:59:59.999 UTC') AS at FROM zoned"

@@ -1,4 +1,4 @@
-"""A broker's log in memory, and a client of it with the interface of confluent-kafka as far as the connector uses it."""
+"""A broker's log in memory, and a client with the part of confluent-kafka's interface that the connector uses."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class Checks:
                 self.queue(number, read)
 
     def low_watermark(self, read: Taken, lag: int) -> int | None:
-        """How far the source must have come at least. Where tasks look at rows it is the next batch that hears of them."""
+        """How far the source must have come at least. Where tasks look at rows, it follows a batch later."""
         if self._stamped or not self.config["honest"]:
             return None
         seen = read

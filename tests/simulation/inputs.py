@@ -99,7 +99,7 @@ class Inputs:
             self._log(number)
 
     def cut(self, feed: int, count: int, read: int) -> None:
-        """The tail of a partition's log is lost; what nobody has read of it never came, all but the first `read` rows."""
+        """Lose the tail of a partition's log. Its rows, except for the feed's first `read`, count as never sent."""
         log = self.broker.log(TOPIC, feed)
         if log is None or not log.messages:
             return

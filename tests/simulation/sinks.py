@@ -1,4 +1,4 @@
-"""The table's side of a query: the sink's writer and commit as Spark drives them, and two writes in one `foreachBatch`."""
+"""The table's side of a query: the sink's writer and commit as Spark drives them, and two writes per `foreachBatch`."""
 
 from __future__ import annotations
 

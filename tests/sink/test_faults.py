@@ -1,4 +1,4 @@
-"""Faults of disk and log: each is an error that says what to do, nothing is left behind, and readers see what they saw."""
+"""Faults of disk and log: each raises an error with a hint and leaves nothing behind; readers see what they saw."""
 
 from __future__ import annotations
 

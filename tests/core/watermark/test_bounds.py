@@ -11,8 +11,8 @@ from upstream.core.rows.sort_keys import in_order, ordered
 from upstream.core.watermark.bounds import AFTER_ALL, BEFORE_ALL, beginning, bounds_in, is_finite, times_of_bounds
 
 KINDS = [
-    pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ms", "Asia/Tokyo"), pa.date32(), pa.int64(), pa.int32(),
-    pa.int16(), pa.float64(), pa.float32(),
+    pa.timestamp("us", "UTC"), pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ms", "Asia/Tokyo"), pa.date32(),
+    pa.int64(), pa.int32(), pa.int16(), pa.float64(), pa.float32(),
 ]  # fmt: skip
 
 

@@ -89,7 +89,8 @@ def test_spark_reads_the_sketches_of_distinct_values(spark, column):
     spark.createDataFrame(state.rename_columns(["sketch"])).createOrReplaceTempView("sketches_of_ours")
     spark.createDataFrame(rows).createOrReplaceTempView("rows_to_sketch")
     both, ours = spark.sql(f"""
-        SELECT hll_sketch_estimate(hll_union(sketch, (SELECT hll_sketch_agg({column}) FROM rows_to_sketch))), hll_sketch_estimate(sketch)
+        SELECT hll_sketch_estimate(hll_union(sketch, (SELECT hll_sketch_agg({column}) FROM rows_to_sketch))),
+            hll_sketch_estimate(sketch)
         FROM sketches_of_ours
     """).first()
     assert both == ours == aggregates.lower(state).column("n")[0].as_py()

@@ -128,7 +128,10 @@ def test_a_target_is_met_or_not():
     assert str(StalenessTarget.parse("p50 <= 1m 30s")) == "p50 <= 1 min 30 s"
 
 
-@pytest.mark.parametrize("text", ["", "p98 < 10 s", "p99 > 10 s", "p99 < ten", "p99 10 s", "p99 < 10", "p99 < -1 s", "max < 0 s", "< 1 s"])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    ["", "p98 < 10 s", "p99 > 10 s", "p99 < ten", "p99 10 s", "p99 < 10", "p99 < -1 s", "max < 0 s", "< 1 s"],
+)  # fmt: skip
 def test_nonsense_is_refused_with_what_was_expected(text):
     with pytest.raises(OptionError, match="Expected"):
         StalenessTarget.parse(text)

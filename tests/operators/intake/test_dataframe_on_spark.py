@@ -243,8 +243,8 @@ def test_a_delta_tables_changes_and_deletions(spark, tmp_path):
     spark.sql(f"DELETE FROM delta.`{path}` WHERE k = 3")
     df = spark.readStream.format("delta").option("readChangeFeed", "true").option("startingVersion", 0).load(path)
     stream = upstream.UpdateStream.from_dataframe(
-        df, key="k", event_time="t", watermark=upstream.Watermark.bounded("5 s"), order="_commit_version", deleted="_change_type = 'delete'",
-        checkpoint_location=tmp_path / "checkpoint", name="changes",
+        df, key="k", event_time="t", watermark=upstream.Watermark.bounded("5 s"), order="_commit_version",
+        deleted="_change_type = 'delete'", checkpoint_location=tmp_path / "checkpoint", name="changes",
     )  # fmt: skip
     run(stream, tmp_path)
     assert read_by_key(tmp_path / "table", "k", "v") == {0: 30, 1: 31, 2: 32, 4: 34}

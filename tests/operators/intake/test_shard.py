@@ -27,7 +27,8 @@ S = 1_000_000
 
 def plan(policy=None, **changes):
     given = {
-        "name": "rows", "key": ("k",), "time": "t", "time_format": "epoch_s", "time_zone": "UTC", "fail": False, "shards": 1, "schema": SCHEMA,
+        "name": "rows", "key": ("k",), "time": "t", "time_format": "epoch_s", "time_zone": "UTC", "fail": False,
+        "shards": 1, "schema": SCHEMA,
         "policy": policy or Policy("bounded", 5 * S, max_jump_us=1000 * S, confirmations=2),
     }  # fmt: skip
     return IntakePlan(**{**given, **changes})

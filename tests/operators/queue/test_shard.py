@@ -52,7 +52,7 @@ arrivals = st.lists(
 @pytest.mark.parametrize("policy", ["fifo", "in-place", "linecutting", "auto"])
 @given(batches=arrivals)
 def test_drained_shard_has_given_the_newest_row_of_each_key(policy, batches):
-    """Whatever the budgets, each batch by a new shard object on the stored state: nothing lost, doubled or overtaken."""
+    """Any budgets, each batch by a new shard object on the stored state: nothing lost, doubled or overtaken."""
     store, seq, newest, given_rows = DictStore(), 0, {}, []
     covered = came = 0
     for number, (arriving, budget) in enumerate([*batches, ([], None)]):

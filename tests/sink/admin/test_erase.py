@@ -1,4 +1,4 @@
-"""`upstream erase`: nothing of the key is left in what is current, and nothing in any file once the retention is over."""
+"""`upstream erase`: the current version has nothing of the key, and after the retention no file has."""
 
 from __future__ import annotations
 

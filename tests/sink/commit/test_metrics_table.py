@@ -44,10 +44,14 @@ def test_a_row_for_each_commit(metered: Any, tmp_path: Path) -> None:
     for batch_id in range(3):
         write(metered, batch_id)
     duckdb.register("metrics", DeltaTable(str(tmp_path / "metrics")).to_pyarrow_dataset())
-    got = duckdb.sql("select batch_id, epoch_us(committed_at), rows, delivered, keys, staleness_p99_s, target, target_met, pending from metrics order by batch_id").fetchall()  # fmt: skip
+    got = duckdb.sql(
+        "select batch_id, epoch_us(committed_at), rows, delivered, keys, staleness_p99_s, target, target_met, pending "
+        "from metrics order by batch_id"
+    ).fetchall()
     summaries = [summary for _, summary in read_summaries(str(metered.path))]
     assert got == [
-        (each.batch_id, each.committed_at_us, 1, 1, each.batch_id + 1, each.staleness.p99, "p99 < 5.0 s", each.staleness.p99 < 5, None)
+        (each.batch_id, each.committed_at_us, 1, 1, each.batch_id + 1, each.staleness.p99, "p99 < 5.0 s",
+         each.staleness.p99 < 5, None)
         for each in summaries
     ]  # fmt: skip
     assert set(duckdb.sql('select distinct "table" from metrics').fetchall()) == {(str(metered.path),)}

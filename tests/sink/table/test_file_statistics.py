@@ -36,9 +36,11 @@ def stats(kind: pa.DataType, *values: Any) -> tuple[Any, Any, int]:
          D("1234567890123456789012345678.0123456789")),
         (pa.date32(), [dt.date(1969, 12, 31), dt.date(2024, 2, 29)], "1969-12-31", "2024-02-29"),
         # Rounded outwards to milliseconds, before the epoch too.
-        (pa.timestamp("us", "UTC"), [dt.datetime(2024, 1, 1, 0, 0, 0, 1, UTC), dt.datetime(2024, 1, 1, 0, 0, 0, 1001, UTC)],
+        (pa.timestamp("us", "UTC"),
+         [dt.datetime(2024, 1, 1, 0, 0, 0, 1, UTC), dt.datetime(2024, 1, 1, 0, 0, 0, 1001, UTC)],
          "2024-01-01T00:00:00.000Z", "2024-01-01T00:00:00.002Z"),
-        (pa.timestamp("us"), [dt.datetime(1960, 1, 1, 0, 0, 0, 1)], "1960-01-01T00:00:00.000", "1960-01-01T00:00:00.001"),
+        (pa.timestamp("us"), [dt.datetime(1960, 1, 1, 0, 0, 0, 1)],
+         "1960-01-01T00:00:00.000", "1960-01-01T00:00:00.001"),
         (pa.timestamp("us", "UTC"), [2**62, 0], "1970-01-01T00:00:00.000Z", None),
         (pa.string(), ["b", "", None], "", "b"),
         (pa.string(), ["é" * 40], "é" * 32, "é" * 32 + "\U0010ffff"),
@@ -78,10 +80,15 @@ def test_text_that_is_not_utf_8_has_no_bound(values: list[bytes], low: str | Non
         (None, '{"numRecords":7,"tightBounds":false}'),
         ("not JSON", '{"numRecords":7,"tightBounds":false}'),
         (
-            '{"numRecords":7,"minValues":{"d":1234567890123456789012345678.0123456789,"s":{"f":1E400,"é":"x"}},"tightBounds":true}',
-            '{"numRecords":7,"minValues":{"d":1234567890123456789012345678.0123456789,"s":{"f":1E400,"é":"x"}},"tightBounds":false}',
+            ('{"numRecords":7,"minValues":{"d":1234567890123456789012345678.0123456789,"s":{"f":1E400,"é":"x"}},'
+             '"tightBounds":true}'),
+            ('{"numRecords":7,"minValues":{"d":1234567890123456789012345678.0123456789,"s":{"f":1E400,"é":"x"}},'
+             '"tightBounds":false}'),
         ),
-        ('{"minValues":{"n":-9223372036854775808}}', '{"minValues":{"n":-9223372036854775808},"numRecords":7,"tightBounds":false}'),
+        (
+            '{"minValues":{"n":-9223372036854775808}}',
+            '{"minValues":{"n":-9223372036854775808},"numRecords":7,"tightBounds":false}',
+        ),
     ],
 )  # fmt: skip
 def test_bounds_of_a_file_with_more_dead_rows_are_as_they_were(before: str | None, after: str) -> None:

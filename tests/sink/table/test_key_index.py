@@ -1,4 +1,4 @@
-"""The index of a data file: it finds every row of a wanted key, is made again when it is gone, and keeps to its limit."""
+"""The index of a data file: it finds every row of a wanted key, is rebuilt when missing, and keeps to its limit."""
 
 from __future__ import annotations
 

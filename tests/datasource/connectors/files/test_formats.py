@@ -274,8 +274,8 @@ class TestZeek:
         rows = feed.step()
         assert len(rows) == 4
         assert rows[0] == {
-            "ts": dt.datetime(2018, 3, 24, 17, 15, 20, 865716, UTC), "id.orig_h": "10.0.0.1", "id.orig_p": 41772, "proto": "udp",
-            "rtt": 0.00087, "ok": True, "answers": ["a", None, "b"], "TTLs": [1.5, 2.0], "note": "x y",
+            "ts": dt.datetime(2018, 3, 24, 17, 15, 20, 865716, UTC), "id.orig_h": "10.0.0.1", "id.orig_p": 41772,
+            "proto": "udp", "rtt": 0.00087, "ok": True, "answers": ["a", None, "b"], "TTLs": [1.5, 2.0], "note": "x y",
         }  # fmt: skip
         assert rows[1]["ts"].microsecond == 1
         assert (rows[1]["rtt"], rows[1]["answers"], rows[1]["TTLs"], rows[1]["note"]) == (None, [], None, "")

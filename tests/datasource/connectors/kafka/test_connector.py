@@ -119,7 +119,8 @@ def test_key_and_time_of_the_message_are_columns_where_they_are_named(
     ("keys", "options", "expected"),
     [
         ([b"7", b"x"], {"key": "k"}, [7]),
-        ([b'{"k": 7, "j": "a"}', b'{"k": 8, "j": "b", "c": 1}', b"7", None], {"key": "k,j", "keyFormat": "json"}, [7, 8]),
+        ([b'{"k": 7, "j": "a"}', b'{"k": 8, "j": "b", "c": 1}', b"7", None],
+         {"key": "k,j", "keyFormat": "json"}, [7, 8]),
         ([b"7"], {"key": "k,j"}, []),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""From position to position over a broker that is made up: every offset once, whatever the limits, restarts and losses."""
+"""From position to position over a simulated broker: every offset once, whatever the limits, restarts and losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those who follow a table, and what its maintenance takes: nothing within the retention, and not in silence beyond it."""
+"""Queries that follow a table while maintenance removes files: none within the retention; beyond it, an error."""
 
 from __future__ import annotations
 

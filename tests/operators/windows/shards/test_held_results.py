@@ -71,7 +71,7 @@ def test_promising_what_is_needed_empties_the_shard(windows: Windows, batches: l
 
 
 def test_a_feed_hours_ahead_delays_nobody_and_loses_nothing() -> None:
-    """The true feed's windows close by its own low-watermark; the other's wait for theirs, and have all of their rows."""
+    """The true feed's windows close by its own low-watermark; the other's wait for theirs, and have all their rows."""
     hours = 5 * 3600
     run = Run(plan_of(SlidingWindows(10, 10), shards=1))
     for second in range(0, 50, 5):

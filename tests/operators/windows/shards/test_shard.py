@@ -78,9 +78,12 @@ def values_of(run: Run) -> list[tuple[Any, ...]]:
 
 
 def test_dense_keys_keep_partial_aggregates_and_sparse_ones_rows() -> None:
-    """One key with 40 rows a pane, which then has few; 30 keys with one row in two windows, of which one then has many."""
+    """One key with 40 rows a pane, then few; 30 keys with one row in two windows, of which one then has many."""
     aggregates = {"spread": stddev_pop("v")}
-    runs = {method: Run(plan_of(SlidingWindows(8, 2), method=method, shards=1, aggregates=aggregates)) for method in ("adaptive", "paned", "buffering")}  # fmt: skip
+    runs = {
+        method: Run(plan_of(SlidingWindows(8, 2), method=method, shards=1, aggregates=aggregates))
+        for method in ("adaptive", "paned", "buffering")
+    }
     for pane in range(80):
         hot = 0 if pane < 40 else 7
         rows = [(hot, 2 * pane, value) for value in range(40)] + [(1 + pane % 30, 2 * pane + 1, 5)]
