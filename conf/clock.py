@@ -8,5 +8,5 @@ __all__ = ["now_us"]
 
 
 def now_us() -> int:
-    """Microseconds since the epoch."""
+    """Return the time now, in microseconds since the epoch."""
     return time.time_ns() // 1000

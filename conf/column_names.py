@@ -20,28 +20,28 @@ _QUOTED = re.compile(r"`((?:[^`]|``)+)`(?!`)\s*")
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark reads it literally, whatever dots and backticks are in it."""
+    """Return a column's name in backticks, so that Spark reads its dots and backticks literally."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def path_name(parts: Sequence[str]) -> str:
-    """The unmistakable name of a column's field, or that of the column itself, which is its name as it is."""
+    """Return the unambiguous name of a column's field; the name of the column itself stays as it is."""
     return parts[0] if len(parts) == 1 else ".".join(quoted(part) for part in parts)
 
 
 def spark_name(name: str, columns: Container[str]) -> str:
-    """As Spark reads it, the name of one of some columns, or else a field's as :func:`path_name` gives it."""
+    """Return a name as Spark reads it: one of `columns` quoted, a name of :func:`path_name` unchanged."""
     return quoted(name) if name in columns else name
 
 
 def columns_of(names: Sequence[str], columns: Container[str]) -> list[str]:
-    """The columns that these names mean, or that have the fields they mean."""
+    """Return the column that each name means, or that has the field that the name means."""
     return [name if name in columns else parts_of(name)[0] for name in names]
 
 
 @functools.lru_cache(maxsize=256)
 def parts_of(name: str) -> tuple[str, ...]:
-    """The names on the way to a field, as Spark reads them.
+    """Split a field's name at its dots, as Spark reads it.
 
     Raises
     ------
@@ -55,15 +55,16 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def resolved(name: str, columns: Tree) -> tuple[str, ...] | None:
-    """The way to the column or the field that is meant, spelled as in the schema; None if there is none. Of names that
-    differ in case alone, any will do.
+    """Return the path to the column or field that a name means, spelled as in the schema; None if there is none.
+
+    An exact match wins. Among names that match only in another case, the first wins.
 
     Parameters
     ----------
     name
-        As the user has it.
+        As the user writes it.
     columns
-        Of the schema.
+        The schema's columns, each with its fields.
     """
     whole = _match(name, columns)
     if whole is not None:
@@ -84,12 +85,12 @@ def resolved(name: str, columns: Tree) -> tuple[str, ...] | None:
 
 
 def split_list(value: str) -> tuple[str, ...]:
-    """Names that are separated by commas; one with a comma in it is in backticks.
+    """Split a list of names at its commas; backticks enclose a name that has a comma in it.
 
     Raises
     ------
     ValueError
-        There is none, one is empty or is there twice, or a backtick is not closed.
+        There is no name, a name is empty or occurs twice, or a backtick is not closed.
     """
     names: list[str] = []
     at, end = 0, len(value)
@@ -110,12 +111,12 @@ def split_list(value: str) -> tuple[str, ...]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """A list that :func:`split_list` divides into these names, or into others that mean the same."""
+    """Return a list that :func:`split_list` splits into these names, or into others with the same meaning."""
     return ",".join(name if _stays(name) else quoted(name) for name in names)
 
 
 def _stays(name: str) -> bool:
-    """Whether a name comes out of a list as it is put into it."""
+    """Return whether :func:`split_list` gives a name back unchanged."""
     try:
         return split_list(name) == (name,)
     except ValueError:
@@ -129,7 +130,7 @@ def _match(name: str, columns: Tree) -> str | None:
 
 
 def _parts(text: str, at: int, separators: str) -> tuple[list[str], int]:
-    """The names between dots from a place on, and where they end: at a separator or with the text."""
+    """Return the names between dots from `at` on, and where they end: at a separator or at the end of the text."""
     parts: list[str] = []
     while True:
         if text.startswith("`", at):

@@ -57,7 +57,7 @@ def _rebuild(cls: type[UpstreamError], problem: str, expected: str, hint: str) -
 
 
 class OptionError(UpstreamError, ValueError):
-    """Options or arguments are unknown, missing, mistyped or contradict each other. A ``ValueError``: correct the call."""
+    """Options or arguments are unknown, missing, mistyped or contradictory. A ``ValueError``: correct the call."""
 
 
 class SchemaError(UpstreamError, TypeError):

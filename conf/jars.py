@@ -35,27 +35,27 @@ _PASSED_ON = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositori
 
 
 def ivy_home(settings: Mapping[str, str]) -> Path:
-    """The folder of Ivy's cache: ``spark.jars.ivy``, or Spark's own default."""
+    """Return the folder of Ivy's cache: ``spark.jars.ivy``, or Spark's own default."""
     return Path(settings.get("spark.jars.ivy") or "~/.ivy2.5.2").expanduser().absolute()
 
 
 def delta_jars(settings: Mapping[str, str]) -> list[str]:
-    """Paths of Delta's jars on this machine; fetched by Ivy if they are not there yet.
+    """Return the paths of Delta's jars on this machine; Ivy fetches the jars if they are missing.
 
     Parameters
     ----------
     settings
-        Spark settings; of these the ones about Ivy are used.
+        Spark settings; only those about Ivy matter.
 
     Returns
     -------
     list of str
-        Nothing if Spark's own jar folder has Delta already.
+        Empty if Spark's own jar folder has Delta already.
 
     Raises
     ------
     EnvironmentMissingError
-        They are not there and cannot be fetched.
+        The jars are missing and Ivy cannot fetch them.
     """
     if any(_spark_home().glob("jars/*delta-spark_*.jar")):
         return []
@@ -87,7 +87,7 @@ def _found(home: Path) -> list[str] | None:
 
 
 def fetch(home: Path, packages: Sequence[str], excludes: str = "", settings: Mapping[str, str] | None = None) -> str:
-    """Let Ivy bring packages and what they depend on to a folder, ``home/jars``; what it said.
+    """Let Ivy bring packages and their dependencies to the folder ``home/jars``; return Ivy's output.
 
     Parameters
     ----------
@@ -96,9 +96,9 @@ def fetch(home: Path, packages: Sequence[str], excludes: str = "", settings: Map
     packages
         Coordinates, such as ``org.apache.kafka:kafka_2.13:4.3.1``.
     excludes
-        Globs of what they depend on and nobody needs, separated by commas.
+        Globs of dependencies to leave out, separated by commas.
     settings
-        Spark settings; of these the ones about Ivy are used, so that mirrors and proxies apply.
+        Spark settings; those about Ivy apply, so that mirrors and proxies work.
     """
     # spark-submit resolves the packages, with the user's own defaults and Ivy settings, and runs an empty script.
     command = [str(_spark_home() / "bin" / "spark-submit"), "--master", "local[1]"]

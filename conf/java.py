@@ -1,4 +1,4 @@
-"""Is there a Java that Spark can start? And a Python that this project can run on?
+"""Check that Spark can start this machine's Java, and that this project runs on its Python.
 
 This file uses the standard library alone and no relative import, so that the Makefile can run it by its path before
 anything is installed: ``python3 conf/java.py`` prints one sentence and ends with 1 if something is missing.
@@ -17,14 +17,17 @@ __all__ = ["SUPPORTED_JAVA", "SUPPORTED_PYTHON", "java_problem", "python_problem
 SUPPORTED_JAVA = (17, 21)
 SUPPORTED_PYTHON = ((3, 10), (3, 13))  # from, up to but not including
 
-_INSTALL = "install a JDK 17 or 21 (on Debian and Ubuntu: apt install openjdk-17-jdk-headless) and set JAVA_HOME to it or put it on the PATH"
+_INSTALL = (
+    "install a JDK 17 or 21 (on Debian and Ubuntu: apt install openjdk-17-jdk-headless) and set JAVA_HOME to it or "
+    "put it on the PATH"
+)
 _VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
 
 
 def java_problem() -> str | None:
-    """What is wrong with the Java that Spark would start, in one sentence, or None.
+    """Return why Spark cannot start Java here, in one sentence, or None if it can.
 
-    Java is looked for as Spark does it: ``$JAVA_HOME/bin/java``, else ``java`` on the PATH.
+    The function looks for Java as Spark does: ``$JAVA_HOME/bin/java``, else ``java`` on the PATH.
     """
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
@@ -48,7 +51,7 @@ def java_problem() -> str | None:
 
 
 def python_problem() -> str | None:
-    """What is wrong with this Python, in one sentence, or None."""
+    """Return why this project cannot run on this Python, in one sentence, or None if it can."""
     low, high = SUPPORTED_PYTHON
     if low <= sys.version_info[:2] < high:
         return None

@@ -88,17 +88,17 @@ def option(name: str, parser: _Parser, default: T, doc: str) -> T:
 
 
 def text() -> _Parser:
-    """Any non-empty text."""
+    """Return a parser for any non-empty text."""
     return _Parser("text", _non_empty)
 
 
 def columns() -> _Parser:
-    """One or more column names, separated by commas; a name with a comma in it is in backticks."""
+    """Return a parser for one or more column names, separated by commas; backticks enclose a name with a comma."""
     return _Parser("one or more column names, separated by commas", split_list)
 
 
 def one_of(*choices: str) -> _Parser:
-    """One of the given words, in any case."""
+    """Return a parser for one of the given words, in any case."""
 
     def parse(value: str) -> str:
         lowered = value.strip().lower()
@@ -111,23 +111,23 @@ def one_of(*choices: str) -> _Parser:
 
 
 def boolean() -> _Parser:
-    """True or false (also on/off, yes/no, 1/0)."""
+    """Return a parser for true or false (also on/off, yes/no, 1/0)."""
     words = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
     return _Parser("true or false", lambda value: words[value.strip().lower()])
 
 
 def whole(minimum: int = 0) -> _Parser:
-    """A whole number of at least `minimum`."""
+    """Return a parser for a whole number of at least `minimum`."""
     return _Parser(f"a whole number of at least {minimum}", lambda value: _at_least(int(value), minimum))
 
 
 def positive_int() -> _Parser:
-    """A whole number of at least 1."""
+    """Return a parser for a whole number of at least 1."""
     return whole(1)
 
 
 def positive_float() -> _Parser:
-    """A number above 0."""
+    """Return a parser for a finite number above 0."""
 
     def parse(value: str) -> float:
         number = float(value)
@@ -139,7 +139,7 @@ def positive_float() -> _Parser:
 
 
 def fraction() -> _Parser:
-    """A number from 0 to 1."""
+    """Return a parser for a number from 0 to 1."""
 
     def parse(value: str) -> float:
         number = float(value)
@@ -151,7 +151,7 @@ def fraction() -> _Parser:
 
 
 def share() -> _Parser:
-    """A number above 0 and below 1, or so many percent."""
+    """Return a parser for a share above 0 and below 1, as a number or in percent."""
 
     def parse(value: str) -> float:
         number, percent, rest = value.partition("%")
@@ -164,7 +164,7 @@ def share() -> _Parser:
 
 
 def numbers() -> _Parser:
-    """Numbers of at least 0, separated by commas."""
+    """Return a parser for finite numbers of at least 0, separated by commas."""
 
     def parse(value: str) -> tuple[float, ...]:
         parsed = tuple(float(part) for part in value.split(","))
@@ -176,22 +176,22 @@ def numbers() -> _Parser:
 
 
 def duration_us() -> _Parser:
-    """A duration such as ``10 minutes``; microseconds when parsed."""
+    """Return a parser that reads a duration such as ``10 minutes`` into microseconds."""
     return _Parser("a duration such as '10 minutes' or '250 ms'", parse_duration_us)
 
 
 def bytes_() -> _Parser:
-    """A size such as ``32 MB``; bytes when parsed."""
+    """Return a parser that reads a size such as ``32 MB``, at least 1 byte, into bytes."""
     return _Parser("a size such as '32 MB'", lambda value: _at_least(parse_bytes(value), 1))
 
 
 def parsed(expected: str, parse: Callable[[str], Any]) -> _Parser:
-    """Whatever `parse` reads; it raises `ValueError` for what is not `expected`."""
+    """Return a parser that calls `parse`, which raises `ValueError` unless the text is as `expected` describes."""
     return _Parser(expected, parse)
 
 
 def documented(*groups: type) -> list[OptionDoc]:
-    """All options of the groups, in the order of declaration."""
+    """Return the documentation of all options of the groups, in the order of declaration."""
     return [field.metadata["doc"] for group in groups for field in _fields(group)]
 
 

@@ -55,12 +55,12 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """A process of this machine."""
+        """Return the identity of a process on this machine."""
         found = _seen(pid)
         return cls(socket.gethostname(), _machine(), pid, 0 if found is None else found.started)
 
     def is_gone(self) -> bool:
-        """Whether it surely lives no more. False where that cannot be known: on another machine."""
+        """Return whether the process has surely ended; False if that is unknown, as for one on another machine."""
         if not self.machine or not self.started or self.machine != _machine():
             return False
         found = _seen(self.pid)
@@ -69,7 +69,7 @@ class Process:
 
 
 def driver_process() -> Process:
-    """The JVM that this process works for, directly or through others; this process itself, if there is none."""
+    """Return the JVM that this process works for, directly or through others, or this process if there is none."""
     pid = os.getpid()
     for _ in range(_UP_TO):
         found = _seen(pid)
@@ -106,7 +106,7 @@ def same_boot(one: str, other: str) -> bool:
 
 
 def _seen(pid: int) -> _Seen | None:
-    """None if there is no such process, or it has ended and awaits its parent."""
+    """Return a process's name, parent and start; None if there is none, or if it has ended and awaits its parent."""
     if not os.path.isdir(_PROC):
         return _by_psutil(pid)
     try:

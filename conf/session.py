@@ -55,7 +55,7 @@ _known: dict[str, set[str]] = {}
 
 
 def preset() -> dict[str, str]:
-    """The settings that do not depend on the machine; ``spark-defaults.conf`` says the same for spark-submit."""
+    """Return the settings that do not depend on the machine; ``spark-defaults.conf`` repeats them for spark-submit."""
     return {
         **{name: value for name, value, _ in _LOOKED_AT},
         "spark.databricks.delta.snapshotPartitions": "2",
@@ -174,10 +174,10 @@ def make_known(spark: SparkSession) -> None:
 
 
 def missing(spark: SparkSession) -> list[str]:
-    """What a session lacks of what this project is built for, one sentence each, most important first.
+    """List the requirements of this project that a session lacks, one sentence each, most important first.
 
-    An empty list for a session made by :func:`session`. Setting another time zone or state store on purpose is a
-    user's right: nothing here refuses to run because of it.
+    The list is empty for a session made by :func:`session`. Users may set another time zone or state store on purpose:
+    this function reports the difference and raises no error.
     """
     lacks: list[str] = []
     if not spark.version.startswith(_SPARK):
@@ -200,7 +200,7 @@ def missing(spark: SparkSession) -> list[str]:
 
 
 def check_session(spark: SparkSession, *, strict: bool = False) -> list[str]:
-    """Report by name what a session lacks, as warnings in the log ``upstream.conf.session``.
+    """Report what a session lacks, by name, as warnings in the log ``upstream.conf.session``.
 
     Parameters
     ----------
@@ -212,12 +212,12 @@ def check_session(spark: SparkSession, *, strict: bool = False) -> list[str]:
     Returns
     -------
     list of str
-        What :func:`missing` says.
+        The result of :func:`missing`.
 
     Raises
     ------
     EnvironmentMissingError
-        Something is missing and `strict` is set.
+        The session lacks something and `strict` is set.
 
     Examples
     --------
@@ -248,7 +248,7 @@ def _as_settings(conf: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _from_submit() -> dict[str, str]:
-    """The settings given to spark-submit, which has started the JVM already."""
+    """Return the settings given to spark-submit, which has already started the JVM."""
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
@@ -256,7 +256,7 @@ def _from_submit() -> dict[str, str]:
 
 
 def _from_defaults_file() -> dict[str, str]:
-    """The user's own spark-defaults.conf, which settings made in Python would otherwise override."""
+    """Return the user's own spark-defaults.conf, which settings made in Python would otherwise override."""
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
     path = Path(folder, "spark-defaults.conf")
     if not path.is_absolute() or not path.is_file():
@@ -335,7 +335,7 @@ def _has_class(spark: SparkSession, name: str) -> bool:
 
 
 def _worker_python(spark: SparkSession) -> str | None:
-    """The workers' Python where it runs on this machine and is another one, else None."""
+    """Return the workers' Python if the master is local and they run another Python than this process, else None."""
     context = getattr(spark, "_sc", None)
     if context is None or not context.master.startswith("local"):
         return None

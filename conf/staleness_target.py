@@ -50,7 +50,7 @@ class StalenessTarget:
 
     @classmethod
     def parse(cls, text: str) -> StalenessTarget:
-        """The target that a text such as ``"p99 < 10 s"`` or ``"max <= 1 minute"`` asks for.
+        """Parse a target such as ``"p99 < 10 s"`` or ``"max <= 1 minute"``.
 
         Raises
         ------
@@ -70,29 +70,30 @@ class StalenessTarget:
         return cls(cast("Figure", match["figure"].lower()), bound, inclusive)
 
     def met(self, figures: Figures) -> bool:
-        """Whether the figures keep to the bound."""
+        """Return whether the figures keep to the bound."""
         value_us = float(getattr(figures, self.figure)) * 1e6
         return value_us <= self.bound_us if self.inclusive else value_us < self.bound_us
 
     def needed_rows_per_s(self, figures: Figures, batch_s: float, rows_per_s: float) -> float | None:
-        """The capacity that would meet the bound, from what was measured with another; None if none would, the batches
-        being so long.
+        """Return the capacity that would meet the bound, given a measurement at another capacity.
+
+        None if no capacity would meet it, because a batch alone lasts as long as the bound.
 
         Parameters
         ----------
         figures
             Ages of results at their commit.
         batch_s
-            How long a batch lasts: the part of each age that no larger budget takes away.
+            Duration of a batch: the part of each age that a larger budget does not shorten.
         rows_per_s
             Results per second, as measured.
 
         Notes
         -----
-        With n keys waiting and C results a second, each key waits n/C for its turn (its staleness is half of that on
-        average over time), and a batch more for its commit. So the age less the batch is in inverse proportion to C,
-        whatever n is; the bound less the batch is what it may be. It holds while more keys wait than a batch serves,
-        and foretells too much below that.
+        With n keys waiting and C results a second, each key waits n/C for its turn and a batch more for its commit;
+        averaged over time, its staleness is half of n/C. So for any n, the age less the batch is inversely proportional
+        to C, and may be at most the bound less the batch. The formula holds while more keys wait than a batch serves.
+        With fewer keys, it overestimates.
         """
         waited = float(getattr(figures, self.figure)) - batch_s
         allowed = self.bound_us / 1e6 - batch_s

@@ -25,12 +25,12 @@ _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 
 
 def parse_duration_us(text: str) -> int:
-    """Microseconds of a duration such as ``"10 minutes"``, ``"1h 30m"`` or ``"250 ms"``.
+    """Return the microseconds of a duration such as ``"10 minutes"``, ``"1h 30m"`` or ``"250 ms"``.
 
     Raises
     ------
     ValueError
-        The text is not one or more pairs of a number and a unit.
+        The text is not one or more pairs of a number and a unit, or exceeds 292,000 years.
     """
     total, end, pairs = 0.0, 0, 0
     body = text.strip()
@@ -46,7 +46,7 @@ def parse_duration_us(text: str) -> int:
 
 
 def format_duration_us(duration_us: float) -> str:
-    """A duration for people: ``"340 ms"``, ``"2.1 s"``, ``"3 min 05 s"``, ``"2 h 07 min"``."""
+    """Format a duration for people: ``"340 ms"``, ``"2.1 s"``, ``"3 min 05 s"``, ``"2 h 07 min"``."""
     seconds = duration_us / 1e6
     if seconds < 1:
         return f"{seconds * 1e3:.0f} ms"
@@ -58,7 +58,7 @@ def format_duration_us(duration_us: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of a size such as ``"32 MB"``, ``"512k"`` or ``"1048576"`` (powers of 1024).
+    """Return the bytes of a size such as ``"32 MB"``, ``"512k"`` or ``"1048576"`` (powers of 1024).
 
     Raises
     ------

@@ -17,7 +17,7 @@ _VARIABLE = "UPSTREAM_PYTHON"
 
 
 def _script() -> str | None:
-    """The program that starts a worker; None where workers cannot go without the archives."""
+    """Return the program that starts a worker, or None where workers cannot do without the archives."""
     import pyspark
 
     script = Path(__file__).with_name("worker-python")
@@ -43,7 +43,7 @@ def use_installed_pyspark() -> None:
 
 
 def environment_of_workers() -> dict[str, str]:
-    """The settings by which workers that another machine starts find the Python to run; none where their program is not
+    """Return the settings by which workers on other machines find their Python; none unless the workers' program is
     ours.
     """
     script, python = _script(), os.environ.get(_VARIABLE)
@@ -52,5 +52,5 @@ def environment_of_workers() -> dict[str, str]:
 
 
 def python_of(worker: str | None) -> str | None:
-    """The Python that a worker's program runs, which is the program itself unless it is ours."""
+    """Return the Python that a worker's program runs: the program itself, unless the program is ours."""
     return os.environ.get(_VARIABLE) if worker is not None and worker == _script() else worker

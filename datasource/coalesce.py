@@ -23,7 +23,7 @@ _BRING_TOGETHER = 500_000
 
 
 def newest_rows(rows: Rows, key: tuple[str, ...]) -> Rows:
-    """The newest row of each key, standing for the oldest arrival it covers."""
+    """Return the newest row of each key, standing for the oldest arrival it covers."""
     if not rows.table.num_rows:
         return rows
     codes, size = key_codes(columns_at(rows.table, key))
@@ -36,7 +36,7 @@ def newest_rows(rows: Rows, key: tuple[str, ...]) -> Rows:
 
 
 def coalesced(chunks: Iterable[Rows], key: tuple[str, ...]) -> Iterator[Rows]:
-    """All the chunks' rows, newest per feed and key; one item per feed. Chunks come in arrival order."""
+    """Yield the newest rows per key of all chunks, one item per feed. Chunks come in arrival order."""
     feeds: dict[str, _Held] = {}
     for rows in chunks:
         if rows.table.num_rows:

@@ -60,12 +60,12 @@ def arrow_schema(ddl: str) -> pa.Schema:
 
 
 def arrow_type(kind: exp.DataType) -> pa.DataType:
-    """The type that a parsed name of a type means.
+    """Return the Arrow type for a parsed name of a type.
 
     Raises
     ------
     OptionError
-        It is not known here.
+        The name has no Arrow type here.
     """
     from sqlglot import exp
 

@@ -57,16 +57,16 @@ class _Unusable:
 
     @property
     def judges(self) -> bool:
-        """Whether there is anything that a row needs."""
+        """Whether rows need anything: a key or a time."""
         return bool(self._options.key) or self._time is not None
 
     def columns(self, names: Sequence[str]) -> list[str]:
-        """The columns by which a row is judged."""
+        """Return the columns by which a row is judged."""
         wanted = [name if name in names else parts_of(name)[0] for name in self._options.key]
         return list(dict.fromkeys([*wanted, *([] if self._time is None else [self._time])]))
 
     def usable(self, chunk: Chunk) -> bool:
-        """Whether any row has a key and a time, or is punctuation of the feed's own."""
+        """Return whether any row has a key and a time, or is punctuation of the feed's own."""
         options, rows = self._options, chunk.rows
         good = np.ones(rows.num_rows, dtype=np.bool_)
         for name in options.key:
@@ -97,7 +97,7 @@ class _Unusable:
         self._lines += 1
 
     def refuse(self) -> None:
-        """Raise, unless there was no row."""
+        """Raise SchemaError, unless there was no row."""
         count = self._rows + self._lines
         if not count:
             return

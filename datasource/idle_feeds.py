@@ -17,14 +17,14 @@ __all__ = ["IdleRule", "advance", "heard_now"]
 
 
 def heard_now(before: Mapping[str, int], feeds: Collection[str], step: Advance, now_us: int) -> dict[str, int]:
-    """When each feed was last heard of: had rows, or had some that a limit left for later, or was first known of.
+    """Return when each feed was last heard of: had rows, had rows that a limit left for later, or was first known.
 
     Parameters
     ----------
     before
-        The same, after the batch before.
+        The result after the batch before.
     feeds
-        All that are known.
+        All known feeds.
     step
         What has come since.
     now_us
@@ -97,13 +97,14 @@ class IdleRule:
     held: Held | None = None
 
     def asked(self, progress: Mapping[str, Mapping[str, Any]], ended: Collection[str], now_us: int) -> bool:
-        """Whether somebody waits for more than these feeds have promised, so that a batch may be called for although
-        none has rows.
+        """Return whether an operator waits for more than these feeds have promised.
+
+        If so, the planner may make a batch although no feed has rows.
 
         Parameters
         ----------
         progress
-            What :meth:`Progress.snapshot` gave of each feed.
+            The :meth:`Progress.snapshot` of each feed.
         ended, now_us
             See :meth:`apply`.
         """
@@ -114,8 +115,9 @@ class IdleRule:
         return least is not None and any(need > least for need in self.held.needs(now_us, bounds))
 
     def stop(self) -> None:
-        """Nothing on demand from now on: a run that ends once it has read what is there (`Trigger.AvailableNow`) waits
-        for no clock.
+        """Promise nothing on demand from now on.
+
+        A run that ends once it has read what is there (`Trigger.AvailableNow`) waits for no clock.
         """
         self.held = None
 

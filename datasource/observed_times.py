@@ -72,7 +72,7 @@ class Observation(ABC):
         """
 
     def forget(self, end: Mapping[str, Any]) -> None:
-        """The batch that ended at `end` has been committed."""
+        """Forget what is no longer needed after the commit of the batch that ended at `end`."""
         del end
 
 
@@ -213,15 +213,16 @@ class TaskLook:
 
 
 def observation_of(connector: Connector, options: SourceOptions) -> Observation:
-    """Who is to look: the tasks, if reading twice is dear and there is a place for what they say."""
+    """Return the tasks' look if reading twice is expensive and there is a place for reports, else the driver's."""
     if connector.tasks_report and options.checkpoint is not None:
         return TasksReport(connector, options, times_folder(options.checkpoint))
     return DriverLooks(connector, options)
 
 
 def task_states(end: Mapping[str, Any], groups: Sequence[Sequence[Range]]) -> list[dict[str, State]]:
-    """For each task the feeds that it is to look at, with the state of their progress before the batch: those no other
-    task reads.
+    """Return, for each task, the feeds that it is to look at, with their state of progress before the batch.
+
+    A task looks at the feeds that no other task reads.
     """
     unseen: Promises = end.get("unseen", {})
     readers: dict[str, set[int]] = {}
@@ -235,7 +236,7 @@ def task_states(end: Mapping[str, Any], groups: Sequence[Sequence[Range]]) -> li
 
 
 def _seen(chunk: Chunk, times: Int64s, options: SourceOptions) -> tuple[Int64s, Int64s]:
-    """The times of rows, and those that punctuation of the feed itself claims for all keys."""
+    """Return the times of rows, and the times that the feed's own punctuation claims for all keys."""
     if options.progress != "embedded":
         return times, times[:0]
     marks = embedded_punctuation(chunk.rows, options.key, options.time, chunk.deleted)
@@ -246,7 +247,7 @@ def _seen(chunk: Chunk, times: Int64s, options: SourceOptions) -> tuple[Int64s, 
 
 
 def _take(progress: Progress, chunk: Chunk, times: Int64s, options: SourceOptions) -> None:
-    """Let progress see a chunk's rows. Tombstones without a time of the feed's own move nothing, and count as received."""
+    """Let progress see a chunk's rows; tombstones without a time of the feed's own only count as received."""
     if chunk.deleted is not None:
         progress.received += int(np.count_nonzero(chunk.deleted & (times == NO_TIME)))
     times, claims = _seen(chunk, times, options)
@@ -256,13 +257,13 @@ def _take(progress: Progress, chunk: Chunk, times: Int64s, options: SourceOption
 
 
 def _promised(progress: Progress) -> dict[str, int | None]:
-    """What a row is late by: the parts of a state that say what has been promised, whatever was seen."""
+    """Return the parts of a state that decide whether a row is late: what was promised, whatever was seen."""
     state = progress.snapshot()
     return {name: state[name] for name in ("bound", "own")}
 
 
 def _closed(policy: Policy, state: State, start: Mapping[str, Any]) -> Progress:
-    """Progress after the batch that ended at `start`, with the conclusions that its clock allows."""
+    """Return the progress after the batch that ended at `start`, with the conclusions that its clock allows."""
     progress = Progress(policy, state)
     progress.close_batch(int(start["now_us"]))
     return progress

@@ -43,13 +43,14 @@ class Enabling:
     start_delay_us: int = 0
 
     def timestamp(self, progress: Progress, heard_us: int, now_us: int) -> int | None:
-        """What a feed of which nothing has come since `heard_us` may promise at `now_us`; None if nothing can be said.
+        """Return what a feed without news since `heard_us` may promise at `now_us`; None if it can promise nothing.
 
         Notes
         -----
-        t + τ - δ, with t the largest time that is confirmed rather than the last row's, which may be any (of a feed
-        with too few rows to confirm one, their median), and τ the clock since the feed was heard of. No row whose skew
-        is at most δ more than the least can then come below it.
+        The promise is t + τ - δ. Here t is the largest confirmed time rather than the last row's, which may be any. If
+        a feed has too few rows to confirm a time, t is their median. τ is the clock since the feed was heard of. No row
+        whose skew is at most δ more than the least can then come below the promise. If rows are stamped with the clock
+        on entry, the promise is `now_us`.
         """
         if self.internal:
             return now_us
@@ -103,7 +104,7 @@ class Holder(Protocol):
 
 
 def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[Holder]]:
-    """Reads what the operators of the query with this checkpoint that wait for feeds have reported last."""
+    """Return a function that reads the last reports of the query's operators that wait for feeds."""
 
     def read() -> Sequence[Holder]:
         def at(folder: str) -> TableFolder:
@@ -141,14 +142,14 @@ class Held:
         self._needs: list[int] = []
 
     def needs(self, now_us: int, bounds: Sequence[int | None]) -> Sequence[int]:
-        """The promises that would release something.
+        """Return the promises that would release something.
 
         Parameters
         ----------
         now_us : int
             The clock.
         bounds
-            What the feeds have promised: as long as it is the same, reports are looked at once a second.
+            The feeds' promises. While they stay the same, the method looks at the reports once a second.
         """
         if self._looked is None or self._looked[1] != bounds or now_us - self._looked[0] >= _LOOK_US:
             self._needs = sorted({report.needs for report in self._reports() if report.needs is not None})

@@ -39,7 +39,7 @@ _ANY_JUMP_US = 3_155_760_000_000_000
 
 
 def _place(value: str) -> str:
-    """Tasks may run in another folder, and on another machine."""
+    """Return the absolute location, since tasks may run in another folder, and on another machine."""
     return absolute_location(_given(value))
 
 
@@ -222,12 +222,12 @@ class SourceOptions:
         return None if self.checkpoint_location is None else TableFolder(self.checkpoint_location, self.storage)
 
     def policy(self) -> Policy:
-        """The progress policy these options ask for.
+        """Return the progress policy for these options.
 
         Raises
         ------
         OptionError
-            The policy needs an option that is not given.
+            The policy needs an option that is not given, or `progressDisplacement` exceeds 100,000.
         """
         name = self.progress or ("bounded" if self.time else "latent")
         if name not in ("latent", "heartbeat") and self.time is None:
@@ -255,11 +255,11 @@ class SourceOptions:
         )
 
     def looks(self) -> bool:
-        """Whether the driver looks at the times of all rows, and so counts them."""
+        """Return whether the source looks at the times of all rows, and so counts the rows."""
         return self.punctuation and self.time is not None and self.progress not in ("latent", "heartbeat")
 
     def idle_rule(self) -> IdleRule:
-        """What is to be done about silent feeds."""
+        """Return the rule for silent feeds."""
         enabling = Enabling(self.progress == "heartbeat", self.ets_delay_us, self.progress_delay_us)
         held = None
         if self.idle == "ets" and self.checkpoint_location is not None:
@@ -267,11 +267,11 @@ class SourceOptions:
         return IdleRule(self.idle_after_us if self.idle == "advance" else None, enabling, held)
 
     def limit(self) -> Limit:
-        """How much one batch may take, as far as rows and bytes say."""
+        """Return how many rows and bytes one batch may take."""
         return Limit(rows=self.max_rows_per_trigger, bytes=self.max_bytes_per_trigger)
 
     def tasks(self) -> int:
-        """Into how many tasks a large batch is divided."""
+        """Return into how many tasks a large batch is divided."""
         return self.min_partitions or max(os.cpu_count() or 1, 2)
 
     def check(self) -> None:

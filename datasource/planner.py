@@ -103,7 +103,7 @@ class Planner:
 
     @staticmethod
     def initial() -> Offset:
-        """The offset before the first batch. Constant, since Spark does not journal it."""
+        """Return the offset before the first batch. It is constant, since Spark does not journal it."""
         return {"version": OFFSET_VERSION, "batch": 0}
 
     def freeze(self) -> None:
@@ -113,7 +113,7 @@ class Planner:
         self._idle.stop()
 
     def plan(self, start: Offset, limit: Limit) -> Offset:
-        """The end of the next batch; `start` itself if nothing has come.
+        """Return the end of the next batch; `start` itself if nothing has come.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class Planner:
         }
 
     def _no_longer_read(self, position: Mapping[str, Any], known: Mapping[str, Any]) -> frozenset[str]:
-        """Feeds that an earlier run read and this one does not: paths that were taken out of the options."""
+        """Return the feeds that an earlier run read and this one does not: paths taken out of the options."""
         if self._removed is None:
             self._removed = frozenset(known.keys() - set(self._connector.feeds(position)))
         return self._removed & known.keys()
@@ -207,25 +207,23 @@ class Planner:
             )
 
     def _oldest_us(self, waiting_us: int | None) -> int | None:
-        """The arrival of the oldest row of a feed that is still to be delivered, as far as it is known to be in the
-        past.
-        """
+        """Return the arrival of a feed's oldest undelivered row, as far as it is known to be in the past."""
         known = [each for each in (waiting_us, self._frozen_us) if each is not None]
         return min(known, default=None)
 
     @staticmethod
     def _entered(ranges: Sequence[Range], bounds: Mapping[str, int | None]) -> dict[str, int]:
-        """Where rows are stamped on entry: the bound that was promised for their feed, which no stamp may be below."""
+        """Return the least stamp for rows stamped on entry, by feed: the bound that was promised for the feed."""
         promised = {part.feed: bounds.get(part.feed) for part in ranges}
         return {feed: bound for feed, bound in promised.items() if bound is not None and is_finite(bound)}
 
     def tasks(self, start: Offset, end: Offset) -> list[Task]:
-        """The tasks of the batch that ends at `end`: a function of `end` alone.
+        """Return the tasks of the batch that ends at `end`: a function of `end` alone.
 
         Raises
         ------
         CheckpointError
-            The batch is not one that was planned from `start`.
+            The batch does not follow `start`, or this source cannot continue from `end`.
         """
         if end["batch"] == start["batch"]:
             return []
@@ -256,11 +254,11 @@ class Planner:
         ]
 
     def backlog(self, start: Offset) -> dict[str, Any] | None:
-        """What waits beyond `start`, for Spark's progress report."""
+        """Return the input beyond `start`, for Spark's progress report."""
         return self._connector.backlog(start.get("position"), self._clock())
 
     def commit(self, end: Offset) -> None:
-        """The batch that ended at `end` has been committed."""
+        """Forget what is no longer needed after the commit of the batch that ended at `end`."""
         if "position" in end:
             self._connector.commit(end["position"])
         self._observation.forget(end)
@@ -290,7 +288,7 @@ class Planner:
             )
 
     def _divide(self, ranges: Sequence[Range]) -> list[tuple[int, int]]:
-        """Neighbouring ranges for each task, about equal in span, as index pairs."""
+        """Return neighbouring ranges for each task, about equal in span, as index pairs."""
         if not ranges:
             return []
         ends = np.cumsum([part.span for part in ranges])

@@ -60,7 +60,7 @@ class Quarantine:
             self._put()
 
     def write(self) -> int:
-        """Write the rest, atomically; the number of rows. No rows, no file."""
+        """Write the rest atomically, and return the number of rows; without rows there is no file."""
         if self._lines:
             self._put()
         return self._rows
@@ -80,7 +80,7 @@ class Quarantine:
 
 
 def count_quarantined(folder: TableFolder) -> int:
-    """How many rows a quarantine folder holds; 0 if there is none."""
+    """Return how many rows a quarantine folder holds; 0 if there is none."""
     names = [name for name in folder.names("") if name.endswith(".jsonl")]
     return sum(folder.each(lambda name: _lines(folder, name), names))
 

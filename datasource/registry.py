@@ -25,11 +25,11 @@ class ConnectorEntry:
     factory: str
 
     def group(self) -> type:
-        """The connector's option group."""
+        """Return the connector's option group."""
         return getattr(import_module(self.module, __package__), self.options)
 
     def make(self, options: object, common: SourceOptions, schema: pa.Schema | None) -> Connector:
-        """The connector itself."""
+        """Make the connector itself."""
         make: Callable[..., Connector] = getattr(import_module(self.module, __package__), self.factory)
         return make(options, common, schema)
 
@@ -80,12 +80,12 @@ _SPARKS_OWN = ("paths",)
 
 
 def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
-    """The common options and those of the connector they name.
+    """Return the common options and those of the connector that they name.
 
     Raises
     ------
     OptionError
-        Every problem found, in one.
+        Options are wrong; one error names every problem found.
     """
     name = {key.lower(): value for key, value in given.items()}.get("connector", "files").strip().lower()
     entry = CONNECTORS.get(name)
@@ -118,6 +118,6 @@ def parse_source_options(given: Mapping[str, str]) -> tuple[SourceOptions, Any]:
 
 
 def _after(prefix: str, given: Mapping[str, str]) -> dict[str, str]:
-    """The options whose names begin so, without that; in lower case."""
+    """Return the options whose names begin with a prefix, in lower case and without the prefix."""
     lowered = {key.lower(): value for key, value in given.items()}
     return {key[len(prefix) :]: value for key, value in lowered.items() if key.startswith(prefix)}

@@ -60,7 +60,7 @@ class Rows:
     deleted: Bools | None = None
 
     def system(self, *, punctuation: bool = False) -> pa.StructArray:
-        """The rows' system column."""
+        """Return the rows' system column."""
         return system_array(
             source=self.source,
             seq=self.seq,
@@ -72,7 +72,7 @@ class Rows:
         )
 
     def take(self, chosen: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Rows:
-        """The chosen rows, by position or by mask."""
+        """Return the chosen rows, by position or by mask."""
         mask = chosen.dtype == np.bool_
         picked = pa.array(chosen)
         return Rows(
@@ -111,12 +111,12 @@ class RowShaper:
         look: TaskLook | None = None,
         entered_us: int | None = None,
     ) -> Rows:
-        """The rows of a chunk that may leave.
+        """Return the rows of a chunk that may leave.
 
         Parameters
         ----------
         chunk
-            What the connector read.
+            The connector's rows.
         part
             The range it belongs to.
         first_seq
@@ -126,8 +126,8 @@ class RowShaper:
         look
             Sees the times of all rows that were read, also of those that do not leave.
         entered_us
-            Where rows are stamped on entry, the least stamp: what was promised for the feed before. The clock by which
-            a connector knows arrivals need not be the driver's.
+            The least stamp for rows stamped on entry: the bound that was promised for the feed before. The clock of a
+            connector's arrivals may be another than the driver's.
         """
         count = chunk.rows.num_rows
         index = chunk.index + np.arange(count) if isinstance(chunk.index, int) else chunk.index
@@ -246,7 +246,7 @@ class Condition:
             ) from error
 
     def holds(self, table: pa.Table) -> npt.NDArray[np.bool_]:
-        """Whether the condition is true, row by row; null counts as false."""
+        """Return for each row whether the condition is true; null counts as false."""
         import polars as pl
 
         frame = pl.DataFrame(pl.from_arrow(table.select(self._names)))
@@ -269,17 +269,17 @@ class Condition:
 # What Polars calls the parts of an expression whose value for one row depends on others. (Names that SQL does not reach
 # are left out.)
 _ACROSS = {
-    "Agg", "Over", "Window", "Len", "Explode", "Rank", "Range", "Shift", "ShiftAndFill", "Diff", "CumCount", "CumSum", "CumMin",
-    "CumMax", "CumProd", "Correlation", "Any", "All", "Quantile", "Skew", "Kurtosis", "NUnique", "ApproxNUnique", "NullCount",
-    "Unique", "Sort", "SortBy", "Slice", "Gather", "Filter", "Implode", "Random", "Rolling", "Interpolate", "ForwardFill",
-    "BackwardFill", "FillNullWithStrategy",
+    "Agg", "Over", "Window", "Len", "Explode", "Rank", "Range", "Shift", "ShiftAndFill", "Diff", "CumCount", "CumSum",
+    "CumMin", "CumMax", "CumProd", "Correlation", "Any", "All", "Quantile", "Skew", "Kurtosis", "NUnique",
+    "ApproxNUnique", "NullCount", "Unique", "Sort", "SortBy", "Slice", "Gather", "Filter", "Implode", "Random",
+    "Rolling", "Interpolate", "ForwardFill", "BackwardFill", "FillNullWithStrategy",
 }  # fmt: skip
 # Functions of what is inside one value: a string's slice is none of the column.
 _WITHIN = {"StringExpr", "ListExpr", "ArrayExpr", "StructExpr", "TemporalExpr"}
 
 
 def _across_rows(sql: str) -> list[str]:
-    """The parts of a condition that make its value for one row depend on others; none of a text that is no condition."""
+    """Return the parts by which a condition's value for a row depends on other rows; none if it is no condition."""
     import polars as pl
 
     try:

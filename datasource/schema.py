@@ -1,4 +1,4 @@
-"""What the rows of a feed look like: the connector's schema, the one that leaves, and how the first becomes the second."""
+"""The shape of a feed's rows: the connector's schema, the one that leaves, and how the first becomes the second."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Shape:
 
 
 def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
-    """The schema of the source in Spark's terms, from what a connector inferred."""
+    """Return the source's schema in Spark's terms, from the schema that a connector inferred."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     fields = [pa.field(field.name, _leaving_type(field, options)) for field in inferred]
@@ -68,7 +68,10 @@ def leaving_schema(inferred: pa.Schema, options: SourceOptions) -> StructType:
 
 
 def with_feed_schema(schema: StructType, feed: pa.Schema) -> StructType:
-    """The schema of the source, with that of the feed itself noted in it: `select` computes the one from the other."""
+    """Return the source's schema with the schema of the feed itself noted in it.
+
+    The option `select` computes the one from the other.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -82,7 +85,7 @@ def with_feed_schema(schema: StructType, feed: pa.Schema) -> StructType:
 
 
 def feed_schema(schema: StructType) -> pa.Schema | None:
-    """The schema of the feed itself that :func:`with_feed_schema` has noted; None if there is none."""
+    """Return the schema of the feed itself that :func:`with_feed_schema` has noted; None if there is none."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -91,7 +94,7 @@ def feed_schema(schema: StructType) -> pa.Schema | None:
 
 
 def shape_of(schema: StructType, options: SourceOptions) -> Shape:
-    """How to read rows that are to leave as `schema`.
+    """Return how to read rows that are to leave as `schema`.
 
     Raises
     ------
@@ -125,7 +128,7 @@ def shape_of(schema: StructType, options: SourceOptions) -> Shape:
 
 
 def with_key(options: SourceOptions, shape: Shape) -> SourceOptions:
-    """The options, with the key as the columns and fields are spelled that it means."""
+    """Return the options, with the key spelled as the columns and fields that it means."""
     return dataclasses.replace(options, key=_key(shape.leaving, options))
 
 
@@ -156,7 +159,7 @@ def _check(arrow: pa.Schema, options: SourceOptions) -> None:
 
 
 def _key(arrow: pa.Schema, options: SourceOptions) -> tuple[str, ...]:
-    """The columns and fields that the option `key` means, as :func:`~upstream.conf.column_names.path_name` has them."""
+    """Return the columns and fields of the option `key`, as :func:`~upstream.conf.column_names.path_name` has them."""
     columns = tree_of(arrow.remove(arrow.get_field_index(SYSTEM)))
     found = [resolved(name, columns) for name in options.key]
     absent = [name for name, path in zip(options.key, found, strict=True) if path is None]

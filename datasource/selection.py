@@ -108,7 +108,7 @@ class Selection:
         return cls(tuple(columns), schema, (text, raw, time_zone))
 
     def reads(self, names: Sequence[str] | None = None) -> list[str]:
-        """The feed's columns that some of these need; all of these without `names`."""
+        """Return the feed's columns that some of these columns need, or without `names` all of these."""
         wanted = [column for column in self.columns if names is None or column.name in names]
         return list(dict.fromkeys(name for column in wanted for name in column.reads))
 
@@ -150,7 +150,7 @@ class Selection:
 
 
 def referenced_columns(text: str) -> list[str]:
-    """The names of columns that a selection mentions, whatever feed it is for: the first part of each name.
+    """Return the names of columns that a selection mentions, whatever the feed: the first part of each name.
 
     Raises
     ------
@@ -164,7 +164,7 @@ def referenced_columns(text: str) -> list[str]:
 
 
 def copied_column(text: str, name: str) -> str | None:
-    """The feed's column that leaves unchanged under a name; None if that one is computed, a field, or not selected.
+    """Return the feed's column that leaves unchanged under a name; None if it is computed, a field, or not selected.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def _parsed(text: str) -> list[Expression]:
 
 
 def _columns(node: Expression, raw: pa.Schema, time_zone: str) -> list[SelectedColumn]:
-    """The columns that one item of the list stands for: several for a star."""
+    """Return the columns that one item of the list means: several for a star."""
     from sqlglot import exp
 
     if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and node.is_star):
@@ -248,7 +248,7 @@ def _evaluated(values: Sequence[pl.Expr], rows: pa.Table) -> pa.Table:
 
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
-    """The type as Spark has it: no large offsets, nothing unsigned, times in microseconds."""
+    """Return the type as Spark has it: no large offsets, nothing unsigned, times in microseconds."""
     if pa.types.is_large_string(dtype):
         return pa.string()
     if pa.types.is_large_binary(dtype):

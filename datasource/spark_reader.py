@@ -41,7 +41,7 @@ __all__ = ["UpstreamBatchReader", "UpstreamStreamReader", "source_schema"]
 
 
 def source_schema(given: Mapping[str, str]) -> StructType | str:
-    """The source's schema from its options: what the user gave, what the checkpoint recorded, or what the data shows."""
+    """Return the source's schema: from the user, else from the checkpoint's record, else inferred from the data."""
     from ..core.rows.system_column import with_system_ddl
 
     steps, given = parse_steps(given)
@@ -110,11 +110,14 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: Offset = Planner.initial()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first batch."""
+        """Return the offset before the first batch."""
         return Planner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The limits that the options set; Spark's interface holds one of them, the others are added in `latestOffset`."""
+        """Return the first limit that the options set, of rows, bytes and files.
+
+        Spark's interface holds one limit; `latestOffset` adds the others.
+        """
         limit = self._limit()
         if limit.rows is not None:
             return ReadMaxRows(limit.rows)
@@ -138,18 +141,18 @@ class UpstreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan().freeze()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """What waits beyond the last planned batch, for the query's progress."""
+        """Return the backlog beyond the last planned batch, for the query's progress."""
         backlog = self._plan().backlog(self._last)
         return None if backlog is None else {"backlog": backlog}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The tasks of a batch, from its journaled end offset."""
+        """Return the tasks of a batch, from its journaled end offset."""
         # Of the start only its number counts.
         start = {**start, "version": Planner.initial()["version"]}
         return [_TaskPartition(task) for task in self._plan().tasks(start, self._book.whole(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task as Arrow batches, or what the steps that were moved here make of them."""
+        """Return the rows of one task as Arrow batches, processed by the steps that were moved to the source."""
         rows = self._reading.read(cast("_TaskPartition", partition).task)
         return rows if self._steps is None else self._steps.step()(rows)
 
@@ -185,7 +188,7 @@ class UpstreamBatchReader(DataSourceReader):
         self._reading = _reading({**given, "punctuation": "false"}, schema)
 
     def partitions(self) -> list[InputPartition]:
-        """Everything there is now, divided into tasks."""
+        """Return tasks for everything there is now."""
         reading = self._reading
         # Named after the content, so that reading the same twice leaves malformed rows in the quarantine once.
         planner = Planner(
@@ -201,5 +204,5 @@ class UpstreamBatchReader(DataSourceReader):
         return tasks or [_TaskPartition(Task("empty", 0, [], {}, 0))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task as Arrow batches."""
+        """Return the rows of one task as Arrow batches."""
         return self._reading.read(cast("_TaskPartition", partition).task)

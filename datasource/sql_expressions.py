@@ -50,7 +50,7 @@ def column_at_path(way: Sequence[str]) -> pl.Expr:
 
 
 def name_parts(node: Expression) -> list[str]:
-    """The parts of a name, from the column to the field."""
+    """Return the parts of a name, from the column to the field."""
     from sqlglot import exp
 
     if isinstance(node, exp.Dot):
@@ -63,7 +63,7 @@ def name_parts(node: Expression) -> list[str]:
 
 
 def resolved_path(path: Sequence[str], raw: pa.Schema) -> tuple[list[str], pa.DataType]:
-    """The way to a column or field as the schema spells it, and its type."""
+    """Return the path to a column or field as the schema spells it, and its type."""
     fields: Sequence[pa.Field] = list(raw)
     way: list[str] = []
     dtype: pa.DataType = pa.struct(fields)
@@ -97,15 +97,15 @@ class Translation:
         self.misfits: list[pl.Expr] = []
 
     def value(self, node: Expression, *, certain: bool) -> pl.Expr:
-        """The values of an expression.
+        """Return the values of an expression.
 
         Parameters
         ----------
         node
             The expression.
         certain
-            Whether each row needs its value: inside CASE and the like a failed conversion is null, as some rows do not
-            need it.
+            Whether each row needs its value. Inside CASE and the like, where some rows do not need it, a failed
+            conversion is null.
         """
         import polars as pl
         from sqlglot import exp
@@ -148,7 +148,7 @@ class Translation:
         return build(*operands)
 
     def _computed(self, build: Build, operands: Sequence[pl.Expr], *, certain: bool) -> pl.Expr:
-        """Arithmetic. What Spark refuses to compute, a division by zero or a BIGINT that is too large, is a misfit."""
+        """Compute arithmetic. What Spark refuses, a division by zero or a BIGINT that is too large, is a misfit."""
         import polars as pl
 
         if build is _divided:
@@ -210,7 +210,7 @@ class Translation:
         return made
 
     def _timestamp(self, node: exp.Anonymous, *, certain: bool) -> pl.Expr:
-        """``timestamp_millis(x)`` and its kind: a count since the epoch."""
+        """Return the instant of ``timestamp_millis(x)`` and its kind, from a count since the epoch."""
         import polars as pl
 
         scale = _TIMESTAMP_FUNCTIONS.get(str(node.this).upper())
@@ -228,9 +228,7 @@ Build = Callable[..., Any]
 
 @functools.cache
 def _functions() -> Mapping[type, tuple[tuple[str, ...], Build, bool]]:
-    """What is supported: the arguments of each node, how its value is made, and whether some rows do not need some of
-    them.
-    """
+    """Return, for each supported node, its arguments, how its value is made, and whether some rows need not all."""
     import polars as pl
     from sqlglot import exp
 
@@ -271,7 +269,7 @@ def _functions() -> Mapping[type, tuple[tuple[str, ...], Build, bool]]:
 
 
 def _divided(left: pl.Expr, right: pl.Expr) -> pl.Expr:
-    """As Spark divides: fractions. Null by zero."""
+    """Divide as Spark does, with fractions; a division by zero is null."""
     import polars as pl
 
     return pl.when(right != 0).then(left.cast(pl.Float64) / right.cast(pl.Float64))
@@ -284,7 +282,7 @@ def _polars_type(target: pa.DataType) -> pl.DataType:
 
 
 def _converted(values: pl.Series, target: pa.DataType) -> pl.Series:
-    """Values in another type; null where one does not become it."""
+    """Return values in another type; null where the conversion fails."""
     import polars as pl
 
     if values.dtype == pl.String and not (pa.types.is_string(target) or pa.types.is_binary(target)):

@@ -49,7 +49,7 @@ class Reading:
         RowShaper(shape, options)  # a wrong condition is refused here, on the driver
 
     def read(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """The rows of a task, then its punctuation."""
+        """Yield the rows of a task, then its punctuation."""
         malformed: MalformedRows = Failing()
         if self.options.on_malformed == "quarantine":
             malformed = Quarantine(self.quarantine, f"{task.batch}-{task.number:04d}.jsonl")

@@ -55,14 +55,14 @@ _INNER = {"array": (("elementType", "element"),), "map": (("keyType", "key"), ("
 
 
 def needs_mapping(schema: Json) -> bool:
-    """Whether a schema, in the JSON that Spark and Delta share, has names, at any depth, that plain Delta does not
-    admit.
+    """Return whether a schema, in the JSON that Spark and Delta share, has a name at any depth that plain Delta
+    rejects.
     """
     return any(_UNPLAIN.search(path[-1]) for path, _ in _fields(schema))
 
 
 def is_mapped(configuration: Mapping[str, str]) -> bool:
-    """Whether a table with these properties maps its columns."""
+    """Return whether a table with these properties maps its columns."""
     return configuration.get(MODE, "none").lower() != "none"
 
 
@@ -106,17 +106,17 @@ def check_mapping(schema: Json, configuration: Mapping[str, str], location: str)
 
 
 def ids_of(schema: Json) -> dict[Path, int]:
-    """The numbers that a mapped schema gives its columns."""
+    """Return the numbers that a mapped schema gives its columns."""
     return {path: int(field["metadata"][_ID]) for path, field in _fields(schema) if _ID in field.get("metadata", {})}
 
 
 def last_id(configuration: Mapping[str, str]) -> int:
-    """The greatest number that a column of a table has, or ever had; 0 where there are none."""
+    """Return the greatest number that a column of the table has or ever had; 0 if there is none."""
     return int(configuration.get(_LAST, 0))
 
 
 def field_ids(schema: Json, known: Ids | None = None, last: int = 0) -> dict[Path, int]:
-    """A number for each column and field of a schema: that which is known, or the next ones after the last."""
+    """Return a number for each column and field of a schema: the known number, or the next one after `last`."""
     found: dict[Path, int] = {}
     for path, _ in _fields(schema):
         number = (known or {}).get(path)
@@ -128,19 +128,19 @@ def field_ids(schema: Json, known: Ids | None = None, last: int = 0) -> dict[Pat
 
 
 def mapped(schema: Json, ids: Ids) -> Json:
-    """A schema in which each column is mapped to itself."""
+    """Return a schema in which each column is mapped to itself."""
     return _rebuilt(schema, (), ids)
 
 
 def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int] | None:
-    """The numbers that the columns of a schema have, or would have, in a table; None where none is needed.
+    """Return the numbers that a schema's columns have, or would get, in a table; None if they need none.
 
     Parameters
     ----------
     table
         None if there is none yet.
     schema
-        The table's columns, and those that it is to get, in the JSON that Spark and Delta share.
+        The table's columns and those to add, in the JSON that Spark and Delta share.
     """
     if table is not None and is_mapped(configuration := table.metadata().configuration):
         return field_ids(schema, ids_of(json.loads(table.schema().to_json())), last_id(configuration))
@@ -148,15 +148,15 @@ def ids_in(table: DeltaTable | None, schema: Json) -> dict[tuple[str, ...], int]
 
 
 def mapping_properties(ids: Ids, last: int = 0) -> dict[str, str]:
-    """What a table's properties say of the mapping, where the greatest number was `last`."""
+    """Return a table's properties for the mapping, where the greatest number so far is `last`."""
     return {MODE: "name", _LAST: str(max([last, *ids.values()]))}
 
 
 def mapping_protocol(schema: Json, protocol: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """The protocol that a table with this schema needs for mapping; None if it has it.
+    """Return the protocol that a table with this schema needs for mapping, or None if `protocol` suffices.
 
-    The old numbers, which say the same as names of features, unless the table has features that only names say: more
-    readers know the numbers.
+    The result has the old version numbers where they suffice, because more readers support them than named features. If
+    the table already names features, the result names this one too.
     """
     if protocol is None:
         protocol = plain_protocol(schema)
@@ -178,12 +178,12 @@ def plain_protocol(schema: Json) -> dict[str, Any]:
 
 
 def with_field_ids(schema: pa.Schema, ids: Ids) -> pa.Schema:
-    """The schema of a mapped table's data files: Parquet carries each column's number, as the format asks."""
+    """Return the schema of a mapped table's data files, in which each column has its number, as the format requires."""
     return pa.schema([_numbered(field, (field.name,), ids) for field in schema])
 
 
 def _fields(kind: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
-    """Each column and field of a struct, at any depth, with its path."""
+    """Yield each column and field of a struct, at any depth, with its path."""
     if not isinstance(kind, dict):
         return
     for field in kind.get("fields", ()):
@@ -195,7 +195,7 @@ def _fields(kind: Json, path: Path = ()) -> Iterator[tuple[Path, Json]]:
 
 
 def _kinds(kind: Json) -> Iterator[str]:
-    """The types that are no struct, list or map."""
+    """Yield the types other than struct, list and map, at any depth."""
     if isinstance(kind, str):
         yield kind
         return

@@ -35,7 +35,7 @@ class LiveFiles:
 
     @classmethod
     def of(cls, table: DeltaTable) -> LiveFiles:
-        """Those of a loaded table."""
+        """Return the data files of a loaded table."""
         # pa.table would do the same, and import pandas to find out that this is no data frame.
         actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
         paths = [unquote(path) for path in actions.column("path").to_pylist()]
@@ -44,5 +44,5 @@ class LiveFiles:
         return cls(paths, actions.column("size_bytes").to_pylist(), rows, actions)
 
     def partition(self, name: str) -> list[Any]:
-        """The value that each has for a column by which the table is partitioned."""
+        """Return each file's value of a column that partitions the table."""
         return self._actions.column("partition").combine_chunks().field(name).to_pylist()

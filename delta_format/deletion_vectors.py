@@ -86,7 +86,7 @@ class DeletionVector:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DeletionVector:
-        """The descriptor in an entry of the log."""
+        """Return the descriptor in an entry of the log."""
         return cls(
             value["storageType"],
             value["pathOrInlineDv"],
@@ -96,7 +96,7 @@ class DeletionVector:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The inverse of :meth:`from_json`."""
+        """Return the descriptor as the log has it: the inverse of :meth:`from_json`."""
         value: dict[str, Any] = {"storageType": self.storage, "pathOrInlineDv": self.place}
         if self.offset is not None:
             value["offset"] = self.offset
@@ -104,7 +104,7 @@ class DeletionVector:
 
     @property
     def path(self) -> str | None:
-        """The file that it is in, relative to the table; None if it is in none of the table's."""
+        """The vector's file, relative to the table; None if it is in no file of the table."""
         if self.storage != "u":
             return None
         prefix, letters = self.place[:-_UUID_LETTERS], self.place[-_UUID_LETTERS:]
@@ -113,19 +113,19 @@ class DeletionVector:
 
 
 def pack_vectors(vectors: Sequence[tuple[bytes, int]], folder: str) -> tuple[str, bytes, list[DeletionVector]]:
-    """One file for several vectors.
+    """Pack several vectors into one file.
 
     Parameters
     ----------
     vectors
-        Each as :func:`encode_vector` gives it, with its cardinality.
+        Each as :func:`encode_vector` returns it, with its cardinality.
     folder
-        Of the table, where the file is to lie.
+        The folder of the table for the file.
 
     Returns
     -------
     path : str
-        Of the file, relative to the table.
+        The file's path, relative to the table.
     content : bytes
     descriptors : list of DeletionVector
         In the order of `vectors`.
@@ -143,23 +143,25 @@ def pack_vectors(vectors: Sequence[tuple[bytes, int]], folder: str) -> tuple[str
 
 
 def read_vector(folder: TableFolder, vector: DeletionVector, rows: int) -> Mask:
-    """Which rows of a data file are dead.
+    """Return which rows of a data file are dead.
+
+    If the vector's file is gone, the function restores it from its copy.
 
     Parameters
     ----------
     folder
-        The table's.
+        The table's folder.
     vector
-        From the log.
+        The descriptor in the log.
     rows
-        How many the data file holds.
+        Number of rows in the data file.
 
     Raises
     ------
     FileNotFoundError
-        The vector's file is gone.
+        The vector's file is gone, and so is its copy.
     TableError
-        It is not what the log says, or lies where it cannot be read from.
+        The vector contradicts the log or is damaged, or its file is outside the table.
     """
     if vector.storage == "i":
         return decode_vector(_from_z85(vector.place)[: vector.size], rows)
@@ -194,7 +196,7 @@ def copy_of(path: str) -> str:
 
 
 def put_back(folder: TableFolder, paths: Iterable[str]) -> int:
-    """Put files of vectors back that somebody has removed, from their copies; how many.
+    """Put files of vectors back that somebody has removed, from their copies; return how many.
 
     delta-rs' VACUUM (1.6.6, ``full=True``) takes vectors that are in use for files that nobody needs.
     """
@@ -208,18 +210,18 @@ def put_back(folder: TableFolder, paths: Iterable[str]) -> int:
 
 
 def encode_vector(dead: Mask) -> bytes:
-    """A vector as it is stored, from which rows of the data file are dead."""
+    """Serialize a mask of dead rows as a deletion vector."""
     # One 32-bit bitmap, which is for rows 0 to 2³² - 1: no file that is written here comes near as many.
     return struct.pack("<iqI", _MAGIC, 1, 0) + _encode_bitmap(dead)
 
 
 def decode_vector(data: bytes, rows: int) -> Mask:
-    """The inverse of :func:`encode_vector`, for a data file of so many rows.
+    """Return the mask of dead rows from a serialized vector, for a data file of `rows` rows.
 
     Raises
     ------
     TableError
-        It is no vector of such a file.
+        The bytes are no vector of such a file.
     """
     dead = np.zeros(rows, dtype=np.bool_)
     try:

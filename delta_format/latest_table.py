@@ -74,28 +74,28 @@ class Delivered:
     ended: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value, the inverse of :meth:`from_json`."""
+        """Return a JSON value: the inverse of :meth:`from_json`."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Delivered:
-        """What :meth:`to_json` described."""
+        """Return the record that :meth:`to_json` described."""
         return cls(**known_fields(cls, value))
 
     @classmethod
     def of_commit(cls, commit_info: Mapping[str, Any]) -> Delivered | None:
-        """What a commit says that it delivered; None for a commit of others, or of a release that did not say so."""
+        """Return what a commit delivered; None for a commit of another writer, or of a release without this record."""
         recorded = recorded_under(DELIVERED_KEY, commit_info)
         return None if recorded is None else cls.from_json(recorded)
 
 
 def known_fields(kind: Any, value: Mapping[str, Any]) -> dict[str, Any]:
-    """What a JSON object says of the fields of a dataclass. Unknown names, of later versions, are left out."""
+    """Return a JSON object's values for the fields of a dataclass; names of later versions are left out."""
     return {field.name: value[field.name] for field in dataclasses.fields(kind) if field.name in value}
 
 
 def recorded_under(key: str, commit_info: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """A JSON object in a commit's metadata; other writers keep such values as text."""
+    """Return a JSON object from a commit's metadata, or None; other writers keep such values as text."""
     recorded = commit_info.get(key)
     if isinstance(recorded, str):
         recorded = json.loads(recorded)

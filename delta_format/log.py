@@ -34,26 +34,26 @@ _MAPS = ("partitionValues", "configuration", "tags", "options")
 
 
 def entry_place(version: int) -> str:
-    """Where the log's entry of a version lies, relative to the table."""
+    """Return the path of a version's log entry, relative to the table."""
     return f"{_LOG}/{version:020d}.json"
 
 
 def entry_actions(folder: TableFolder, version: int, kind: str = "") -> list[Action]:
-    """What the entry of a version says, line by line.
+    """Return the actions in a version's log entry, in the order of its lines.
 
     Parameters
     ----------
     folder, version
         The table's folder, and the version.
     kind
-        Only lines with this word in quotes are parsed; all unless given.
+        Parse only lines that contain this word in quotes; all lines by default.
 
     Raises
     ------
     FileNotFoundError
-        There is none.
+        The log has no such entry.
     ValueError
-        It is not whole.
+        The entry is not whole.
     """
     marker = f'"{kind}"'.encode() if kind else b""
     lines = folder.read(entry_place(version)).splitlines()
@@ -61,18 +61,17 @@ def entry_actions(folder: TableFolder, version: int, kind: str = "") -> list[Act
 
 
 def commit_infos(table: DeltaTable, limit: int | None = None) -> list[dict[str, Any]]:
-    """What the latest commits of a loaded table say of themselves, newest first, each with its `version`, as far back
-    as the log goes.
+    """Return the `commitInfo` of a loaded table's latest commits, newest first, each with its `version`.
 
-    Of a table on a disk the numbers are those that were written: delta-rs reads the last digit of some floats
-    otherwise.
+    The list goes back as far as the log. For a table on a disk, numbers are exactly those in the log: delta-rs misreads
+    the last digit of some floats.
 
     Parameters
     ----------
     table
         At some version.
     limit
-        The most commits; all unless given.
+        The most commits; all by default.
     """
     uri = urlsplit(table.table_uri)
     if uri.scheme != "file":
@@ -90,7 +89,7 @@ def commit_infos(table: DeltaTable, limit: int | None = None) -> list[dict[str, 
 
 
 def commit_info(folder: TableFolder, version: int) -> dict[str, Any] | None:
-    """What the commit of a version says of itself; None if nothing. Errors as of :func:`entry_actions`."""
+    """Return the `commitInfo` of a version, or None if it has none. Errors as of :func:`entry_actions`."""
     said = [action[_INFO] for action in entry_actions(folder, version, _INFO) if _INFO in action]
     return said[0] if said else None
 
@@ -141,7 +140,7 @@ class LogReplay:
                 self.version += 1
 
     def vectors(self) -> dict[str, DeletionVector]:
-        """The deletion vector of each file that has one."""
+        """Return the deletion vector of each file that has one, by the file's path."""
         return {
             path: DeletionVector.from_json(add["deletionVector"])
             for path, add in self.files.items()
@@ -219,7 +218,9 @@ class LogReplay:
 
 
 def _plain(action: Mapping[str, Any]) -> Action:
-    """An action of a checkpoint as an entry has it: maps are lists of pairs in Parquet, and what is absent is null."""
+    """Return an action of a checkpoint in the form of a log entry: Parquet has lists of pairs for maps, and null for
+    absent.
+    """
     found: Action = {}
     for name, value in action.items():
         if value is None or name.endswith("_parsed"):

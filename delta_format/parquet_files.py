@@ -37,7 +37,8 @@ def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: b
 
 
 def has_old_calendar(footer: FileMetaData) -> bool:
-    """Whether Spark wrote a file's dates and times in the calendar that it had before version 3, which counts early
-    days differently.
+    """Return whether Spark wrote a file's dates and times in the calendar that it had before version 3.
+
+    That calendar counts early days differently.
     """
     return any(name in (footer.metadata or {}) for name in _OLD_CALENDAR)

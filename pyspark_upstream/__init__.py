@@ -1,4 +1,4 @@
-"""Makes ``spark.readStream.format("upstream")`` work without any call to register it.
+"""Make ``spark.readStream.format("upstream")`` work without a call that registers the source.
 
 Spark looks through the installed modules for names that begin with ``pyspark_`` and registers their ``DefaultSource``.
 Several short-lived Python processes import this module for every query, so it imports nothing until it is asked to.
@@ -31,35 +31,35 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "upstream"
 
     def schema(self) -> StructType | str:
-        """Of the rows read: given by option, recorded in the checkpoint, or inferred."""
+        """Return the schema of the rows read: given by option, recorded in the checkpoint, or inferred."""
         from upstream.datasource.spark_reader import source_schema
 
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         from upstream.datasource.spark_reader import UpstreamBatchReader
 
         return UpstreamBatchReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For ``df.write``."""
+        """Return the writer for ``df.write``."""
         from upstream.sink.write_batch import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         from upstream.datasource.spark_reader import UpstreamStreamReader
 
         return UpstreamStreamReader(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For ``df.writeStream``."""
+        """Return the writer for ``df.writeStream``."""
         from upstream.sink.spark_writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

@@ -76,7 +76,7 @@ class TableFolder:
 
     @property
     def is_local(self) -> bool:
-        """Whether it lies on a disk of this machine (or one mounted there)."""
+        """Whether the folder is on a disk of this machine (or one mounted there)."""
         return not is_remote(self.location)
 
     def below(self, path: str) -> TableFolder:
@@ -84,18 +84,18 @@ class TableFolder:
         return TableFolder(f"{self.location}/{path}", self.storage, self.durable)
 
     def place(self, path: str) -> tuple[str, Any]:
-        """A file's place for Arrow: its path, and the file system if that is not the local one."""
+        """Return a file's place for Arrow: its path, and the file system unless that is the local one."""
         if self.is_local:
             return os.path.join(self.location, path), None
         return path, _connected(self.location, tuple(sorted(self.storage.items())))
 
     def read(self, path: str) -> bytes:
-        """The content of a file.
+        """Return the content of a file.
 
         Raises
         ------
         FileNotFoundError
-            There is none.
+            There is no such file.
         """
         where, filesystem = self.place(path)
         if filesystem is None:
@@ -105,12 +105,12 @@ class TableFolder:
             return bytes(stream.read())
 
     def read_range(self, path: str, start: int, count: int) -> bytes:
-        """Some bytes of a file; fewer where it ends before.
+        """Return `count` bytes of a file from `start` on; fewer if the file ends before.
 
         Raises
         ------
         FileNotFoundError
-            There is none.
+            There is no such file.
         """
         where, filesystem = self.place(path)
         if filesystem is None:
@@ -129,7 +129,10 @@ class TableFolder:
             stream.write(content)
 
     def opened_to_write(self, path: str, buffer_size: int | None = None) -> Any:
-        """A new file as a stream of Arrow's, to be closed; `buffer_size` for what is written as Python's bytes."""
+        """Open a new file as an Arrow stream, which the caller closes.
+
+        A caller that writes Python's bytes to an object store gives a `buffer_size`.
+        """
         where, filesystem = self.place(path)
         if filesystem is not None:
             # Unbuffered, Arrow would hand over a buffer of its own, and the store's client takes bytes.
@@ -181,10 +184,10 @@ class TableFolder:
         raise failed
 
     def puts_refused(self) -> UpstreamError | None:
-        """Why :meth:`put_new` is impossible where the table lies; None if it is possible.
+        """Return why :meth:`put_new` is impossible where the table is; None if it is possible.
 
-        A package is missing, the store cannot do it, or it is not reached with the options. It is tried once in a
-        process.
+        Reasons are a missing package, a store without conditional puts, or options that do not reach the store. A
+        process tries a store once, and a store that refused again after a minute.
         """
         return None if self.is_local else puts_refused(self.location, self.storage, self.masked)
 
@@ -220,7 +223,7 @@ class TableFolder:
             sync_paths(self.location, paths)
 
     def has(self, path: str) -> bool:
-        """Whether a file is there."""
+        """Return whether there is such a file."""
         where, filesystem = self.place(path)
         if filesystem is None:
             return os.path.exists(where)
@@ -229,7 +232,7 @@ class TableFolder:
         return filesystem.get_file_info(where).type == pa_fs.FileType.File
 
     def size(self, path: str) -> int:
-        """The length of a file in bytes; 0 if there is none."""
+        """Return the length of a file in bytes; 0 if there is no such file."""
         where, filesystem = self.place(path)
         if filesystem is not None:
             return filesystem.get_file_info(where).size or 0
@@ -238,7 +241,7 @@ class TableFolder:
         return 0
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none if it is not there."""
+        """Return the names of the files in a folder; none if there is no such folder."""
         if not self.is_local:
             return [each.name for each in self.listing(folder) if not each.is_folder]
         with contextlib.suppress(FileNotFoundError), os.scandir(os.path.join(self.location, folder)) as entries:
@@ -246,7 +249,7 @@ class TableFolder:
         return []
 
     def listing(self, path: str = "") -> list[Listed]:
-        """What lies directly in a folder below the table, in no order; nothing if there is no such folder."""
+        """Return the direct content of a folder below the table, in no order; nothing if there is no such folder."""
         where, filesystem = self.place(path)
         if filesystem is not None:
             return _listing_of(filesystem, where.rstrip("/"))
@@ -266,7 +269,10 @@ class TableFolder:
         self.each(self._remove, paths)
 
     def each(self, work: Callable[[U], T], things: Iterable[U]) -> list[T]:
-        """What `work`, which reads or writes a file, gives for each of some things; in an object store several at once."""
+        """Return the results of `work`, which reads or writes a file, in the order of `things`.
+
+        In an object store, several files are in work at once.
+        """
         chosen = list(things)
         if self.is_local or len(chosen) < 2:
             return [work(each) for each in chosen]
@@ -285,7 +291,7 @@ class TableFolder:
                 filesystem.delete_file(where)
 
     def masked(self, message: object) -> str:
-        """A message without the secrets among the storage options, on one line."""
+        """Return a message on one line, without the secrets among the storage options."""
         shown = _CAUSE.sub(": ", str(message)).strip()
         for secret in self._secrets():
             shown = shown.replace(secret, _MASK)
@@ -293,8 +299,9 @@ class TableFolder:
 
     @contextlib.contextmanager
     def guarded(self) -> Generator[None, None, None]:
-        """Errors that leave this block tell no secret, and say what to do where an object store refuses. A disk's
-        errors stay as they are.
+        """Mask secrets in errors that leave this block, and add advice if an object store refuses.
+
+        A disk's errors stay as they are.
 
         Raises
         ------
@@ -322,7 +329,7 @@ class TableFolder:
             ) from None
 
     def _secrets(self) -> list[str]:
-        """The longest first: one may be part of another."""
+        """Return the secret option values, longest first: one may be part of another."""
         values = [value for name, value in self.storage.items() if not _PLAIN.search(name.lower()) or "@" in value]
         written = {form for value in values if len(value) > 3 for form in (value, quote(value, safe=""))}
         return sorted(written, key=len, reverse=True)

@@ -41,10 +41,11 @@ def _duration(value: str) -> dt.timedelta:
 # Of the options, as delta-rs names them, those that obstore wants apart from the store's own, among which it ends in a
 # panic over them: for its client for HTTP, as they are, and for its retries, as values of Python's.
 _OF_CLIENT = {
-    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type", "disable_system_certificates", "http1_only",
-    "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle", "http2_max_frame_size", "http2_only",
-    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url", "randomize_addresses",
-    "read_timeout", "timeout", "user_agent",
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type",
+    "disable_system_certificates", "http1_only", "http2_keep_alive_interval", "http2_keep_alive_timeout",
+    "http2_keep_alive_while_idle", "http2_max_frame_size", "http2_only", "pool_idle_timeout", "pool_max_idle_per_host",
+    "proxy_ca_certificate", "proxy_excludes", "proxy_url", "randomize_addresses", "read_timeout", "timeout",
+    "user_agent",
 }  # fmt: skip
 _OF_RETRIES: dict[str, Callable[[str], Any]] = {"max_retries": int, "retry_timeout": _duration}
 _OF_BACKOFF: dict[str, Callable[[str], Any]] = {
@@ -63,7 +64,7 @@ _tried: dict[tuple[str, _Options], _Tried] = {}
 
 
 def put_if_absent(location: str, storage: Mapping[str, str], path: str, content: bytes) -> bool:
-    """Put an object whole; False if the store says that it cannot be put because there is one of its name.
+    """Put an object whole; return False if the store reports that there is one of its name.
 
     Parameters
     ----------
@@ -81,7 +82,9 @@ def put_if_absent(location: str, storage: Mapping[str, str], path: str, content:
 
 
 def puts_refused(location: str, storage: Mapping[str, str], masked: Callable[[object], str]) -> UpstreamError | None:
-    """Why objects cannot be put so in a store; None if they can. A process tries it once, with three small requests.
+    """Return why a store cannot put an object only if its name is free; None if it can.
+
+    A process tries a store once, with three small requests. After a refusal it tries again, at most once a minute.
 
     Parameters
     ----------
@@ -151,7 +154,7 @@ def _put(store: ObjectStore, path: str, content: bytes) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _opened(location: str, options: _Options, retries: int | None = None) -> ObjectStore:
-    """A connection, which finds its credentials once and keeps them."""
+    """Return the connection to a store, which finds its credentials once and keeps them."""
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
@@ -184,7 +187,7 @@ def _bare(name: str) -> str:
 
 
 def _is_known(location: str, name: str, value: str) -> bool:
-    """Whether the library knows an option; others are delta-rs' own."""
+    """Return whether obstore has an option; others are delta-rs' own."""
     from obstore.exceptions import BaseError, UnknownConfigurationKeyError
     from obstore.store import from_url
 
@@ -203,5 +206,5 @@ def _hashable(storage: Mapping[str, str]) -> _Options:
 
 
 def _said(error: Exception) -> str:
-    """Without what the library adds for those who debug it."""
+    """Return an error's message without the details that the library adds for debugging."""
     return str(error).partition("\n\nDebug source")[0]

@@ -48,8 +48,9 @@ class Ages:
 
     @classmethod
     def of(cls, age_us: Int64s, count: Int64s | None = None) -> Ages:
-        """The distribution of some ages in microseconds, each as often as `count` says; one below 0 (a clock set back)
-        counts as 0.
+        """Return the distribution of ages in microseconds, each taken `count` times.
+
+        An age below 0 (a clock set back) counts as 0.
         """
         if len(age_us) == 0:
             return cls()
@@ -63,7 +64,7 @@ class Ages:
 
     @classmethod
     def together(cls, parts: Iterable[Ages]) -> Ages:
-        """All of several."""
+        """Return the union of several distributions."""
         bins: dict[int, int] = {}
         count, total, most = 0, 0.0, 0.0
         for part in parts:
@@ -73,7 +74,7 @@ class Ages:
         return cls(count, total, most, dict(sorted(bins.items())))
 
     def quantile_s(self, share: float) -> float:
-        """What a share of them does not exceed, to 4.5 %; 0 if there are none."""
+        """Return the age in seconds that a share of the ages does not exceed, to 4.5 %; 0 if there are none."""
         wanted, upto = np.ceil(share * self.count), 0
         for number, held in sorted(self.bins.items()):
             upto += held
@@ -83,16 +84,16 @@ class Ages:
         return self.max_s
 
     def figures(self) -> Staleness | None:
-        """Mean and greatest exactly, quantiles to 4.5 %; None if there are no ages."""
+        """Return the mean and the maximum exactly, and quantiles to 4.5 %; None if there are no ages."""
         if self.count == 0:
             return None
         return Staleness(self.total_s / self.count, self.quantile_s(0.5), self.quantile_s(0.99), self.max_s)
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value, the inverse of :meth:`from_json`."""
+        """Return a JSON value: the inverse of :meth:`from_json`."""
         return {"count": self.count, "total_s": self.total_s, "max_s": self.max_s, "bins": list(self.bins.items())}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Ages:
-        """The distribution that :meth:`to_json` described."""
+        """Return the distribution that :meth:`to_json` described."""
         return cls(value["count"], value["total_s"], value["max_s"], dict(value["bins"]))

@@ -2,9 +2,9 @@
 
 | name | who writes | what |
 |---|---|---|
-| ``upstream-queue``, ``upstream-queue-1``, … | shards of a queue | what waits, what was delivered (:mod:`.queue_reports`) |
+| ``upstream-queue``, ``upstream-queue-1``, … | shards of a queue | rows waiting and delivered (:mod:`.queue_reports`) |
 | ``upstream-windows/0``, ``1``, … | shards of a window operator | how far it is (:mod:`.window_reports`) |
-| ``upstream-reorder/0``, ``1``, … | shards of a union, a merge, an ordered release or a distinct | what it holds (:mod:`.reorder_reports`) |
+| ``upstream-reorder/0``, … | shards of a union, merge, ordered release or distinct | rows (:mod:`.reorder_reports`) |
 | ``upstream-feeds/NAME`` | shards of an input of Spark's own | how far each feed is (:mod:`.feed_reports`) |
 | ``upstream-feeds/*.list`` | the planner of the source | feeds at rest (:mod:`.offset_book`) |
 | ``upstream-times`` | tasks of the source | the times that they read (:mod:`.time_reports`) |

@@ -64,7 +64,7 @@ class OffsetBook:
         self._replaced: str | None = None
 
     def whole(self, offset: Offset) -> Offset:
-        """Give the offset that was kept."""
+        """Return the whole offset of a journaled one."""
         if offset.get("version") != _PARTED:
             return offset
         reference = offset["kept"]["list"]
@@ -79,7 +79,7 @@ class OffsetBook:
         return _joined(offset, self._list)
 
     def kept(self, before: Offset, offset: Offset) -> Offset:
-        """Give what is journaled of an offset. The list it refers to is safely on disk then.
+        """Return the form of an offset for the journal. The list it refers to is safely on disk by then.
 
         Parameters
         ----------
@@ -143,13 +143,13 @@ def whole_offset(offset: Offset, checkpoint: TableFolder | None) -> Offset:
 
 
 def _raised(state: State, to: Mapping[str, Any] | None) -> State:
-    """A listed state, with the bounds that all silent feeds have been raised to."""
+    """Return a listed state with the bounds that all silent feeds have been raised to."""
     changed = {name: bound for name, bound in (to or {}).items() if state.get(name) is not None and state[name] < bound}
     return {**state, **changed} if changed else state
 
 
 def _rests(feed: str, before: Offset, after: Offset) -> bool:
-    """Whether nothing has happened to a feed but that its bound was raised."""
+    """Return whether nothing has happened to a feed except that its bounds were raised."""
     state = before.get("progress", {}).get(feed)
     if state is None or before["heard"].get(feed) != after["heard"].get(feed):
         return False
@@ -158,7 +158,7 @@ def _rests(feed: str, before: Offset, after: Offset) -> bool:
 
 
 def _parted(offset: Offset, listed: _List, before: Mapping[str, Any] | None) -> Offset:
-    """The offset without what the list says, and the two numbers make of it. What they do not give exactly stays."""
+    """Return the offset without the part that the list and the two numbers `bound` and `own` reproduce exactly."""
     if not listed.lines:
         return offset
     states = offset["progress"]
@@ -198,7 +198,7 @@ def _parted(offset: Offset, listed: _List, before: Mapping[str, Any] | None) -> 
 def _listed_punctuation(
     listed: _List, apart: Iterable[str], before: Mapping[str, Any] | None, to: Mapping[str, Any]
 ) -> dict[str, int]:
-    """The punctuation of feeds whose bounds were raised from one number to another."""
+    """Return the punctuation of listed feeds, except `apart`, whose bounds were raised from one number to another."""
     listed_punctuation: dict[str, int] = {}
     left = set(apart)
     for feed, (state, _, _) in listed.feeds.items():
@@ -209,7 +209,7 @@ def _listed_punctuation(
 
 
 def _joined(offset: Offset, listed: _List) -> Offset:
-    """The inverse of :func:`_parted`."""
+    """Return the whole offset: the inverse of :func:`_parted`."""
     kept = offset["kept"]
     apart = offset["progress"].keys()
     rest = {feed: each for feed, each in listed.feeds.items() if feed not in apart}

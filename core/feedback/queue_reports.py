@@ -104,7 +104,7 @@ class Served(Report):
 
 
 def read_queues(checkpoint: TableFolder) -> list[list[QueueReport]]:
-    """Return what the shards of each of a query's queues reported last, by the queue's number; none if it has no queue."""
+    """Return the last reports of the shards of each of a query's queues, by the queue's number; none without queues."""
     found: list[list[QueueReport]] = []
     while reports := read_reports(
         TableFolder(queue_folder(checkpoint.location, len(found)), checkpoint.storage), QueueReport

@@ -42,8 +42,9 @@ class SourceCounts:
 
 
 def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
-    """The counts in the end offsets of a query's sources; None if one of them does not look at its rows, or is not
-    ours.
+    """Return the counts in the end offsets of a query's sources.
+
+    None if one of the sources does not look at its rows, or is not ours.
     """
     sources = [offset for offset in offsets if "tick" not in offset]  # what wakes a queue has no rows
     if not sources or not all(offset.get("looked") for offset in sources):
@@ -54,7 +55,7 @@ def counts_in(offsets: Iterable[Mapping[str, Any]]) -> SourceCounts | None:
 
 
 def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | None:
-    """The counts up to a batch, from the journal below the query's checkpoint; None if it does not say."""
+    """Return the counts up to a batch, from the journal below the query's checkpoint; None if it has none."""
     try:
         lines = checkpoint.read(f"offsets/{batch_id}").decode().splitlines()[2:]
         offsets: list[Any] = [json.loads(line) for line in lines if line.strip() not in ("", "-")]
@@ -67,7 +68,7 @@ def journaled_counts(checkpoint: TableFolder, batch_id: int) -> SourceCounts | N
 
 
 def _with_reports(offset: dict[str, Any], folder: TableFolder) -> dict[str, Any]:
-    """The offset with what the tasks have counted of its own batch, where they and not the driver look at rows."""
+    """Return the offset with the tasks' counts of its own batch, where the tasks and not the driver look at rows."""
     unseen = offset.get("unseen")
     if not unseen:
         return offset

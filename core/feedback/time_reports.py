@@ -16,12 +16,12 @@ __all__ = ["batch_name", "reported_states"]
 
 
 def batch_name(end: Mapping[str, Any]) -> str:
-    """What names the batch that ended at an offset, and so the files that its tasks write."""
+    """Return the name of the batch that ended at an offset, with which its tasks' files begin."""
     return f"{end['id']}-{end['batch']:08d}"
 
 
 def reported_states(folder: TableFolder, end: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The state of progress of each feed of a batch that a task has looked at, by what the tasks say."""
+    """Return the state of progress of each feed of a batch, as the tasks that looked at it reported."""
     states: dict[str, Mapping[str, Any]] = {}
     for value in read_values(folder, batch_name(end) + "-"):
         states.update(value)

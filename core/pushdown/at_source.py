@@ -27,20 +27,20 @@ _MOST_BYTES = 200_000
 
 
 def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame | None:
-    """The step's result, computed by the source that `df` is read from.
+    """Compute a step in the source that `df` is read from, and return its result.
 
     Parameters
     ----------
     df : pyspark.sql.DataFrame
     step : callable
-        From batches of `df` to batches of `schema`. It gets what ``mapInArrow`` would give it, in larger batches.
+        From batches of `df` to batches of `schema`. Its input is that of ``mapInArrow``, in larger batches.
     schema : pyspark.sql.types.StructType
 
     Returns
     -------
     pyspark.sql.DataFrame or None
-        None if something else than a choice of columns is between, so that Spark has to see the rows, or the step
-        cannot be passed to a source.
+        None if Spark has to see the rows, because the plan has more than a choice of columns, or if the step cannot be
+        passed to a source.
     """
     found = _chosen(df)
     if found is None:
@@ -95,8 +95,8 @@ def _coalesces(options: Mapping[str, str]) -> bool:
 
 
 def _as_from_spark(earlier: ArrowStep | None, places: Sequence[int], schema: pa.Schema, step: ArrowStep) -> ArrowStep:
-    """The step after the earlier ones, on the chosen columns, under the names and in the types in which Spark would
-    give them.
+    """Return the step after the earlier ones, on the chosen columns, under the names and in the types that Spark would
+    give.
     """
 
     def given(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -121,8 +121,8 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
 
 
 def _chosen(df: DataFrame) -> tuple[Any, list[int]] | None:
-    """The source in a plan that has nothing else but columns chosen from it, and the columns' places in it; None for
-    any other plan.
+    """Return the source of a plan that otherwise only chooses columns, and the columns' places in it; None for any
+    other plan.
     """
     known: Any = getattr(df, "_jdf", None)
     if known is None:
@@ -141,10 +141,10 @@ def _chosen(df: DataFrame) -> tuple[Any, list[int]] | None:
 
 
 def _chooses(columns: Any) -> bool:
-    """Whether a projection computes nothing: its columns are the source's own."""
+    """Return whether a projection computes nothing: its columns are the source's own."""
     return all(column.getClass().getSimpleName() == "AttributeReference" for column in _each(columns))
 
 
 def _each(values: Any) -> Iterator[Any]:
-    """The elements of a Scala sequence."""
+    """Iterate over the elements of a Scala sequence."""
     return (values.apply(number) for number in range(values.size()))

@@ -12,10 +12,10 @@ _CONFLICTS = b"upstream.conflicts"
 
 
 def to_frame(table: pa.Table, *, conflicts: int = 0) -> bytes:
-    """The table as an Arrow IPC stream, uncompressed: Spark compresses what it shuffles.
+    """Return the table as an Arrow IPC stream, uncompressed: Spark compresses its shuffles.
 
-    `conflicts` says how many rows went when these were coalesced that had the key and the time of one that stayed, but
-    another payload.
+    The frame records `conflicts`: the rows that coalescing dropped although they had the key and the time of a row that
+    stayed, and another payload.
     """
     if conflicts:
         table = table.replace_schema_metadata({_CONFLICTS: str(conflicts)})
@@ -26,7 +26,7 @@ def to_frame(table: pa.Table, *, conflicts: int = 0) -> bytes:
 
 
 def from_frame(frame: bytes | bytearray | memoryview) -> pa.Table:
-    """The table that :func:`to_frame` wrote, without copying it."""
+    """Return the table that :func:`to_frame` wrote, without copying it."""
     return pa.ipc.open_stream(pa.py_buffer(frame)).read_all()
 
 

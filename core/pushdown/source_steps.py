@@ -48,13 +48,13 @@ class SourceSteps:
 
     @classmethod
     def of(cls, rows: str, schema: str, step: ArrowStep, archives: Sequence[str] = ()) -> SourceSteps:
-        """With a step as its program.
+        """Return steps whose program is the given step.
 
         Raises
         ------
         Exception
-            Of any kind: the step cannot be pickled, or holds a broadcast variable or an accumulator, which Spark keeps
-            up for its own Python functions only.
+            Of any kind: the step cannot be pickled, or holds a broadcast variable or an accumulator, which Spark
+            maintains for its own Python functions only.
         """
         return cls(rows, schema, base64.b64encode(_pickled(step)).decode(), tuple(archives))
 
@@ -63,7 +63,7 @@ class SourceSteps:
         return json.dumps(dataclasses.asdict(self))
 
     def step(self) -> ArrowStep:
-        """The program."""
+        """Unpickle the program, with the job's files on the path."""
         if self.archives:
             from pyspark import SparkFiles
 
@@ -73,7 +73,7 @@ class SourceSteps:
 
 
 def parse_steps(given: Mapping[str, str]) -> tuple[SourceSteps | None, dict[str, str]]:
-    """The steps among a source's options, if there are any, and its other options.
+    """Return the steps among a source's options, if there are any, and its other options.
 
     Raises
     ------

@@ -28,14 +28,14 @@ _LONG_DECIMAL_DIGITS = 18
 
 
 def bucket_of(columns: Sequence[pa.Array | pa.ChunkedArray], buckets: int) -> Int32s:
-    """The bucket of each row's key.
+    """Return the bucket of each row's key.
 
     Parameters
     ----------
     columns
         The key's columns, of one length.
     buckets : int
-        How many buckets there are.
+        The number of buckets.
 
     Returns
     -------
@@ -51,14 +51,14 @@ def bucket_of(columns: Sequence[pa.Array | pa.ChunkedArray], buckets: int) -> In
 
 
 def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = _SEED) -> Int32s:
-    """Spark's ``hash(columns)`` of each row. A null leaves the hash of the columns before it unchanged.
+    """Return Spark's ``hash(columns)`` of each row. A null leaves the hash of the columns before it unchanged.
 
     Parameters
     ----------
     columns
-        Of one length.
+        The columns to hash, of one length.
     seed : int
-        Another one gives another hash, which is not Spark's.
+        Any other seed than the default gives a hash that is not Spark's.
 
     Raises
     ------
@@ -74,15 +74,15 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray], seed: int = _SEED)
 
 
 def integers_with_hash(wanted: Iterable[int]) -> tuple[int, ...]:
-    """For each number the one INT of which Spark's ``hash`` is that number.
+    """Return, for each wanted number, the one INT whose Spark ``hash`` is that number.
 
-    Spark puts a group into the task ``pmod(hash(group), tasks)``, so groups that are numbered by these integers are
-    dealt out to the tasks in turn, however many tasks there are.
+    Spark puts a group into the task ``pmod(hash(group), tasks)``. So groups numbered by these integers go to the tasks
+    in turn, however many tasks there are.
 
     Parameters
     ----------
     wanted
-        From -2³¹ to 2³¹ - 1.
+        Numbers from -2³¹ to 2³¹ - 1.
     """
     state = np.fromiter(wanted, dtype=np.int64).astype(np.int32).view(np.uint32)
     # Each step of the hash of one word is invertible; here they are undone, last first.
@@ -100,7 +100,7 @@ def integers_with_hash(wanted: Iterable[int]) -> tuple[int, ...]:
 
 
 def _inverse(odd: int) -> np.uint32:
-    """What undoes a multiplication by an odd number in 32 bits."""
+    """Return the factor that undoes a multiplication by an odd number in 32 bits."""
     return np.uint32(pow(odd, -1, 1 << 32))
 
 
@@ -158,7 +158,7 @@ def _hash_fixed(array: pa.Array, state: UInt32s) -> UInt32s:
 
 
 def _values(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The values as they lie in memory; whatever lies under a null is passed on."""
+    """Return the values as they are in memory, including whatever is under a null."""
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
         return np.zeros(len(array), dtype=dtype)
@@ -196,7 +196,7 @@ def _hash_long(values: npt.NDArray[Any], state: UInt32s) -> UInt32s:
 
 
 def _hash_bytes(array: pa.Array, offset_type: npt.DTypeLike, state: UInt32s) -> UInt32s:
-    """Text and binary: whole little-endian words first, then each byte of the tail as a signed number (as Spark does)."""
+    """Hash text and binary: whole little-endian words first, then each byte of the tail signed, as Spark does."""
     rows = len(array)
     if rows == 0:
         return state

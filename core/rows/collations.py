@@ -70,7 +70,7 @@ def check_collations(schema: StructType, *, names: Iterable[str] | None = None) 
 
 
 def _inside(kind: Json) -> dict[str, str]:
-    """The collations inside a struct, list or map; those of a list's own elements are found with the column."""
+    """Return the collations inside a struct, list or map; those of a list's own elements are found with the column."""
     if not isinstance(kind, dict):
         return {}
     found = collations_of(kind.get("fields", ()))

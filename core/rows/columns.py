@@ -17,14 +17,14 @@ __all__ = ["column_at", "columns_at", "null_rows", "tree_of"]
 
 
 def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column, or the field of one; null where a struct on the way to it is.
+    """Return a column, or the field of one; null where a struct on the way to the field is null.
 
     Parameters
     ----------
     rows
-        That have it.
+        The table with the column.
     name
-        As :func:`~upstream.conf.column_names.path_name` gives it.
+        The name, as :func:`~upstream.conf.column_names.path_name` returns it.
     """
     if rows.schema.get_field_index(name) >= 0:
         return rows.column(name)
@@ -33,12 +33,12 @@ def column_at(rows: pa.Table, name: str) -> pa.ChunkedArray:
 
 
 def columns_at(rows: pa.Table, names: Sequence[str]) -> list[pa.ChunkedArray]:
-    """:func:`column_at` of several names, in their order."""
+    """Return the :func:`column_at` of several names, in their order."""
     return [column_at(rows, name) for name in names]
 
 
 def null_rows(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Where a value, or any field of a struct, is null."""
+    """Return which rows have a null value, or a null in any field of a struct."""
     nulls = np.zeros(len(column), dtype=np.bool_)
     if column.null_count:
         nulls |= np.asarray(column.is_null())
@@ -49,5 +49,5 @@ def null_rows(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
 
 
 def tree_of(fields: pa.Schema | pa.StructType) -> Tree:
-    """The names of a schema's columns, and of the fields of those that are structs."""
+    """Return the names of a schema's columns, and of the fields of those that are structs."""
     return {field.name: tree_of(field.type) if pa.types.is_struct(field.type) else None for field in fields}

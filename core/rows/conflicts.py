@@ -16,12 +16,12 @@ Mask = npt.NDArray[np.bool_]
 
 
 def ties_within(codes: Int64s, keys: int, time: Int64s | None, newest: Int64s) -> Int64s:
-    """Pairs of a batch's rows with one key and one time: its newest, and another that goes.
+    """Return pairs of a batch's rows with one key and one time: the key's newest row, and another that it supersedes.
 
     Parameters
     ----------
     codes, keys, time
-        As for :func:`~upstream.core.rows.newest.newest_per_key`; without times nothing is tied.
+        As for :func:`~upstream.core.rows.newest.newest_per_key`; without times there are no ties.
     newest
         The position of each key's newest row.
 
@@ -39,7 +39,7 @@ def ties_within(codes: Int64s, keys: int, time: Int64s | None, newest: Int64s) -
 
 
 def differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s, names: Sequence[str]) -> Mask:
-    """Which pairs of rows differ in any of some columns. A null equals a null, and NaN equals NaN.
+    """Return which pairs of rows differ in any of some columns. A null equals a null, and NaN equals NaN.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def _unequal(one: pa.Array, two: pa.Array) -> Mask:
 
 
 def _unequal_lists(one: pa.Array, two: pa.Array, both: Mask) -> Mask:
-    """Lists and maps: of another length, or with another element anywhere. Spark keeps the order of a map's entries."""
+    """Return which lists or maps differ in length or in any element. Spark keeps the order of a map's entries."""
     differ = np.zeros(len(one), dtype=np.bool_)
     sizes = [pc.fill_null(pc.list_value_length(_as_list(array)), 0).to_numpy() for array in (one, two)]
     differ[both & (sizes[0] != sizes[1])] = True

@@ -47,7 +47,7 @@ _LAST_US = 253_402_300_799_999_999
 
 
 def is_pattern(time_format: str | None) -> bool:
-    """Whether the format is a strptime pattern, so that the column holds text to be parsed."""
+    """Return whether the format is a strptime pattern, so that the column holds text to parse."""
     return time_format is not None and "%" in time_format
 
 
@@ -98,7 +98,7 @@ def check_time_zone(option: str, time_zone: str) -> None:
 
 
 def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, time_zone: str) -> Int64s:
-    """Microseconds since the epoch of each row.
+    """Return the time of each row, in microseconds since the epoch.
 
     Parameters
     ----------
@@ -106,15 +106,15 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
         Timestamps, dates, numbers (then `time_format` is one of :data:`EPOCH_UNITS`), or text (ISO 8601, or
         `time_format` is a strptime pattern).
     time_format
-        As above; None where the type says it all.
+        As above; None if the type suffices.
     time_zone
-        The zone of times that do not name theirs.
+        The zone of times that have none of their own.
 
     Returns
     -------
     int64 array of length rows
-        :data:`NO_TIME` where the time is null, not a number, cannot be read, or lies outside the years 1 to 9999. A
-        date is the instant at which its day begins in `time_zone`.
+        :data:`NO_TIME` where the time is null, not a number, unreadable, or outside the years 1 to 9999. A date is the
+        instant at which its day begins in `time_zone`.
     """
     array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     times = _micros(array, time_format, time_zone)
@@ -123,12 +123,12 @@ def event_time_us(column: pa.Array | pa.ChunkedArray, time_format: str | None, t
 
 
 def time_scalar(bound_us: int, dtype: pa.DataType, time_format: str | None, time_zone: str = "UTC") -> pa.Scalar:
-    """A bound in the terms of the time column: never later than `bound_us`, so that what it promises stays true."""
+    """Return a bound in the time column's type, never later than `bound_us`, so that its promise stays true."""
     return times_as(np.array([bound_us]), dtype, time_format, time_zone)[0]
 
 
 def times_as(times_us: Int64s, dtype: pa.DataType, time_format: str | None, time_zone: str = "UTC") -> pa.Array:
-    """Times in the terms of the time column, rounded down: the inverse of :func:`event_time_us`."""
+    """Return times in the time column's type, rounded down: the inverse of :func:`event_time_us`."""
     times = pa.array(times_us, mask=times_us == NO_TIME)
     if pa.types.is_date(dtype):
         return pa.array(_days(times_us, time_zone), mask=times_us == NO_TIME).cast(dtype)
@@ -143,15 +143,14 @@ def times_as(times_us: Int64s, dtype: pa.DataType, time_format: str | None, time
 
 
 def bound_us(bound: str | float, dtype: pa.DataType, time_format: str | None, time_zone: str) -> int:
-    """A bound as commits record it, ISO text or a number, in microseconds: as :func:`event_time_us` reads the rows'
-    times.
+    """Return a bound of a commit's record, ISO text or a number, in microseconds, as :func:`event_time_us` reads times.
 
     Parameters
     ----------
     bound
-        What was recorded.
+        The recorded bound.
     dtype
-        Of the time column.
+        The type of the time column.
     time_format, time_zone
         As of :func:`event_time_us`.
     """
@@ -159,7 +158,7 @@ def bound_us(bound: str | float, dtype: pa.DataType, time_format: str | None, ti
 
 
 def recorded_bound(bound: str | float, dtype: pa.DataType) -> pa.Array:
-    """A bound as commits record it, ISO text or a number, as an array of one time."""
+    """Return a bound of a commit's record, ISO text or a number, as an array of one time."""
     if not isinstance(bound, str):
         return pa.array([bound]).cast(dtype)
     column = pa.array([bound.removesuffix("Z")]).cast(pa.date32() if pa.types.is_date(dtype) else pa.timestamp("us"))
@@ -204,7 +203,7 @@ def _micros(array: pa.ChunkedArray, time_format: str | None, time_zone: str) -> 
 
 
 def _days(times_us: Int64s, time_zone: str) -> npt.NDArray[np.int32]:
-    """The local day on which each instant lies."""
+    """Return the local day of each instant."""
     if not _is_utc(time_zone):
         usable = (times_us >= _FIRST_US) & (times_us <= _LAST_US)
         local = pc.local_timestamp(pa.array(times_us, pa.timestamp("us", time_zone)).filter(pa.array(usable)))
@@ -214,7 +213,7 @@ def _days(times_us: Int64s, time_zone: str) -> npt.NDArray[np.int32]:
 
 
 def _floats(times_us: Int64s, units: int, kind: type[np.floating]) -> npt.NDArray[np.floating]:
-    """Instants as floats: each one's float is the least that means the instant, or one below."""
+    """Return instants as floats: for each instant the least float that means it, or the float below."""
     exact = times_us.astype(np.float64) * units / 1e6
     if kind is np.float64:
         return exact
@@ -224,10 +223,11 @@ def _floats(times_us: Int64s, units: int, kind: type[np.floating]) -> npt.NDArra
 
 
 def _from_floats(values: npt.NDArray[np.floating], time_format: str | None) -> Int64s:
-    """The last microsecond whose own float is not beyond the value: rounded down, and the inverse of :func:`_floats`.
+    """Return the last microsecond whose own float is not beyond the value: rounded down, the inverse of
+    :func:`_floats`.
 
-    Rounded to the nearest one, a row shortly before a bound would count as promised in the column's terms, and not in
-    ours.
+    If it rounded to the nearest microsecond, a row shortly before a bound would count as promised in the column's
+    terms, but not in microseconds.
     """
     units = EPOCH_UNITS[time_format or "epoch_us"]
     exact = values.astype(np.float64)
@@ -257,7 +257,7 @@ def _numbers(array: pa.ChunkedArray) -> Int64s:
 
 
 def _multiplied(values: Int64s, factor: int) -> Int64s:
-    """Microseconds; what has none is no time, not another one."""
+    """Return the values times `factor`; a product beyond int64 becomes :data:`NO_TIME`, not another time."""
     limit = np.iinfo(np.int64).max // factor
     return np.where((values > limit) | (values < -limit), NO_TIME, values * factor)
 

@@ -25,19 +25,19 @@ _WRAP = 1 << 64
 
 
 def fits(value: int) -> bool:
-    """Whether a number is an int64."""
+    """Return whether a number fits int64."""
     return LOWEST <= value <= HIGHEST
 
 
 def as_int64(values: Whole) -> Int64s:
-    """An int64 array (of no dimensions for a single number).
+    """Return the values as an int64 array (of no dimensions for a single number).
 
     Raises
     ------
     SchemaError
         The values are not whole numbers.
     OptionError
-        They do not fit 64 bits.
+        The values do not fit 64 bits.
     """
     array = np.asarray(values)
     if array.dtype == np.int64:
@@ -58,7 +58,7 @@ def as_int64(values: Whole) -> Int64s:
 
 
 def affine(values: Whole, factor: int, add: int) -> Int64s:
-    """``values * factor + add``, exactly.
+    """Return ``values * factor + add``, exactly.
 
     Parameters
     ----------
@@ -68,6 +68,11 @@ def affine(values: Whole, factor: int, add: int) -> Int64s:
         Positive.
     add
         Any.
+
+    Raises
+    ------
+    OptionError
+        A result does not fit 64 bits.
     """
     array = as_int64(values)
     for end in _ends(array):
@@ -77,7 +82,7 @@ def affine(values: Whole, factor: int, add: int) -> Int64s:
 
 
 def floor_div(values: Whole, divisor: int, *, shift: int = 0, add: int = 0, saturate: bool = False) -> Int64s:
-    """``⌊(values + shift) / divisor⌋ + add``, exactly.
+    """Return ``⌊(values + shift) / divisor⌋ + add``, exactly.
 
     Parameters
     ----------
@@ -88,8 +93,14 @@ def floor_div(values: Whole, divisor: int, *, shift: int = 0, add: int = 0, satu
     shift, add
         Any.
     saturate
-        Results that do not fit become LOWEST or ``HIGHEST - 1`` instead of an error. For bounds, which may be as low as
-        "nothing is known" and as high as "everything has come", and of which only the order to window-ids counts.
+        Whether results that do not fit become LOWEST or ``HIGHEST - 1`` instead of an error. This suits bounds, of
+        which only the order relative to window-ids counts: they may be as low as "nothing is known" and as high as
+        "everything has come".
+
+    Raises
+    ------
+    OptionError
+        A result does not fit 64 bits, and `saturate` is not set.
     """
     array = as_int64(values)
     if saturate:

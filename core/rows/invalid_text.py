@@ -63,7 +63,7 @@ def _invalid(array: pa.Array) -> Mask:
 
 
 def _inside(array: pa.Array) -> list[tuple[pa.Array, npt.NDArray[np.int64]]]:
-    """The values of a list's or map's rows, with the row of each."""
+    """Return the values in the rows of a list or map, with the row of each; a map's keys and items apart."""
     if pa.types.is_list(array.type):
         return [(pc.list_flatten(array), np.asarray(pc.list_parent_indices(array)))]
     offsets: npt.NDArray[np.int64] = np.asarray(array.offsets).astype(np.int64)

@@ -21,7 +21,7 @@ _DENSE = 4
 
 
 def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, int]:
-    """Number the distinct keys of some rows.
+    """Assign a number to each distinct key of some rows.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def key_codes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, in
 
 
 def newest_per_key(codes: Int64s, size: int, time: Int64s | None) -> Int64s:
-    """Positions of each key's newest row; rows are in arrival order.
+    """Return the position of each key's newest row; rows are in arrival order.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def ordered(column: pa.ChunkedArray) -> Int64s:
-    """Any ordered time as int64 in the same order: microseconds, days, whole numbers, or a float's bits."""
+    """Return times of any ordered type as int64 in that order: microseconds, days, whole numbers, or a float's bits."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).to_numpy()
@@ -25,7 +25,7 @@ def ordered(column: pa.ChunkedArray) -> Int64s:
 
 
 def in_order(value: int, kind: pa.DataType) -> pa.Scalar:
-    """The time of type `kind` that :func:`ordered` turned into `value`."""
+    """Return the time of type `kind` that :func:`ordered` converted to `value`."""
     if pa.types.is_timestamp(kind):
         return pa.scalar(value, pa.timestamp("us", kind.tz)).cast(kind)
     if pa.types.is_date(kind):

@@ -25,7 +25,10 @@ _BYTES_AT_ONCE = 256 << 20
 
 
 def some_at_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """A task's rows, so many at once that a frame of them is worth sending, and memory holds them; none without rows."""
+    """Yield a task's rows in tables large enough to be worth a frame, and small enough for memory.
+
+    Without rows, nothing is yielded.
+    """
     held: list[pa.RecordBatch] = []
     rows = held_bytes = 0
     for part in _bounded(batches):
@@ -40,7 +43,7 @@ def some_at_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows: batches of very long ones in several."""
+    """Yield the same rows, with batches of very long rows in several parts."""
     for batch in batches:
         most = max(1, batch.num_rows * _BYTES_AT_ONCE // max(batch.nbytes, 1))
         for start in range(0, batch.num_rows, most):
@@ -48,14 +51,14 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def apart(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Rows, and punctuation rows."""
+    """Return the rows, and the punctuation rows."""
     mark = punctuation_mask(table)
     punctuation = table.filter(mark)
     return (table.filter(pc.invert(mark)) if punctuation.num_rows else table), punctuation
 
 
 def by_bucket(rows: pa.Table, key: Sequence[str], buckets: int) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each bucket that has some; shards are buckets too."""
+    """Yield the number and the rows of each bucket that has rows; shards are buckets too."""
     bucket = _buckets(rows, key, buckets)
     order = np.argsort(bucket, kind="stable")
     rows = rows.take(pa.array(order)).combine_chunks()
@@ -65,12 +68,12 @@ def by_bucket(rows: pa.Table, key: Sequence[str], buckets: int) -> Iterator[tupl
 
 
 def frames_column(frames: Sequence[bytes]) -> pa.BinaryArray:
-    """Frames as a column.
+    """Return frames as a column.
 
     Raises
     ------
     SchemaError
-        They are too large to be one column.
+        The frames exceed 2 GB, the most that one column holds.
     """
     ends = np.cumsum([0, *(len(frame) for frame in frames)])
     most = np.iinfo(np.int32).max

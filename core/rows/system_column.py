@@ -81,7 +81,7 @@ def system_array(
     punctuation: bool = False,
     deleted: Mask | None = None,
 ) -> pa.StructArray:
-    """The system column for rows of one feed.
+    """Return the system column for rows of one feed.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def system_array(
     punctuation : bool
         Whether these are punctuation rows.
     deleted : bool array of that length, optional
-        Which rows are tombstones; none unless given.
+        Which rows are tombstones; none by default.
     """
     n = len(seq)
     first = arrival_us if first_arrival_us is None else first_arrival_us
@@ -110,40 +110,40 @@ def system_array(
 
 
 def system_field(table: pa.Table | pa.RecordBatch, name: str) -> pa.ChunkedArray | pa.Array:
-    """One field of the system column of a table that has it."""
+    """Return one field of a table's system column."""
     import pyarrow.compute as pc
 
     return pc.struct_field(table.column(SYSTEM), [name])
 
 
 def punctuation_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:
-    """Which rows are punctuation; a row that does not say is none."""
+    """Return which rows are punctuation; null in the field means no."""
     import pyarrow.compute as pc
 
     return pc.fill_null(system_field(table, "punctuation"), False)
 
 
 def passing_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:
-    """Which rows pass every filter and function on rows: punctuation and tombstones."""
+    """Return which rows pass every filter and function on rows: punctuation and tombstones."""
     import pyarrow.compute as pc
 
     return pc.or_(punctuation_mask(table), deleted_mask(table))
 
 
 def deleted_mask(table: pa.Table | pa.RecordBatch) -> pa.ChunkedArray | pa.Array:
-    """Which rows are tombstones; a row that does not say is none."""
+    """Return which rows are tombstones; null in the field means no."""
     import pyarrow.compute as pc
 
     return pc.fill_null(system_field(table, "deleted"), False)
 
 
 def standing_for(rows: pa.Table, first_arrival_us: Int64s, covered: Int64s) -> pa.Table:
-    """The rows, saying that they stand for updates of which the oldest arrived then, and for how many."""
+    """Return the rows with new first arrivals and counts of the updates that they stand for."""
     return with_system_fields(rows, first_arrival=pa.array(first_arrival_us).view(TIMESTAMP), covered=pa.array(covered))
 
 
 def with_system_fields(rows: pa.Table, **fields: pa.Array) -> pa.Table:
-    """The rows with some fields of their system column replaced."""
+    """Return the rows with some fields of their system column replaced."""
     place = rows.schema.get_field_index(SYSTEM)
     kind = rows.schema.field(SYSTEM).type
     parts = {field.name: fields.get(field.name) for field in kind}

@@ -33,12 +33,12 @@ _DAY_US = 86_400_000_000
 
 
 def is_finite(bound: int | None) -> bool:
-    """Whether a bound is a point in time."""
+    """Return whether a bound is a point in time."""
     return bound is not None and BEFORE_ALL < bound < AFTER_ALL
 
 
 def beginning(kind: pa.DataType) -> pa.Scalar:
-    """What stands for :data:`BEFORE_ALL` in a time column of this type; null if it can hold no time."""
+    """Return the time that means :data:`BEFORE_ALL` in a column of this type; null if the type can hold no time."""
     if pa.types.is_timestamp(kind):
         return pa.scalar(_BEGINNING_US, pa.timestamp("us", kind.tz)).cast(kind)
     if pa.types.is_date(kind):
@@ -51,15 +51,15 @@ def beginning(kind: pa.DataType) -> pa.Scalar:
 
 
 def times_of_bounds(bounds: Sequence[int], kind: pa.DataType, finite: Callable[[int], pa.Scalar]) -> pa.Array:
-    """The times of punctuation rows.
+    """Return the times of punctuation rows for some bounds.
 
     Parameters
     ----------
     bounds : sequence of int
     kind : pyarrow.DataType
-        Of the time column.
+        The type of the time column.
     finite : callable
-        The time, of this type, that a point in time is.
+        Converts a bound that is a point in time to a time of this type.
     """
 
     def value(bound: int) -> Any:
@@ -72,14 +72,14 @@ def times_of_bounds(bounds: Sequence[int], kind: pa.DataType, finite: Callable[[
 
 
 def bounds_in(column: pa.Array | pa.ChunkedArray, finite: Callable[[pa.ChunkedArray], Int64s]) -> Int64s:
-    """The bounds that the times of punctuation rows stand for: the inverse of :func:`times_of_bounds`.
+    """Return the bounds that the times of punctuation rows mean: the inverse of :func:`times_of_bounds`.
 
     Parameters
     ----------
     column : pyarrow.Array or pyarrow.ChunkedArray
         The times.
     finite : callable
-        The bounds of times that stand for points in time.
+        Converts times that are points in time to bounds.
     """
     column = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     ended = column.is_null().to_numpy()

@@ -40,7 +40,9 @@ class Watermark:
     --------
     >>> us.Watermark.bounded("5 minutes").delay
     '5 minutes'
-    >>> stream = us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark=us.Watermark.adaptive(late=0.001))
+    >>> stream = us.read(
+    ...     spark, "feed/", key="vehicle_id", event_time="timestamp", watermark=us.Watermark.adaptive(late=0.001)
+    ... )
     """
 
     policy: PolicyName

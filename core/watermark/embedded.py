@@ -14,8 +14,10 @@ __all__ = ["embedded_punctuation"]
 def embedded_punctuation(
     table: pa.Table, key: Sequence[str], time: str | None, deleted: npt.NDArray[np.bool_] | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Which rows are punctuation of the feed itself: all columns but the time (and perhaps the key) are null, and it is
-    no tombstone.
+    """Return which rows are punctuation of the feed itself.
+
+    Such a row is no tombstone. It has a time if there is a time column, its key may be null, and all other columns are
+    null. If there are no other columns, its key is null.
     """
     others = [name for name in table.column_names if name != time and name not in key]
     mask = np.ones(table.num_rows, dtype=np.bool_) if deleted is None else ~deleted

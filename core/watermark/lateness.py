@@ -46,7 +46,7 @@ class Lags:
             self._counts[number] = count
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value."""
+        """Return the histogram as a JSON value."""
         return {"rows": self.rows, "bins": [[int(n), float(self._counts[n])] for n in np.flatnonzero(self._counts)]}
 
     def add(self, lag_us: Int64s) -> None:
@@ -63,8 +63,9 @@ class Lags:
                 self._counts /= 2  # exact: what is halved are whole numbers and halves of them
 
     def exceeded_by(self, share: float) -> int:
-        """The least delay in microseconds that at most this share of rows exceeds, up to the width of a bin; 0 before
-        the first row.
+        """Return the least delay in microseconds that at most this share of rows exceeds, up to the width of a bin.
+
+        Before the first row, the delay is 0.
         """
         beyond = np.cumsum(self._counts[::-1])[::-1]  # with a lag in this bin or a later one
         allowed = share * beyond[0]

@@ -118,7 +118,7 @@ class Progress:
             self._lags = Lags(half_life, saved.get("lags"))
 
     def snapshot(self) -> dict[str, Any]:
-        """The state as a JSON value."""
+        """Return the state as a JSON value."""
         return {
             "bound": self.bound,
             "own": self._own,
@@ -137,19 +137,17 @@ class Progress:
 
     @property
     def largest(self) -> int | None:
-        """The largest time that is confirmed."""
+        """The largest confirmed time."""
         return self._confirmed
 
     @property
     def empty(self) -> bool:
-        """Whether what was taken for rows has turned out to hold none: the feed is known to others, and has not begun."""
+        """Whether what seemed to be rows held none: other feeds wait for this one, and it has not begun."""
         return self.bound is not None and self._own is None and not self.received
 
     @property
     def likely(self) -> int | None:
-        """The largest time that is confirmed; before one is, the median of the rows there are, as the guard would take
-        it.
-        """
+        """The largest confirmed time; before there is one, the median of the times that wait, as the guard takes it."""
         if self._confirmed is not None:
             return self._confirmed
         waiting = np.sort(np.concatenate([self._run, self._delayed]))
@@ -157,7 +155,7 @@ class Progress:
 
     @property
     def delay_us(self) -> int:
-        """How far behind the largest time rows are expected at present; 0 for a policy that says nothing of it."""
+        """How far behind the largest time rows are expected at present; 0 for a policy without a delay."""
         if self._policy.name == "bounded":
             return self._policy.delay_us
         if self._lags is None:
@@ -205,7 +203,11 @@ class Progress:
             self.begin()
 
     def begin(self) -> None:
-        """The feed has shown a row: as long as nothing can be promised of it, it holds the others back."""
+        """Set the bound of a feed that has shown a row to :data:`~.bounds.BEFORE_ALL`, unless it has a bound.
+
+        As long as nothing can be promised of the feed, it holds the other feeds back. The policy ``latent`` has no
+        bound.
+        """
         if self.bound is None and self._policy.name != "latent":
             self.bound = BEFORE_ALL
 
@@ -215,11 +217,11 @@ class Progress:
 
     @property
     def reached(self) -> int | None:
-        """How far others may follow the feed: its bound, or of one that has ended what it has shown."""
+        """How far others may follow the feed: its bound, or after :meth:`close` the last bound that its policy gave."""
         return self._own if self.bound == AFTER_ALL else self.bound
 
     def end(self) -> None:
-        """The feed has said that it sends nothing more: every time it has shown lies behind."""
+        """Raise the bound above every time that the feed has shown, because the feed sends nothing more."""
         seen = [time for time in (self._confirmed, self._own, self._claimed) if time is not None]
         waiting = np.concatenate([self._run, self._delayed])
         if len(waiting):
@@ -228,8 +230,9 @@ class Progress:
             self._raise_to(max(seen) + 1)
 
     def close(self) -> None:
-        """Nothing of the feed is to come, whatever its time: a feed that has ended, once nobody has to be waited for to
-        begin.
+        """Raise the bound of an ended feed to :data:`~.bounds.AFTER_ALL`: nothing of it is to come, whatever its time.
+
+        The caller does so once it waits for no feed to begin.
         """
         if self.bound is not None and self._policy.name != "latent":
             self.bound = AFTER_ALL

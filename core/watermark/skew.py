@@ -36,7 +36,7 @@ class Skew:
         self._before: list[int] | None = saved.get("before")
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value, with ``smallest``, ``largest`` and ``latest`` for people."""
+        """Return a JSON value, with ``smallest``, ``largest`` and ``latest`` for people."""
         return {
             "smallest": self.smallest,
             "largest": self.largest,
@@ -48,7 +48,7 @@ class Skew:
         }
 
     def observe(self, least_us: int, greatest_us: int, now_us: int) -> None:
-        """A batch whose clock reads `now_us` has seen rows with times from `least_us` to `greatest_us`."""
+        """Take the least and the greatest time of the rows in a batch whose clock reads `now_us`."""
         if self._now is not None and now_us - self._since >= _SPAN_US and self._batches >= _SPAN_BATCHES:
             self._before, self._now, self._batches = self._now, None, 0
         if self._now is None:
@@ -60,17 +60,17 @@ class Skew:
 
     @property
     def smallest(self) -> int | None:
-        """The least of late, in microseconds."""
+        """The smallest skew of the present span and the one before, in microseconds."""
         return min((each[0] for each in (self._now, self._before) if each is not None), default=None)
 
     @property
     def largest(self) -> int | None:
-        """The greatest of late."""
+        """The largest skew of the present span and the one before, in microseconds."""
         return max((each[1] for each in (self._now, self._before) if each is not None), default=None)
 
     @property
     def spread(self) -> int | None:
-        """How much they differ: δ of an on-demand timestamp. None as long as there is too little to tell."""
+        """The largest skew less the smallest: δ of an on-demand timestamp. None while too few batches were measured."""
         if self.smallest is None or self.largest is None or (self._before is None and self._batches < _ENOUGH):
             return None
         return self.largest - self.smallest

@@ -55,12 +55,12 @@ class Range:
     arrival_us: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value, the inverse of :meth:`from_json`."""
+        """Return a JSON value: the inverse of :meth:`from_json`."""
         return {"feed": self.feed, "place": dict(self.place), "span": self.span, "arrival_us": self.arrival_us}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Range:
-        """The range that :meth:`to_json` described."""
+        """Return the range that :meth:`to_json` described."""
         return cls(value["feed"], value["place"], value["span"], value["arrival_us"])
 
 
@@ -152,7 +152,7 @@ class Connector(ABC):
 
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The schema of the rows, inferred if it was not given."""
+        """Return the schema of the rows, inferred unless the user gave it."""
 
     @abstractmethod
     def fix_schema(self, schema: pa.Schema) -> None:
@@ -160,35 +160,39 @@ class Connector(ABC):
 
     @abstractmethod
     def feeds(self, position: Position | None) -> Sequence[str]:
-        """Names of the feeds known at a position; ``None`` is the beginning."""
+        """Return the names of the feeds known at a position; ``None`` is the beginning."""
 
     @abstractmethod
     def freeze(self, now_us: int) -> None:
-        """From now on see nothing that arrives after `now_us` (`Trigger.AvailableNow`, and batch reads)."""
+        """Ignore from now on what arrives after `now_us` (`Trigger.AvailableNow`, and batch reads)."""
 
     @abstractmethod
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        """How far the feeds reach at `now_us`, at most `limit` beyond `position`. Runs on the driver, once per trigger."""
+        """Return how far the feeds reach at `now_us`, at most `limit` beyond `position`.
+
+        The driver calls this once per trigger.
+        """
 
     @abstractmethod
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
-        """The rows of a range in bounded memory; only `columns` if given (the driver looks at times alone). Runs in
-        tasks.
+        """Yield the rows of a range in bounded memory; only `columns` if given.
+
+        Tasks call this, and so does the driver if it looks at times alone.
         """
 
     def limit(self, common: Limit) -> Limit:
-        """The limit of one batch: what all connectors know, and what only this one does (files)."""
+        """Return the limit of one batch: the common one, or with limits that only this connector has (files)."""
         return common
 
     def quarantine_folder(self) -> str:
-        """Where malformed rows go when nobody has said: a hidden folder beside the data."""
+        """Return the default folder for malformed rows: a hidden folder beside the data."""
         return "_quarantine"
 
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
-        """What lies beyond `position`, for people (for example ``{"bytes": …, "files": …}``); ``None`` if unknown."""
+        """Return the input beyond `position`, for people (for example ``{"bytes": …, "files": …}``), if known."""
         del position, now_us
         return None
 
     def commit(self, position: Position) -> None:
-        """A batch that ended at `position` has been committed; forget what is no longer needed."""
+        """Forget what is no longer needed after the commit of a batch that ended at `position`."""
         del position

@@ -18,8 +18,9 @@ __all__ = ["FilesConnector", "FilesOptions", "make"]
 
 
 def make(options: FilesOptions, common: SourceOptions, schema: pa.Schema | None) -> FilesConnector:
-    """The connector for a query; its list of consumed files lies in the query's checkpoint folder, if that is on a
-    disk.
+    """Return the connector for a query.
+
+    If the query's checkpoint folder is on a disk, the list of consumed files is there.
     """
     checkpoint = common.checkpoint  # in an object store nothing can be appended: there the offsets hold the list
     folder = f"{checkpoint.location}/{FILE_LISTS}" if checkpoint is not None and checkpoint.is_local else None

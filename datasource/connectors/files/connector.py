@@ -87,12 +87,12 @@ class FilesConnector(Connector):
     # The contract
 
     def schema(self) -> pa.Schema:
-        """The schema given, or inferred from the first 16 MB of the first files, at most 16 of them.
+        """Return the given schema, or infer it from the first 16 MB of the first files, at most 16 of them.
 
         Raises
         ------
         SchemaError
-            There is no file, or no row in those there are.
+            There is no file, or the files hold no row.
         """
         if self._schema is None:
             self._schema = Sampler(self._line_format, self._given, self._access).schema(self._listed().everything())
@@ -111,7 +111,7 @@ class FilesConnector(Connector):
         self._schema = schema
 
     def feeds(self, position: Position | None) -> Sequence[str]:
-        """The paths given, or with `feeds=file` the files known."""
+        """Return the given paths, or with `feeds=file` the known files."""
         if self._options.feeds == "path":
             return list(self._given)
         frontier = self._frontier
@@ -128,14 +128,16 @@ class FilesConnector(Connector):
         self._frozen = True
 
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        """What has come since a position. With no limit at all, after :meth:`freeze`, it is everything, for a batch.
+        """Return the ranges that follow a position.
+
+        Without any limit, after :meth:`freeze`, the ranges cover everything, for a batch read.
 
         Raises
         ------
         FeedChangedError
-            A file has disappeared, shrunk, or is not what was consumed of it.
+            A file has disappeared, has shrunk, or differs from what was consumed of it.
         OptionError
-            What is there now is to be read, and a path that is no pattern does not exist.
+            After :meth:`freeze` there is no file, and a path that is no pattern does not exist.
         """
         start = EMPTY if position is None else position
         frontier = self._at(start, now_us)
@@ -151,17 +153,17 @@ class FilesConnector(Connector):
         return Advance(frontier.position if ranges else start, ranges, waiting=waiting)
 
     def read(self, part: Range, columns: Sequence[str] | None, malformed: MalformedRows) -> Iterator[Chunk]:
-        """The rows of a range, in blocks of some megabytes; malformed lines are judged on the columns read."""
+        """Yield the rows of a range, in blocks of some megabytes; malformed lines are judged on the columns read."""
         schema = self.schema()
         wanted = schema.names if columns is None else list(columns)
         return RangeReader(part, schema, wanted, self._line_format, self._fits, self._access).chunks(malformed)
 
     def limit(self, common: Limit) -> Limit:
-        """The common limits, and `maxFilesPerTrigger`."""
+        """Return the common limits, with `maxFilesPerTrigger`."""
         return Limit(common.rows, common.bytes, self._options.max_files)
 
     def quarantine_folder(self) -> str:
-        """A hidden folder beside the data."""
+        """Return a hidden folder beside the data."""
         root = self._roots[0]
         if is_remote(root):
             return self._access.folder_of(root) + "/_quarantine"
@@ -170,7 +172,7 @@ class FilesConnector(Connector):
         return os.path.join(root, "_quarantine")
 
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
-        """Files and bytes that were seen and wait, as far as they were looked at."""
+        """Return how many files and bytes were seen and wait; None if the last look was at another position."""
         del now_us
         frontier = self._frontier
         if frontier is None or frontier.position != (EMPTY if position is None else position):
@@ -204,7 +206,7 @@ class FilesConnector(Connector):
         return self._planner
 
     def _at(self, position: Position, now_us: int) -> Frontier:
-        """What is known beyond a position now."""
+        """Return the frontier beyond a position, brought up to date."""
         frontier = self._frontier
         self._frontier = None  # kept only if nothing fails
         if frontier is None or frontier.position != position:
@@ -274,7 +276,7 @@ class FilesConnector(Connector):
             )
 
     def _line_format(self, path: str, start: bytes) -> LineFormat | None:
-        """The format of a file; ``None`` for Parquet."""
+        """Return the line format of a file; ``None`` for Parquet."""
         by_name, codec = kind_by_name(path)
         form = self._options.file_format or by_name
         if form is None:

@@ -37,7 +37,7 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
 def codec_of(file: BinaryIO, by_name: str | None) -> str | None:
-    """How a file is compressed, by its name or its first bytes."""
+    """Return how a file is compressed, by its name or its first bytes; None if it is not."""
     if by_name is not None:
         return by_name
     file.seek(0)
@@ -46,7 +46,7 @@ def codec_of(file: BinaryIO, by_name: str | None) -> str | None:
 
 
 def fingerprint(file: BinaryIO, head: int, to: int) -> str:
-    """A short hash of a file's first `head` bytes and of the last bytes before `to`."""
+    """Return a short hash of a file's first `head` bytes and of the last bytes before `to`."""
     file.seek(0)
     digest = hashlib.blake2b(file.read(head), digest_size=6)
     start = max(0, to - _TAIL)
@@ -56,17 +56,17 @@ def fingerprint(file: BinaryIO, head: int, to: int) -> str:
 
 
 def head_length(size: int, header: int) -> int:
-    """How many first bytes the fingerprint covers: the header whole."""
+    """Return how many first bytes the fingerprint covers, at least the whole header."""
     return max(min(_HEAD, size), header)
 
 
 def line_ends(block: bytes) -> int:
-    """Where the last whole line of a block ends; 0 if none does."""
+    """Return where the last whole line of a block ends; 0 if none does."""
     return block.rfind(b"\n") + 1
 
 
 def last_line_end(file: BinaryIO, low: int, high: int) -> int:
-    """Where the last whole line of the bytes [low, high) ends; `low` if none does."""
+    """Return where the last whole line of the bytes [low, high) ends; `low` if none does."""
     step = 4096
     end = high
     while end > low:
@@ -80,7 +80,7 @@ def last_line_end(file: BinaryIO, low: int, high: int) -> int:
 
 
 def line_end_after(file: BinaryIO, offset: int, high: int) -> int:
-    """Where the line ends that holds the byte at `offset`; `high` if that is first."""
+    """Return where the line with the byte at `offset` ends; `high` if that comes first."""
     step = 4096
     file.seek(offset)
     while offset < high:
@@ -95,7 +95,7 @@ def line_end_after(file: BinaryIO, offset: int, high: int) -> int:
 
 
 def nth_line_end(file: BinaryIO, low: int, high: int, count: int) -> tuple[int, int]:
-    """Where line number `count` of the bytes [low, high) ends, and how many lines end up to there."""
+    """Return where line number `count` of the bytes [low, high) ends, and how many lines end up to there."""
     import numpy as np
 
     file.seek(low)
@@ -115,7 +115,7 @@ def nth_line_end(file: BinaryIO, low: int, high: int, count: int) -> tuple[int, 
 def plain_blocks(
     file: BinaryIO, path: str, low: int, high: int, cut: Callable[[bytes], int] = line_ends, *, size: int = BLOCK
 ) -> Iterator[Block]:
-    """The bytes [low, high) in blocks of whole lines; the last one ends at `high`."""
+    """Yield the bytes [low, high) in blocks of whole lines; the last one ends at `high`."""
     file.seek(low)
     rest = b""
     while low + len(rest) < high:
@@ -137,7 +137,7 @@ def plain_blocks(
 def compressed_blocks(
     file: BinaryIO, codec: str, cut: Callable[[bytes], int] = line_ends, *, size: int = BLOCK
 ) -> Iterator[Block]:
-    """A compressed file's text in blocks of whole lines, in bounded memory; the last one may lack a line end.
+    """Yield a compressed file's text in blocks of whole lines, in bounded memory; the last one may lack a line end.
 
     Raises
     ------
@@ -166,12 +166,12 @@ def compressed_blocks(
 
 
 def count_lines(file: BinaryIO, codec: str) -> int:
-    """How many lines a compressed file holds at most; decompresses all of it.
+    """Return how many lines a compressed file holds at most; the function decompresses all of it.
 
     Raises
     ------
     OSError
-        The file is damaged, or ends too early.
+        The file is empty or damaged, or ends too early.
     """
     if file.seek(0, 2) == 0:
         raise OSError("it is empty")

@@ -1,4 +1,4 @@
-"""Which files there are: complete passes over the paths, at once while that is quick, in the background when it is not."""
+"""Find the files in complete passes over the paths: at once while that is quick, in the background when it is not."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Discovery:
         self._stop.set()
 
     def changes(self) -> Changes:
-        """New and changed files, and files gone, since the last call. The first call gives all files as new."""
+        """Return new and changed files, and files gone, since the last call; the first call returns all as new."""
         self._refresh()
         with self._state:
             found, gone = self._changed, self._gone
@@ -83,7 +83,7 @@ class Discovery:
         return found, gone
 
     def everything(self) -> dict[str, Seen]:
-        """All files known now; what :meth:`changes` would give is included and forgotten."""
+        """Return all files known now, and forget what :meth:`changes` would return."""
         self._refresh()
         with self._state:
             self._changed, self._gone = {}, set()

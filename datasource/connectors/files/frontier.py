@@ -29,7 +29,7 @@ _Turn = tuple[int, int, list[tuple[int, "int | str"]], str]
 
 
 def changed(path: str, what: str) -> FeedChangedError:
-    """The error for a file that is no longer what was recorded of it."""
+    """Return the error for a file that differs from its record."""
     return FeedChangedError(
         f"file {path} {what}", expected="files that stay as they are, or grow at the end", hint=RESUME
     )
@@ -74,7 +74,7 @@ class Frontier:
         return self.ledger.entries
 
     def feed(self, path: str) -> str:
-        """The feed that a file belongs to."""
+        """Return the feed of a file."""
         return self._feeds[path]
 
     def start(self, files: Mapping[str, Seen], now_us: int) -> None:
@@ -204,7 +204,7 @@ class Frontier:
             self._enqueue(path, entry)
 
     def backlog(self) -> dict[str, int]:
-        """Files that wait, and how many bytes of them."""
+        """Return how many files wait, and how many bytes of them."""
         waiting = [self.entries[path] for path in {turn[3] for turns in self.turns.values() for turn in turns}]
         waiting = [entry for entry in waiting if entry.segments]
         return {
@@ -213,7 +213,7 @@ class Frontier:
         }
 
     def peek(self, feed: str) -> tuple[str, int | None] | None:
-        """The file whose turn it is in a feed, and the arrival of the next one's rows."""
+        """Return the file whose turn it is in a feed, and the arrival of the next file's rows; None without files."""
         turns = self.turns.get(feed)
         while turns:
             arrival, _, _, path = turns[0]
@@ -263,5 +263,5 @@ class Frontier:
 
 
 def _unfinished(entry: Entry) -> bool:
-    """Whether a file's last line was seen and has no end yet."""
+    """Return whether a file's last line was seen and has no end yet."""
     return entry.kind == "text" and entry.to < entry.size

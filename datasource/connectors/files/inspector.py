@@ -45,7 +45,7 @@ class FileInspector:
         self.damaged: dict[str, int] = {}
 
     def lines_of(self, path: str, entry: Entry, now_us: int) -> int | str:
-        """How many lines a compressed file holds at most, or why it cannot be read yet."""
+        """Return how many lines a compressed file holds at most, or why it cannot be read yet."""
         known = self._counted.get(path)
         if known is None or known[:2] != (entry.size, entry.mtime_ns):
             try:
@@ -58,12 +58,12 @@ class FileInspector:
         return known[2]
 
     def forget_lines(self, path: str) -> None:
-        """The file was taken."""
+        """Forget the line count and the damage of a file that was taken."""
         self._counted.pop(path, None)
         self.damaged.pop(path, None)
 
     def footer_of(self, path: str, now_us: int) -> Footer | None:
-        """A Parquet file's footer, ``None`` if it is not there yet."""
+        """Return a Parquet file's footer, or ``None`` if it is not there yet."""
         with self._access.open(path) as file:
             found = footer(file)
         if found is None:
@@ -71,7 +71,7 @@ class FileInspector:
         return found
 
     def head_of(self, path: str, file: BinaryIO, end: int) -> Head | None:
-        """What the first bytes of a text file say, ``None`` if they are not all there yet."""
+        """Return the head of a text file, or ``None`` if its first bytes are not all there yet."""
         size = 1 << 16
         while True:
             file.seek(0)
@@ -89,7 +89,7 @@ class FileInspector:
             size *= 4
 
     def kind_of(self, path: str, file: BinaryIO) -> str:
-        """What is to be read there: "text", "parquet", or text under a codec."""
+        """Return the kind of a file: "text", "parquet", or the codec of compressed text."""
         codec = codec_of(file, kind_by_name(path)[1])
         file.seek(0)
         if self._format_of(path, b"" if codec else file.read(64)) is None:
@@ -97,7 +97,7 @@ class FileInspector:
         return codec or "text"
 
     def text_format(self, path: str, start: bytes) -> LineFormat:
-        """The format of a file that is known to hold lines."""
+        """Return the format of a file that is known to hold lines."""
         form = self._format_of(path, start)
         assert form is not None
         return form

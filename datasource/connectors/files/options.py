@@ -115,12 +115,12 @@ class FilesOptions:
     )
 
     def given(self) -> tuple[str, ...]:
-        """The paths to read, as given.
+        """Return the paths to read, as given, each once.
 
         Raises
         ------
         OptionError
-            None is given, or one is on a file system that this connector does not read.
+            No path is given, or one is on a file system that this connector does not read.
         """
         paths = (*((self.path,) if self.path else ()), *self.paths)
         if not paths:

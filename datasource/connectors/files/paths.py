@@ -41,17 +41,17 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 def local_path(path: str) -> str:
-    """The absolute local path of a path or ``file:`` address."""
+    """Return the absolute local path of a path or ``file:`` address."""
     return absolute_path(os.path.expanduser(path))
 
 
 def has_magic(path: str) -> bool:
-    """Whether a path is a pattern. One that exists as it is written is not."""
+    """Return whether a path is a pattern. A path that exists as it is written is none."""
     return is_pattern(path) and not os.path.lexists(path)
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path has characters in it that patterns have."""
+    """Return whether a path has a pattern's characters in it."""
     return _MAGIC.search(path) is not None
 
 
@@ -67,7 +67,7 @@ def kind_by_name(path: str) -> tuple[str | None, str | None]:
 
 
 def is_tab_separated(path: str) -> bool:
-    """Whether a file's name says that tabs separate its fields."""
+    """Return whether a file's name has the extension of tab-separated fields."""
     stem, extension = os.path.splitext(_without_rotation(path))
     return (os.path.splitext(stem)[1] if extension in CODECS else extension) == ".tsv"
 
@@ -77,7 +77,7 @@ def _without_rotation(path: str) -> str:
 
 
 def natural_key(path: str) -> list[tuple[int, int | str]]:
-    """A sort key that puts part2 before part10."""
+    """Return a sort key that puts part2 before part10."""
     # Digits of other scripts, and superscripts, are text: `isdigit` takes them for digits, and `int` not always.
     return [(0, int(piece)) if piece[0] in "0123456789" else (1, piece) for piece in _DIGITS.split(path) if piece]
 
@@ -85,7 +85,7 @@ def natural_key(path: str) -> list[tuple[int, int | str]]:
 def find(
     path: str, root: int, folders: Folders, *, recursive: bool, name_filter: str | None
 ) -> Iterator[tuple[str, Seen]]:
-    """The files that a path, directory or pattern means now; the folders that were listed go into `folders`.
+    """Yield the files that a path, directory or pattern means now; the folders that were listed go into `folders`.
 
     Files and directories whose names begin with ``_`` or ``.`` are hidden, unless they are what `path` names.
     """
@@ -100,7 +100,7 @@ def find(
 def new_in(
     folder: str, root: int, folders: Folders, known: Container[str], *, name_filter: str | None
 ) -> Iterator[tuple[str, Seen]]:
-    """The files in one folder that are not known yet; the others are not even looked at."""
+    """Yield the files in one folder that are not known yet, without a look at the others."""
     return _Search(root, folders, recursive=False, name_filter=name_filter).listed(folder, known)
 
 
@@ -112,7 +112,7 @@ class _Search:
         self._fits: _Fits = re.compile(fnmatch.translate(name_filter)).match if name_filter else lambda _: True
 
     def below(self, path: str) -> Iterator[tuple[str, Seen]]:
-        """A file itself, or the files in a folder."""
+        """Yield a file itself, or the files in a folder."""
         try:
             stat = os.stat(path)
         except FileNotFoundError:
@@ -123,7 +123,7 @@ class _Search:
             yield path, (stat.st_size, stat.st_mtime_ns, self._root)
 
     def listed(self, folder: str, known: Container[str] = ()) -> Iterator[tuple[str, Seen]]:
-        """The files in a folder."""
+        """Yield the files in a folder, except those in `known`."""
         inner: list[str] = []
         try:
             self._folders[folder] = (os.stat(folder).st_mtime_ns, self._root)
@@ -146,7 +146,7 @@ class _Search:
                 yield from self.listed(each)
 
     def expand(self, base: str, parts: list[str]) -> Iterator[tuple[str, Seen]]:
-        """The files that the rest of a pattern means below `base`."""
+        """Yield the files that the rest of a pattern means below `base`."""
         if not parts:
             yield from self.below(base)
             return
@@ -173,7 +173,7 @@ def _names(folder: str) -> list[str]:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Patterns without braces: a{b,c} is ab and ac."""
+    """Return a pattern's alternatives without braces: a{b,c} becomes ab and ac."""
     opened = re.search(r"\{([^{}]*)\}", pattern)
     if opened is None:
         return [pattern]

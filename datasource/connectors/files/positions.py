@@ -84,13 +84,13 @@ class Entry:
             self.segments[at : at + 2] = [(self.segments[at + 1][0], self.segments[at][1])]
 
     def record(self, path: str) -> list[Any]:
-        """A JSON value, the inverse of :meth:`of`."""
+        """Return a JSON value: the inverse of :meth:`of`."""
         flat = [number for segment in self.segments for number in segment]
         return [path, self.to, self.size, self.mtime_ns, self.head, self.mark, self.kind, flat, self.node]
 
     @classmethod
     def of(cls, record: list[Any]) -> Entry:
-        """The entry that :meth:`record` described."""
+        """Return the entry that :meth:`record` described."""
         _, to, size, mtime_ns, head, mark, kind, flat, *node = record
         segments = list(zip(flat[::2], flat[1::2], strict=True))
         return cls(to, size, mtime_ns, head, mark, kind, segments, node[0] if node else 0)
@@ -136,7 +136,7 @@ class Ledger:
         self._touched.add(path)
 
     def position(self) -> Position:
-        """The position now. What it refers to is safely on disk when this returns."""
+        """Return the position now. What it refers to is safely on disk by then."""
         moved, self._touched = min(len(self._touched), _INLINE), set()
         if self._folder is not None and len(self._inline) > moved + _OTHERS:
             self._move(list(self._inline)[: len(self._inline) - moved])

@@ -21,7 +21,7 @@ MOVED = "moved"
 
 
 def node_of(path: str) -> int:
-    """The number of the file that has this name now; 0 if there is none."""
+    """Return the number of the file that has this name now; 0 if there is none."""
     try:
         return os.stat(path).st_ino
     except OSError:
@@ -29,15 +29,15 @@ def node_of(path: str) -> int:
 
 
 def renamed(entries: Mapping[str, Entry], found: Mapping[str, Seen], gone: Iterable[str]) -> dict[str, str]:
-    """New names of files of which something was consumed, by the old names.
+    """Return the new names of files of which something was consumed, by the old names.
 
-    A file that has left the paths altogether, by a name that no pattern matches, is looked for in its own folder: what
-    was written to it before it was renamed is read there.
+    If a file has left the paths altogether, under a name that no pattern matches, the function looks for it in its own
+    folder. So what was written to the file before it was renamed is still read.
 
     Parameters
     ----------
     entries : mapping of path to Entry
-        What is known.
+        The known files.
     found : mapping of path to Seen
         Files that are new or have changed.
     gone : iterable of str
@@ -69,7 +69,7 @@ def _beside(path: str, node: int) -> str | None:
 
 
 def _is(path: str, entry: Entry) -> bool:
-    """Whether a file holds what was consumed of an entry."""
+    """Return whether a file holds what was consumed of an entry."""
     whole = entry.kind not in ("", "text")
     to = entry.size if whole else entry.to
     try:

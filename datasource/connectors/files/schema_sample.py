@@ -45,7 +45,7 @@ class Sampler:
         self._access = access
 
     def schema(self, files: Mapping[str, Seen]) -> pa.Schema:
-        """The schema of these files.
+        """Return the schema of these files.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class Sampler:
             raise SchemaError(f"file {path} cannot be read as {form.name}: {error}", hint=_GIVE) from error
 
     def _readable(self, form: LineFormat, head: Head, schema: pa.Schema, sample: bytes) -> pa.Schema:
-        """Times that were inferred with more digits than microseconds hold, and other misfits, are text."""
+        """Return the schema, with text for times that the parser cannot read back, such as those with nanoseconds."""
         if form.name == "zeek":
             return schema
         few = sample[: line_ends(sample[: 1 << 20]) or len(sample)]
@@ -128,7 +128,7 @@ class Sampler:
 
 
 def normal_type(dtype: pa.DataType) -> pa.DataType:
-    """The nearest type that Spark has, wide enough for every value."""
+    """Return the nearest type that Spark has, wide enough for every value."""
     types = pa.types
     if types.is_dictionary(dtype):
         return normal_type(dtype.value_type)
@@ -184,7 +184,7 @@ def _unified(schemas: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def _final(schema: pa.Schema) -> pa.Schema:
-    """A type seen only as null is text."""
+    """Return the schema, with text for types that were seen only as null."""
     return pa.schema([pa.field(field.name, _without_null(field.type)) for field in schema])
 
 

@@ -46,12 +46,12 @@ class SplitPlanner:
         self._inspector = FileInspector(format_of, fits, access)
 
     def take(self, frontier: Frontier, limit: Limit, moment: Moment) -> list[Range]:
-        """Ranges within the limit, per feed in order of arrival; feeds share a limit fairly.
+        """Return ranges within the limit, per feed in order of arrival; feeds share a limit fairly.
 
         Raises
         ------
         FeedChangedError
-            A file is not what it was, or has other columns.
+            A file differs from its record, has other columns, or stays incomplete.
         """
         budget = Budget(limit)
         ranges: list[Range] = []

@@ -35,7 +35,7 @@ class Moment:
 
 
 class Split(NamedTuple):
-    """A range of one file: where it lies, an upper bound of its rows, its arrival, and what it counts against limits."""
+    """A range of one file: its place, an upper bound of its rows, its arrival, and what it counts against limits."""
 
     place: dict[str, Any]
     span: int
@@ -64,7 +64,7 @@ class Budget:
         return (self.rows is not None and rows > self.rows) or (self.bytes is not None and size > self.bytes)
 
     def share(self, parts: int) -> Budget:
-        """A fair part of what is left."""
+        """Return a fair part of what is left."""
         part = Budget(
             Limit(
                 None if self.rows is None else -(-self.rows // parts),
@@ -106,7 +106,7 @@ class FileSplitter:
         self._marked = (-1, -1, "")
 
     def take(self, budget: Budget, following: int | None) -> list[Split] | None:
-        """Splits, none if there is nothing to read yet; ``None`` if the next split does not fit into the budget."""
+        """Return splits, none if there is nothing to read yet; ``None`` if the next split exceeds the budget."""
         entry = self._entry
         size = self._file.seek(0, 2)
         if size < (entry.end if entry.kind in ("", "text") else entry.size):
@@ -190,9 +190,10 @@ class FileSplitter:
         return splits
 
     def _finished(self, following: int | None) -> tuple[list[tuple[int, int]], bool]:
-        """Where each segment's last whole row ends, with its arrival, as far as no other file's rows came before.
+        """Return where each segment's last whole row ends, with its arrival, until other files' rows came first.
 
-        A row that spans segments arrives with the last of them. Also, whether all segments were looked at.
+        A row that spans segments arrives with the last of them. The second result is whether all segments were looked
+        at.
         """
         ends: list[tuple[int, int]] = []
         low = self._entry.to
@@ -213,7 +214,7 @@ class FileSplitter:
         return last_row_end(self._file, low, high, self._options.quote.encode(), self._options.max_row_bytes)
 
     def _last_counts(self) -> bool:
-        """Whether a last line without a line end is a row."""
+        """Return whether a last line without a line end is a row."""
         rule, moment = self._options.last_line, self._moment
         if rule == "terminated":
             return False
@@ -225,7 +226,10 @@ class FileSplitter:
         return self._file.seek(0, 2) == self._entry.end
 
     def _within(self, low: int, high: int, budget: Budget) -> tuple[int, int | None]:
-        """Where to end within the budget, after at least one line, and how many lines that is if rows are limited."""
+        """Return where to end within the budget, after at least one line, and the number of lines if rows are limited.
+
+        With `multiLine`, the budget does not move the end.
+        """
         if self._options.multi_line:
             return high, None
         if budget.bytes is not None and high - low > budget.bytes:
@@ -328,7 +332,7 @@ class FileSplitter:
         return [split for split in splits if split.rows]
 
     def _whole(self) -> dict[str, Any]:
-        """The place of a file that must stay as it is."""
+        """Return the place of a file that must stay as it is, with a fingerprint of all of it."""
         entry = self._entry
         entry.head = head_length(entry.size, 0)
         entry.mark = self._mark(entry.size)

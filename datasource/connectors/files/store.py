@@ -121,7 +121,7 @@ class FileAccess:
                     yield f"{'/'.join(path.split('/')[:3])}/{key}", (*seen, root)
 
     def _objects(self, path: str) -> Iterator[tuple[str, tuple[int, int]]]:
-        """The object of that name, and those below it: key, and size with time of change."""
+        """Yield the object of that name, and those below it: key, and size with time of change."""
         import pyarrow.fs as pa_fs
 
         bucket, key = self._bucket(path)
@@ -145,7 +145,7 @@ class FileAccess:
 
 
 def _exactly(name: str) -> str:
-    """A pattern part that is meant as it is written."""
+    """Return a pattern that matches a name as it is written."""
     return re.sub(r"([*?\[])", r"[\1]", name)
 
 
@@ -156,8 +156,9 @@ def _before_pattern(pattern: str) -> str:
 
 
 def _meant(names: Sequence[str], parts: Sequence[str], *, recursive: bool) -> bool:
-    """Whether a pattern's parts mean an object, or a folder that it lies in; hidden names are meant only where they are
-    written.
+    """Return whether a pattern's parts mean an object, or a folder that contains it.
+
+    Hidden names are meant only where the pattern has them in writing.
     """
     if not parts:
         return (recursive or len(names) <= 1) and not any(name[:1] in "._" for name in names)

@@ -54,7 +54,7 @@ class RangeReader:
         self._access = access
 
     def chunks(self, malformed: MalformedRows) -> Iterator[Chunk]:
-        """The rows.
+        """Yield the rows.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class _LineNumbers:
         self._lines = 0
 
     def at(self, offset: int, block: bytes, byte: int) -> int:
-        """The line of a byte of the block that begins at `offset`."""
+        """Return the line number of a byte of the block that begins at `offset`."""
         if self._offset < offset:
             self._count_to(offset)
         self._lines += block.count(b"\n", self._offset - offset, byte)
@@ -170,7 +170,7 @@ class _LineNumbers:
 
 
 def _as(table: pa.Table, schema: pa.Schema, path: str) -> pa.Table:
-    """A Parquet file's rows in the schema's types; times without a zone stay so."""
+    """Return a Parquet file's rows in the schema's types; times without a zone stay so."""
     columns: list[pa.ChunkedArray] = []
     for field in schema:
         column = table.column(field.name)

@@ -54,18 +54,18 @@ _lock = threading.Lock()
 
 
 def feed_name(topic: str, partition: int) -> str:
-    """A partition's feed."""
+    """Return the feed of a partition."""
     return f"{topic}/{partition}"
 
 
 def feed_place(feed: str) -> tuple[str, int]:
-    """Topic and partition of a feed; a topic's name has no slash."""
+    """Return the topic and the partition of a feed; a topic's name has no slash."""
     topic, _, partition = feed.rpartition("/")
     return topic, int(partition)
 
 
 def settings_of(options: KafkaOptions) -> dict[str, Any]:
-    """What the client is made with; the user's own come last."""
+    """Return the client's settings; the user's own come last."""
     return {
         "bootstrap.servers": options.servers,
         "isolation.level": "read_committed",
@@ -76,7 +76,7 @@ def settings_of(options: KafkaOptions) -> dict[str, Any]:
 
 
 def unreachable(options: KafkaOptions, said: object) -> UpstreamError:
-    """The error when the broker does not answer, or refuses."""
+    """Return the error for a broker that does not answer, or refuses."""
     return UpstreamError(
         f"the Kafka cluster at {options.servers} does not give what it is asked for: {options.masked(str(said))}",
         hint="see that it is up and can be reached from the driver and the workers, and that the options kafka.* fit "
@@ -114,7 +114,7 @@ class Cluster:
         return _ASK_S if self._answered else _FIRST_S
 
     def topics(self) -> dict[str, tuple[str, list[int]]]:
-        """The topics that are wanted and there, each with its id and its partitions.
+        """Return the wanted topics that are there, each with its id and its partitions.
 
         Raises
         ------
@@ -142,15 +142,15 @@ class Cluster:
         return found
 
     def ends(self, feeds: Iterable[str]) -> dict[str, End]:
-        """The offset after the last message that may be read; feeds that are gone are missing."""
+        """Return the offset after the last message that may be read; feeds that are gone are missing."""
         return self._offsets(feeds, latest=True)
 
     def begins(self, feeds: Iterable[str]) -> dict[str, int]:
-        """The offset of the first message that is there; feeds that are gone are missing."""
+        """Return the offset of the first message that is there; feeds that are gone are missing."""
         return {feed: begin.offset for feed, begin in self._offsets(feeds, latest=False).items()}
 
     def agreed(self, read: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Up to where feeds are still what was read of them, see :func:`~.epochs.agreed_offsets`."""
+        """Return up to where feeds are still what was read of them, see :func:`~.epochs.agreed_offsets`."""
         from confluent_kafka import Consumer
 
         if not read:
@@ -205,7 +205,10 @@ class Cluster:
 
 
 def is_refusal(error: Any) -> bool:
-    """Whether asking again is in vain. All else may pass: a broker that goes or comes says many things."""
+    """Return whether another attempt is in vain.
+
+    Any other error may pass: a broker that goes or comes answers with many.
+    """
     from confluent_kafka import KafkaError
 
     return error.fatal() or error.code() in (
@@ -224,12 +227,12 @@ def is_refusal(error: Any) -> bool:
 
 
 def _epoch(said: int | None) -> int | None:
-    """The epoch of a leader; brokers before 2.1 count none."""
+    """Return the epoch of a leader; None from brokers before 2.1, which count none."""
     return None if said is None or said < 0 else said
 
 
 def _those_there(answers: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-    """What the broker says of the topics or partitions that it has."""
+    """Yield the broker's answers on the topics or partitions that it has."""
     from confluent_kafka import KafkaError, KafkaException
 
     gone = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC)
@@ -243,15 +246,16 @@ def _those_there(answers: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
 
 @contextmanager
 def borrowed_consumer(options: KafkaOptions, start: TopicPartition, *, fresh: bool = False) -> Generator[Consumer]:
-    """A consumer that reads a partition from an offset. It is kept afterwards: connections and threads are dear to
-    make.
+    """Lend a consumer that reads a partition from an offset.
+
+    The process keeps the consumer afterwards, because connections and threads are expensive to make.
 
     Parameters
     ----------
     options, start
-        What to reach, and from where to read.
+        The cluster, and the place from which to read.
     fresh
-        Make one, even if others wait for work; those are closed.
+        Whether to make a new consumer and close those that wait for work.
     """
     from confluent_kafka import Consumer
 
@@ -285,7 +289,7 @@ def borrowed_consumer(options: KafkaOptions, start: TopicPartition, *, fresh: bo
 
 
 def lost(topic: str, partition: int, what: str) -> FeedChangedError:
-    """The error when messages that were not read are gone."""
+    """Return the error for messages that are gone before they were read."""
     return FeedChangedError(
         f"partition {partition} of topic {topic!r} {what}",
         expected="every message from the recorded offset on",

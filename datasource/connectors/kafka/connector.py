@@ -27,7 +27,7 @@ _SAMPLE = 1000
 
 
 def make(options: KafkaOptions, common: SourceOptions, schema: pa.Schema | None) -> KafkaConnector:
-    """The connector for a source's options."""
+    """Return the connector for a source's options."""
     options.check()
     if common.max_bytes_per_trigger is not None:
         raise OptionError(
@@ -66,13 +66,14 @@ class KafkaConnector(Connector):
         self._positions: Positions | None = None
 
     def schema(self) -> pa.Schema:
-        """The schema given; else what values show or their schema says, with what the key and the time need of the
-        message.
+        """Return the given schema, or infer it from the values or from their own schema.
+
+        An inferred schema includes the message's columns that the key, the time, `select` or the headers need.
 
         Raises
         ------
         SchemaError
-            There is no message yet, or values do not say their columns.
+            There is no message yet, or the values do not name their columns.
         """
         if self._schema is None:
             self._schema = self._inferred()
@@ -102,7 +103,7 @@ class KafkaConnector(Connector):
         self._planned().freeze()
 
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        """What has come since a position: one range for each partition, so that one task reads all of it.
+        """Return what follows a position: one range for each partition, so that one task reads all of it.
 
         Raises
         ------
@@ -125,7 +126,7 @@ class KafkaConnector(Connector):
         return Limit(min(given) if given else None, common.bytes, common.files)
 
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:
-        """Messages that wait, and what was lost (`failOnDataLoss=false`)."""
+        """Return how many messages wait, and how many were lost (`failOnDataLoss=false`)."""
         del now_us
         rows = self._planned().backlog(position)
         if rows is None or position is None:
@@ -153,7 +154,7 @@ class KafkaConnector(Connector):
         return pa.schema([*fields, *added])
 
     def _needed(self) -> list[str]:
-        """What the key and the time, and whoever wants headers, need of the message."""
+        """Return the columns that the key, the time, `select` and the headers need of the message."""
         common, options = self._common, self._options
         named = [*common.key, *([common.time] if common.time else [])]
         if common.select is not None:
@@ -163,7 +164,7 @@ class KafkaConnector(Connector):
         return [name for name in dict.fromkeys(named) if metadata_name(name, options) is not None]
 
     def _sampled(self) -> list[bytes]:
-        """Values of the first messages that are there, of all partitions."""
+        """Return values of the first messages that are there, of all partitions."""
         if self._options.value_format in ("csv", "protobuf") or (
             self._options.value_format == "avro" and self._options.avro_schema is not None
         ):
@@ -201,5 +202,5 @@ def _values_of(options: KafkaOptions) -> ValueFormat | None:
 
 
 def _inferred_type(name: str) -> pa.DataType:
-    """A key is mostly text."""
+    """Return the type of a column of the message; a key is mostly text."""
     return pa.string() if name == "_key" else METADATA[name[1:]]

@@ -45,10 +45,11 @@ class End(NamedTuple):
 def agreed_offsets(
     make: Any, settings: Mapping[str, Any], read: Mapping[tuple[str, int], tuple[int, int]], timeout_s: float
 ) -> dict[tuple[str, int], int]:
-    """Up to where logs are still what was read of them: the offset read to, or one before it where the log was cut.
+    """Return up to where logs are still what was read of them: the offset read to, or an earlier one if the log was
+    cut.
 
-    The client asks the leader where an epoch ends (OffsetForLeaderEpoch) when it is assigned an offset with an epoch.
-    It has no call for that alone, but begins to read there.
+    The client gets the end of an epoch from the leader (OffsetForLeaderEpoch) when it is assigned an offset with an
+    epoch. It has no call for that alone, but begins to read there.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def agreed_offsets(
     read : mapping
         By topic and partition: the next offset, and the epoch of the leader when it was read to there.
     timeout_s : float
-        For how long to wait.
+        How long to wait.
 
     Raises
     ------

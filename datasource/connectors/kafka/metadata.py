@@ -34,13 +34,13 @@ before.
 
 
 def timestamps_us(messages: Sequence[Any]) -> Int64s:
-    """The messages' timestamps in microseconds; :data:`~upstream.core.rows.event_times.NO_TIME` where there is none."""
+    """Return the messages' timestamps in microseconds; :data:`~upstream.core.rows.event_times.NO_TIME` for none."""
     stamps = np.fromiter((message.timestamp()[1] for message in messages), np.int64, len(messages))
     return np.where(stamps < 0, NO_TIME, stamps * 1000)
 
 
 def column_of(name: str, messages: Sequence[Any], dtype: pa.DataType) -> tuple[pa.Array, Bools]:
-    """One column of the messages, and where it cannot be given in this type."""
+    """Return one column of the messages, and which messages have no value of this type."""
     none = np.zeros(len(messages), dtype=np.bool_)
     if name == "key":
         return keys_as([message.key() for message in messages], dtype)
@@ -64,7 +64,7 @@ def column_of(name: str, messages: Sequence[Any], dtype: pa.DataType) -> tuple[p
 
 
 def keys_as(keys: Sequence[bytes | None], dtype: pa.DataType) -> tuple[pa.Array, Bools]:
-    """Messages' keys in a column's type, read as text unless it is binary; and which cannot be."""
+    """Return messages' keys in a column's type, read as text unless it is binary; and which keys do not fit."""
     raw = pa.array(keys, pa.binary())
     try:
         return _cast(raw, dtype), np.zeros(len(keys), dtype=np.bool_)

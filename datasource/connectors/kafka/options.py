@@ -207,7 +207,7 @@ class KafkaOptions:
             raise OptionError("; ".join(problems), hint="give or leave out the options named")
 
     def masked(self, said: str) -> str:
-        """A message without the values of secret settings."""
+        """Return a message without the values of secret settings."""
         for name, value in self.passed_on.items():
             if _SECRET.search(name) and value:
                 said = said.replace(value, "***")

@@ -35,19 +35,19 @@ class ClusterView(Protocol):
     """What is asked of a cluster, see :class:`~.client.Cluster`."""
 
     def topics(self) -> dict[str, tuple[str, list[int]]]:
-        """The topics wanted: id, partitions."""
+        """Return the id and the partitions of each wanted topic."""
         ...
 
     def ends(self, feeds: Iterable[str]) -> dict[str, End]:
-        """The offsets after the last messages, and the epochs of leaders."""
+        """Return the offsets after the last messages, and the epochs of leaders."""
         ...
 
     def begins(self, feeds: Iterable[str]) -> dict[str, int]:
-        """The offsets of the first messages."""
+        """Return the offsets of the first messages."""
         ...
 
     def agreed(self, read: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-        """Up to where feeds still are what was read of them, by offset and epoch; feeds that are gone may be missing."""
+        """Return up to where feeds still are what was read of them, by offset and epoch; gone feeds may be missing."""
         ...
 
 
@@ -84,19 +84,19 @@ class Positions:
         self._frozen = self._cluster.ends(self._feeds(again=True))
 
     def backlog(self, position: Position | None) -> int | None:
-        """Messages that wait beyond a position, as far as was seen when it was last looked."""
+        """Return how many messages wait beyond a position, as of the last look; None before the first look."""
         if position is None or not self._ends:
             return None
         at: Mapping[str, int] = position["at"]
         return sum(max(0, self._until(feed, end) - at.get(feed, end)) for feed, end in self._ends.items())
 
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        """What has come since a position, at most so many offsets of it.
+        """Return what follows a position, at most `limit.rows` offsets of it.
 
         Raises
         ------
         FeedChangedError
-            What was to be read is gone (`failOnDataLoss`), or there is no such topic.
+            Unread messages are gone (`failOnDataLoss`), or there is no such topic.
         """
         feeds = self._feeds(again=position is None)
         if position is not None and not position["at"].keys() <= set(feeds):
@@ -149,8 +149,9 @@ class Positions:
     def _continued(
         self, position: Position | None, feeds: list[str], ends: dict[str, int], epochs: dict[str, int]
     ) -> dict[str, Any]:
-        """Where each feed is to be read from, and which are gone. Of a feed that was cut off, nothing beyond the cut is
-        looked at yet.
+        """Return where to read each feed from, which feeds are gone, and which were cut off.
+
+        Beyond the cut of a feed, nothing is looked at yet.
         """
         ids = {topic: ident for topic, (ident, _) in self._topics.items()}
         if position is None:
@@ -193,8 +194,9 @@ class Positions:
     def _cut_off(
         self, position: Position, feeds: Iterable[str], ends: dict[str, int], epochs: dict[str, int]
     ) -> dict[str, int]:
-        """Feeds whose log was cut off before what was read of it, and where: only a change of leaders does that, and
-        only it is looked into.
+        """Return the feeds whose log was cut off before what was read of it, and where.
+
+        Only a change of leaders cuts a log off, so the method looks only into feeds with a new leader.
         """
         known: Mapping[str, int] = position.get("epochs", {})
         doubted: dict[str, tuple[int, int]] = {}
@@ -219,7 +221,7 @@ class Positions:
         return found
 
     def _await_leader(self, feed: str, before: int, now: int) -> None:
-        """A leader that has not heard yet of its successor may answer for a while."""
+        """Tolerate a leader of an older epoch for a while, because a deposed leader may still answer; then raise."""
         since_s = self._deposed_since_s.setdefault(feed, self._clock_s())
         if self._frozen is None and self._clock_s() - since_s <= _SHORT_S:
             return
@@ -233,8 +235,9 @@ class Positions:
         )
 
     def _short(self, feed: str, at: int, ends: Mapping[str, int]) -> bool:
-        """Whether a feed ends before what was read of it, and that for a while: a broker that comes up does not see its
-        own end at once.
+        """Return whether a feed has ended before what was read of it for a while.
+
+        A broker that comes up does not see its own end at once.
         """
         if ends.get(feed, at) >= at:
             self._short_since_s.pop(feed, None)
@@ -260,7 +263,7 @@ class Positions:
         return starts
 
     def _ends_at(self, feed: str) -> int | None:
-        """Where reading is to end for good; None if nowhere."""
+        """Return where reading ends for good; None if nowhere."""
         if self._options.ending_offsets == "latest":
             return None
         wanted = _offset_of(self._options.ending_offsets, feed, LATEST)
@@ -290,7 +293,7 @@ class Positions:
         return Range(feed, {"topic": topic, "partition": partition, "from": at, "to": at}, 0, now_us)
 
     def _seen_us(self, feed: str, offset: int) -> int:
-        """When a message that waits was first seen."""
+        """Return when a message that waits was first seen."""
         return next(arrival for end, arrival in self._seen[feed] if end > offset)
 
     def _range(self, feed: str, low: int, high: int, epoch: int | None) -> Range:

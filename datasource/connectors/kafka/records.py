@@ -72,7 +72,7 @@ class _Records(ValueFormat):
 
     @abstractmethod
     def decoder(self, columns: Sequence[str]) -> Callable[[bytes], dict[str, Any]]:
-        """What makes a record of a value, and raises whatever it likes if it is none."""
+        """Return a function that makes a record of a value, and raises any error if the value is none."""
 
 
 class AvroValues(_Records):
@@ -118,7 +118,7 @@ class AvroValues(_Records):
         return None if self._given is None else _parsed(_text_of(self._given))
 
     def _written(self, value: bytes) -> Any:
-        """The schema that a value was written by."""
+        """Return the schema that a value was written with."""
         assert self._registry is not None
         if len(value) < _HEAD or value[0] != _MAGIC:
             raise ValueError("the value does not begin with a zero and the number of its schema")
@@ -187,7 +187,7 @@ def _parsed(text: str) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def _registered(registry: str, number: int) -> Any:
-    """A schema of the registry. It never changes under its number, so it is asked for once."""
+    """Return a schema of the registry. A schema never changes under its number, so it is fetched once."""
     parts = urlsplit(registry)
     host = parts.netloc.rpartition("@")[2]
     place = urlunsplit((parts.scheme, host, f"{parts.path.rstrip('/')}/schemas/ids/{number}", "", ""))
@@ -236,7 +236,7 @@ _LOGICAL = {
 
 
 def _arrow_of(kind: Any) -> pa.DataType:
-    """What an Avro type becomes."""
+    """Return the Arrow type for an Avro type."""
     if isinstance(kind, list):
         others = [each for each in kind if each != "null"]
         if len(others) != 1:
@@ -285,7 +285,7 @@ def _message(path: str, name: str) -> Any:
 
 
 def _arrow_of_field(field: Any) -> pa.DataType:
-    """What a field of a message becomes."""
+    """Return the Arrow type for a field of a message."""
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         return pa.map_(_single(key), _single(value))
@@ -312,7 +312,7 @@ def _single(field: Any) -> pa.DataType:
 
 
 def _plain(message: Any, fields: Sequence[Any]) -> dict[str, Any]:
-    """A message as a record; what has presence and is not there is null."""
+    """Return a message as a record; a field with presence that is not set is null."""
     record: dict[str, Any] = {}
     for field in fields:
         value = getattr(message, field.name)

@@ -56,7 +56,7 @@ class MessageRows:
         self._keys = json_values()
 
     def chunks(self, messages: list[Any], part: Range, malformed: MalformedRows) -> Iterator[Chunk]:
-        """The rows of some messages, in their order."""
+        """Yield the rows of some messages, in their order."""
         values = list(map(_VALUE, messages))
         if self._values is None:
             deleted = np.fromiter((value is None for value in values), np.bool_, len(values))
@@ -133,7 +133,8 @@ class MessageRows:
         )
 
     def _tombstones(self, gone: Int64s, messages: list[Any], part: Range, malformed: MalformedRows) -> Piece:
-        """The keys of tombstones in the columns of the key; those that their message's key does not say go aside."""
+        """Return the keys of tombstones in the key's columns; a tombstone whose message lacks such a key is malformed.
+        """
         names = [name for name in self._common.key if name in self._value_columns]
         if not names:
             return _rows_without_columns(len(gone)), gone
@@ -171,14 +172,14 @@ class MessageRows:
 
 
 def metadata_name(name: str, options: KafkaOptions) -> str | None:
-    """What a column gives of the message besides its value; None if it is the value's."""
+    """Return the part of the message that a column holds besides the value; None for a column of the value."""
     if options.value_format == "raw":
         return name if name in METADATA else None
     return name[1:] if name.startswith("_") and name[1:] in METADATA else None
 
 
 def _rows_without_columns(count: int) -> pa.Table:
-    """So many rows: Arrow keeps no count of rows where there is no column."""
+    """Return a table that counts rows in a nameless column: Arrow keeps no count of rows without a column."""
     return pa.table([pa.nulls(count)], names=[""])
 
 
@@ -191,7 +192,7 @@ def _split(tombstones: Piece | None, end: int) -> tuple[Piece | None, Piece | No
 
 
 def _mixed(table: pa.Table, positions: Int64s, tombstones: Piece | None) -> tuple[pa.Table, Int64s, Any]:
-    """Rows and tombstones in the order of their messages."""
+    """Return rows and tombstones in the order of their messages."""
     if tombstones is None or not len(tombstones[1]):
         return table, positions, np.zeros(len(positions), dtype=np.bool_)
     stones, places = tombstones
@@ -216,7 +217,10 @@ def _arrivals(part: Range, offsets: Int64s) -> Int64s | None:
 
 
 def _offsets(messages: list[Any]) -> Int64s:
-    """They rise; between a first and a last that are no farther apart than there are messages, none is left out."""
+    """Return the messages' offsets, which rise.
+
+    If the first and the last are as far apart as there are messages, none is left out.
+    """
     first, last = messages[0].offset(), messages[-1].offset()
     if last - first + 1 == len(messages):
         return np.arange(first, last + 1)

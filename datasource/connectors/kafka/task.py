@@ -33,9 +33,9 @@ _ERROR = methodcaller("error")
 
 
 def messages(options: KafkaOptions, place: Mapping[str, Any]) -> Iterator[list[Any]]:
-    """The messages of a range in the order of offsets, some at a time.
+    """Yield the messages of a range in the order of offsets, some at a time.
 
-    Offsets may have gaps: what was compacted away, aborted, or a transaction's own marks.
+    Offsets may have gaps: compacted messages, aborted ones, or a transaction's own marks.
 
     Raises
     ------
@@ -79,18 +79,18 @@ class _Reading:
         return self._at >= self._to
 
     def next(self) -> TopicPartition:
-        """The place of the next message."""
+        """Return the place of the next message."""
         from confluent_kafka import TopicPartition
 
         return TopicPartition(self._topic, self._partition, self._at)
 
     def chunks(self, consumer: Any) -> Iterator[list[Any]]:
-        """The rest of the range, by a consumer that begins there.
+        """Yield the rest of the range, by a consumer that begins there.
 
         Raises
         ------
         _SilentConsumerError
-            It says nothing. What it had given until then has been handed on.
+            The consumer is silent. Its messages until then have been yielded.
         """
         self._consumer = consumer
         self._assigned_s = time.monotonic()
@@ -136,10 +136,10 @@ class _Reading:
         return got
 
     def _of_this_log(self, got: list[Any]) -> list[Any]:
-        """Without messages of a later leader, which were not there yet when the range was recorded: the tail that was
-        there is lost.
+        """Return the messages without those of a later leader, which were not there when the range was recorded.
 
-        They are read in a range of their own, from the cut on. Epochs never fall along a log.
+        The tail that was there then is lost. A range of its own, from the cut on, covers the later leader's messages.
+        Epochs never fall along a log.
         """
         last = got[-1].leader_epoch() if got and self._epoch is not None else None
         if self._epoch is None or last is None or last <= self._epoch:
@@ -201,8 +201,9 @@ class _Reading:
 
 @contextmanager
 def _collector_off() -> Generator[None]:
-    """Without Python's collector, which looks for cycles among messages again and again while a list of them is made:
-    half of a read's time.
+    """Turn Python's garbage collector off for a block that makes a list of messages.
+
+    Otherwise the collector looks for cycles among the messages again and again, for half of a read's time.
     """
     if not gc.isenabled():
         yield

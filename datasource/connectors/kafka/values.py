@@ -31,7 +31,7 @@ class ValueFormat(ABC):
 
     @abstractmethod
     def infer(self, sample: Sequence[bytes]) -> pa.Schema:
-        """The columns, from some values if nothing else says them."""
+        """Return the columns, from some values if nothing else defines them."""
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse columns that values cannot hold, with SchemaError."""
@@ -41,18 +41,19 @@ class ValueFormat(ABC):
     def read(
         self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
     ) -> list[Piece]:
-        """The rows of values in order, one for each that can be read; mostly one piece, more if their types differ in
-        zones of time.
+        """Return the rows of values in order, one for each value that can be read.
+
+        The result is mostly one piece, and several if their types differ in zones of time.
 
         Parameters
         ----------
         values : sequence of bytes
         schema : pyarrow.Schema
-            Of the values.
+            The columns of the values.
         columns : sequence of str
-            Those of them that are wanted.
+            The wanted columns.
         malformed
-            Told of each value that cannot be read.
+            Receives each value that cannot be read.
         where : callable
             Names the place of a value.
         """
@@ -89,7 +90,7 @@ class LineValues(ValueFormat):
         return _parsed(parser, values, block, positions, malformed, where)
 
     def _one_each(self, block: bytes, values: Sequence[bytes]) -> bool:
-        """Whether each line of the block is surely one value, and none is blank."""
+        """Return whether each line of the block is surely one value, and none is blank."""
         ends = len(values) - 1
         if not self._bracketed:
             return block.count(b"\n") == ends and b"\r" not in block and all(values)
@@ -98,7 +99,7 @@ class LineValues(ValueFormat):
         return block[:1] == b"{" and block[-1:] == b"}" and block.count(b"}\n{") == ends and block.count(b"\n") == ends
 
     def _cleaned(self, values: Sequence[bytes], malformed: MalformedRows, where: Where) -> tuple[list[bytes], Int64s]:
-        """Each value as one line, without those of which it is sure that they are no row."""
+        """Return each value as one line, and its position; report and leave out values that are surely no row."""
         kept: list[bytes] = []
         positions: list[int] = []
         for position, value in enumerate(values):
@@ -119,12 +120,12 @@ class LineValues(ValueFormat):
 
 
 def json_values() -> ValueFormat:
-    """Values that are JSON objects, however they are laid out."""
+    """Return the format of values that are JSON objects, however they are laid out."""
     return LineValues(JsonFormat(), bracketed=True)
 
 
 def csv_values(sep: str) -> ValueFormat:
-    """Values that are fields between separators, in the order of the schema."""
+    """Return the format of values that are fields between separators, in the order of the schema."""
     return LineValues(
         DelimitedFormat(header=False, sep=sep, quote='"', multi_line=False, null_value=""), bracketed=False
     )

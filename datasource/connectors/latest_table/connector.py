@@ -23,7 +23,7 @@ __all__ = ["LatestConnector", "make"]
 
 
 def make(options: LatestOptions, common: SourceOptions, schema: pa.Schema | None) -> LatestConnector:
-    """The connector for a source's options."""
+    """Return the connector for a source's options."""
     if common.max_bytes_per_trigger is not None:
         raise OptionError(
             "maxBytesPerTrigger for connector=latest, whose commits count rows",
@@ -65,7 +65,7 @@ class LatestConnector(Connector):
         self._frozen: int | None = None
 
     def schema(self) -> pa.Schema:
-        """The schema given, or the table's without the sink's own columns."""
+        """Return the given schema, or the table's without the sink's own columns."""
         if self._schema is None:
             self._schema = self._table().columns
         return self._schema
@@ -98,12 +98,12 @@ class LatestConnector(Connector):
             self._frozen = describe(self._folder).version
 
     def advance(self, position: Position | None, now_us: int, limit: Limit) -> Advance:
-        """The commits since a position: whole, at least one, at most `limit`.
+        """Return what follows a position within `limit`: files of the first version, then whole commits, at least one.
 
         Raises
         ------
         FeedChangedError
-            Versions that were not read are gone, others have changed rows, or the table was made anew.
+            Versions that were not read are gone, other writers have changed rows, or the table was made again.
         """
         with self._folder.guarded():
             if position is None:
@@ -128,11 +128,11 @@ class LatestConnector(Connector):
             yield from read_range(self._folder, part, wanted)
 
     def limit(self, common: Limit) -> Limit:
-        """The common limits, and `maxFilesPerTrigger`."""
+        """Return the common limits, with `maxFilesPerTrigger`."""
         return Limit(common.rows, common.bytes, self._options.max_files)
 
     def quarantine_folder(self) -> str:
-        """A folder beside the table: what lies in it VACUUM would remove."""
+        """Return a folder beside a table on a disk: VACUUM would remove files within the table."""
         return self._folder.location + "_quarantine" if self._folder.is_local else super().quarantine_folder()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -146,7 +146,7 @@ class LatestConnector(Connector):
         return self._described
 
     def _snapshot(self, position: Position, limit: Limit) -> Advance:
-        """Files of the table as it was at the position's version, from one of them on."""
+        """Return files of the table at the position's version, from the position's file on."""
         from deltalake.exceptions import DeltaError
 
         version, arrival = int(position["version"]), int(position["arrival_us"])
@@ -208,7 +208,7 @@ class LatestConnector(Connector):
             yield self._range({"version": version, "path": path, "rows": rows, "deleted": True}, rows, arrival)
 
     def _promised(self, found: Delivered | None) -> dict[str, int]:
-        """How far the table is complete, if it says so: on its own time column, and on no other."""
+        """Return how far the table is complete, if a commit records it and `time` is the table's own time column."""
         common = self._common
         if found is None or found.low_watermark is None or common.time is None or common.time != self._table().time:
             return {}
@@ -223,7 +223,7 @@ class LatestConnector(Connector):
         return frozenset([self._feed] if position["ended"] else [])
 
     def _check_silence(self, position: Position) -> None:
-        """Nothing new is one thing; a log that does not go on where it was left is another."""
+        """Raise if nothing new comes because the log does not continue where reading stopped."""
         version = int(position["version"])
         if self._log.has(version):
             return
@@ -250,7 +250,7 @@ class _Room:
         self._empty = True
 
     def take(self, rows: int, files: int) -> bool:
-        """Whether there was room for a unit, which is taken then."""
+        """Take a unit if there is room for it; return whether there was."""
         self._rows += rows
         self._files += files
         fits = self._rows <= (self._limit.rows or self._rows) and self._files <= (self._limit.files or self._files)

@@ -31,16 +31,16 @@ class TableLog:
         self._folder = folder
 
     def has(self, version: int) -> bool:
-        """Whether the entry of a version is there."""
+        """Return whether the log has the entry of a version."""
         return self._folder.has(entry_place(version))
 
     def delivered(self, version: int, table_id: str) -> Delivered | None:
-        """What a version delivered; nothing if it was maintenance, None if there is no such entry.
+        """Return what a version delivered; nothing if it was maintenance, None if there is no such entry.
 
         Raises
         ------
         FeedChangedError
-            It changed rows and does not say how, or made another table.
+            The version changed rows without a record of which, or made another table.
         """
         actions = self._actions(version)
         if actions is None:
@@ -71,7 +71,7 @@ class TableLog:
         )
 
     def last_delivered(self, version: int) -> Delivered | None:
-        """What the last commit of the sink said, up to a version; None if none has said anything for long."""
+        """Return the sink's last record up to a version; None if the last `_LOOK_BACK` versions have none."""
         for each in range(version, max(version - _LOOK_BACK, -1), -1):
             for action in self._actions(each) or ():
                 found = Delivered.of_commit(action.get("commitInfo", {}))
@@ -80,7 +80,7 @@ class TableLog:
         return None
 
     def made_anew(self) -> FeedChangedError:
-        """The table is not the one that the checkpoint began with."""
+        """Return the error for a table that is not the one that the checkpoint began with."""
         return FeedChangedError(
             f"the table at {self._folder.location} is not the one that the checkpoint began with: it was removed and "
             "made anew",
@@ -89,7 +89,7 @@ class TableLog:
         )
 
     def gone(self, version: int, what: str) -> FeedChangedError:
-        """Something of a version that has not been read is not there any more."""
+        """Return the error for a part of a version that is gone before it was read."""
         return FeedChangedError(
             f"{what} of version {version} of the table at {self._folder.location} is gone before it was read",
             expected="log entries and files that are kept until those who follow the table have read them",

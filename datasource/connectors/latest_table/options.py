@@ -39,12 +39,12 @@ class LatestOptions:
     passed_on: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def folder(self) -> TableFolder:
-        """The table's folder.
+        """Return the table's folder.
 
         Raises
         ------
         OptionError
-            None is given.
+            No path is given.
         """
         if self.path is None:
             raise OptionError(
@@ -53,7 +53,7 @@ class LatestOptions:
         return TableFolder(absolute_location(self.path), self.passed_on)
 
     def completed(self, common: SourceOptions) -> SourceOptions:
-        """The common options with what the table itself says where the user has said nothing."""
+        """Return the common options, with the table's own key, time and progress where the user has given none."""
         folder = self.folder()
         with folder.guarded():
             table = describe(folder)

@@ -54,12 +54,12 @@ class Described:
 
 
 def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
-    """The table, at its latest version or at an earlier one.
+    """Open the table, at its latest version or at an earlier one.
 
     Raises
     ------
     OptionError
-        There is none.
+        There is no table.
     deltalake.exceptions.DeltaError
         The version is gone.
     """
@@ -77,14 +77,14 @@ def open_table(folder: TableFolder, version: int | None = None) -> DeltaTable:
 
 
 def describe(folder: TableFolder) -> Described:
-    """The table as it is now.
+    """Return the description of the table as it is now.
 
     Raises
     ------
     OptionError
-        There is none.
+        There is no table.
     TableError
-        It is not one of ours, or its files call its columns otherwise.
+        The table is not one of ours, or its files have other names for its columns.
     """
     table = open_table(folder)
     metadata = table.metadata()
@@ -121,12 +121,12 @@ class LiveFile(NamedTuple):
 
     @property
     def live(self) -> int:
-        """How many of its rows count."""
+        """How many of the file's rows are not dead."""
         return self.rows - (0 if self.vector is None else self.vector.cardinality)
 
 
 def live_files(folder: TableFolder, version: int) -> list[LiveFile]:
-    """The files that hold the table at a version, in a fixed order.
+    """Return the files that hold the table at a version, in the order of their paths.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def live_files(folder: TableFolder, version: int) -> list[LiveFile]:
 
 
 def _counted(folder: TableFolder, path: str) -> int:
-    """Other writers' files need not say in the log how many rows they hold."""
+    """Return the number of rows in a file, from its footer: other writers need not record it in the log."""
     import pyarrow.parquet as pq
 
     where, filesystem = folder.place(path)

@@ -21,17 +21,17 @@ _ROWS = 262_144
 
 
 def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[Chunk]:
-    """The rows of a range, in pieces.
+    """Yield the rows of a range, in pieces.
 
     Parameters
     ----------
     folder
-        The table's.
+        The table's folder.
     part
-        Its place names a version, a file and how many of its last rows (``path``, ``rows``, ``deleted``), and which of
-        the rows are dead where some are (``vector``, of a whole file); no file if nothing was delivered.
+        Its place names a version, a file and how many of its last rows to read (``path``, ``rows``, ``deleted``). If
+        some rows of a whole file are dead, ``vector`` names them. If nothing was delivered, there is no file.
     schema
-        Of the columns that are wanted.
+        The wanted columns.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def read_range(folder: TableFolder, part: Range, schema: pa.Schema) -> Iterator[
 
 
 def _last_rows(folder: TableFolder, path: str, count: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """So many rows from the end of a file; row groups before them are not read."""
+    """Yield `count` rows from the end of a file; row groups before them are not read."""
     where, filesystem = folder.place(path)
     with open_parquet(where, filesystem) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
@@ -91,8 +91,10 @@ def _without(tables: Iterator[pa.Table], dead: npt.NDArray[np.bool_]) -> Iterato
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
-    """A deletion has the key and the time alone, a file from before a column was added lacks it, and one from before it
-    was widened has it narrower.
+    """Return a column in the wanted type, null if the table lacks it.
+
+    A deletion has only the key and the time. A file from before a column was added lacks the column, and one from
+    before the column was widened has a narrower type.
     """
     if field.name not in table.column_names:
         return pa.nulls(table.num_rows, field.type)

@@ -24,7 +24,7 @@ _RANGES = 64
 
 
 def make(options: ReplayOptions, common: SourceOptions, schema: pa.Schema | None) -> ReplayConnector:
-    """The connector for a source's options."""
+    """Return the connector for a source's options."""
     from ..files import make as make_files
 
     pace = options.pace(common)

@@ -36,12 +36,13 @@ class ReplayOptions(FilesOptions):
     )
 
     def pace(self, common: SourceOptions) -> Pace:
-        """The pace these options ask for.
+        """Return the pace for these options.
 
         Raises
         ------
         OptionError
-            Neither or both of `speed` and `rowsPerSecond` are given, or `speed` has no times to go by.
+            Neither or both of `speed` and `rowsPerSecond` are given, or `speed` is given without a column of recorded
+            times.
         """
         if (self.speed is None) == (self.rows_per_second is None):
             raise OptionError(

@@ -59,23 +59,23 @@ class Recording:
         self._first = np.concatenate([[0], np.cumsum([part.span for part in self._ranges])]).astype(np.int64)
 
     def schedule(self) -> Schedule:
-        """When each row is released; a pass over the recording, once in a process."""
+        """Return when each row is released; the first call in a process passes over the whole recording."""
         return SCHEDULES.get(self.digest, self._scheduled)
 
     def bytes_per_row(self) -> float:
-        """What a row takes in memory, by the first ones."""
+        """Return the bytes that a row takes in memory, estimated from the first rows."""
         first = next((piece for piece in self._read(0, tuple(self._schema.names)) if piece.rows.num_rows), None)
         return 1.0 if first is None else max(1.0, first.rows.nbytes / first.rows.num_rows)
 
     def between(
         self, start: int, stop: int, columns: Sequence[str], malformed: MalformedRows
     ) -> Iterator[tuple[pa.Table, Int64s]]:
-        """The rows with ranks from `start` up to `stop`, and their ranks; malformed rows among them are reported.
+        """Yield the rows with ranks from `start` up to `stop`, and their ranks; report malformed rows among them.
 
         Raises
         ------
         FeedChangedError
-            There is a row that was not there when the schedule was made.
+            A row was not there when the schedule was made.
         """
         schedule = self.schedule()
         first = int(schedule.numbers[start]) if 0 < start < schedule.rows else 0

@@ -23,7 +23,7 @@ class HeldSchedules:
         self._held: OrderedDict[Hashable, Schedule] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
-        """The schedule of a recording, made if it is not there."""
+        """Return the schedule of a recording; make it if it is not held."""
         with self._lock:
             found = self._held.get(key) or make()
             self._held[key] = found
@@ -42,7 +42,7 @@ class HeldRows:
         self._held: OrderedDict[Hashable, list[Piece] | None] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], list[Piece] | None]) -> list[Piece] | None:
-        """The pieces of a recording, read if they are not there; None if it is too large to be held."""
+        """Return the pieces of a recording, read if they are not held; None if it is too large to be held."""
         with self._lock:
             if key not in self._held:
                 self._held[key] = make()
@@ -63,7 +63,7 @@ class Cursors:
     def until(
         self, key: Hashable, low: int, first: int, last: int, start: Callable[[], Iterator[Piece]]
     ) -> Iterator[Piece]:
-        """The pieces that hold the rows from number `first` up to `last`.
+        """Yield the pieces that hold the rows from number `first` up to `last`.
 
         Parameters
         ----------

@@ -59,12 +59,12 @@ class Schedule:
 
 
 def elapsed_by_rate(rows: int, rows_per_second: float) -> Int64s:
-    """Microseconds from the start to each row's release, at an even pace."""
+    """Return the microseconds from the start to each row's release, at an even pace."""
     return (np.arange(rows) * 1e6 / rows_per_second).astype(np.int64)
 
 
 def elapsed_by_time(times_us: Int64s, speed: float, max_gap_us: int) -> Int64s:
-    """Microseconds from the start to each row's release, at `speed` times the recorded times.
+    """Return the microseconds from the start to each row's release, at `speed` times the recorded times.
 
     A row is released once the largest time so far has been reached, so that file order holds. Times far ahead of the
     rows after them do not count (the far-future stamps of real recordings would hold back everything behind them), and

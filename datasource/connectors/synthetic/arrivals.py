@@ -13,7 +13,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def synthetic_arrivals(recipe: Recipe, until_us: int) -> tuple[Int64s, Int64s]:
-    """When rows come and with which key, of a recipe's first feed up to a time.
+    """Return when rows of a recipe's first feed come up to a time, and with which key.
 
     Returns
     -------

@@ -26,13 +26,13 @@ _CHUNK_BYTES = 1 << 24
 
 
 def make(options: SyntheticOptions, common: SourceOptions, schema: pa.Schema | None) -> SyntheticConnector:
-    """The connector for a source's options."""
+    """Return the connector for a source's options."""
     del common
     return SyntheticConnector(options, schema)
 
 
 class SyntheticConnector(Connector):
-    """Seeded feeds (see :class:`SyntheticOptions`), named ``synthetic-0``, ``synthetic-1``, …
+    """Seeded feeds (see :class:`SyntheticOptions`), named ``synthetic-0``, ``synthetic-1``, and so on.
 
     A row can be seen from its arrival on. The feeds start when the first step is taken; that instant goes into the
     position. If what is asked for is what there is *now* (a batch read, a first run with `Trigger.AvailableNow`), the
@@ -131,7 +131,7 @@ class SyntheticConnector(Connector):
         return {"rows": sum(max(0, round(rows)) for rows in waiting)}
 
     def _next_us(self, number: int, place: Place, until_us: int) -> int | None:
-        """When the first row from a place on has arrived, since the start; None if none has."""
+        """Return when the first row from a place on has arrived, since the start; None if none has by `until_us`."""
         stream = self._stream(number)
         rows = next(stream.between(place, stream.take(place, until_us, 1)), None)
         return None if rows is None or not len(rows) else int(rows.elapsed_us[0])
@@ -157,7 +157,7 @@ class SyntheticConnector(Connector):
         return {"recipe": self._fingerprint, "origin_us": origin_us, "places": listed}
 
     def _duration_us(self) -> int:
-        """From the start to the last row of all; rows that never come do not count."""
+        """Return the time from the start to the last row of all feeds; rows that never come do not count."""
         if self._recipe.total_rows is None:
             raise OptionError(
                 "a synthetic feed without `rows` has no end to read up to",

@@ -47,27 +47,27 @@ class Draws:
         self._key = np.uint64(key)
 
     def words(self, counters: UInt64s) -> UInt64s:
-        """A uniform 64-bit number for each counter."""
+        """Return a uniform 64-bit number for each counter."""
         return _mixed(counters, self._key)
 
     def uniform(self, counters: UInt64s) -> Floats:
-        """A number in [0, 1) for each counter."""
+        """Return a number in [0, 1) for each counter."""
         return (self.words(counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def below(self, counters: UInt64s, bound: int) -> Int64s:
-        """A whole number in [0, `bound`) for each counter."""
+        """Return a whole number in [0, `bound`) for each counter."""
         scaled = (self.uniform(counters) * bound).astype(np.int64)
         return np.minimum(scaled, bound - 1, out=scaled)  # the product may round up to the bound
 
 
 def slot_counts(draws: Draws, slots: Int64s) -> Int64s:
-    """Rows in each slot when arrivals are random: Poisson with mean :data:`SLOT_ROWS`."""
+    """Return the number of rows in each slot for random arrivals: Poisson with mean :data:`SLOT_ROWS`."""
     low, cumulative = _poisson_table()
     return low + np.searchsorted(cumulative, draws.uniform(slots.astype(np.uint64)), side="right")
 
 
 def zipf_shares(keys: int, skew: float) -> Floats:
-    """Each key's share of the rows: key k has one proportional to 1 / (k + 1)^skew."""
+    """Return each key's share of the rows: key k has one proportional to 1 / (k + 1)^skew."""
     weights = np.arange(1, keys + 1, dtype=np.float64) ** -skew
     return weights / weights.sum()
 
@@ -90,7 +90,7 @@ class KeysByShare:
         self._guide = np.searchsorted(self._cumulative, edges, side="right")
 
     def __call__(self, uniform: Floats) -> Int64s:
-        """The key for each number in [0, 1)."""
+        """Return the key for each number in [0, 1)."""
         chosen = self._guide[(uniform * self._cells).astype(np.int64)]
         behind = np.flatnonzero(self._cumulative[chosen] <= uniform)
         for _ in range(4):

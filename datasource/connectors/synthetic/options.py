@@ -109,12 +109,12 @@ class SyntheticOptions:
     )
 
     def recipe(self) -> Recipe:
-        """What these options amount to.
+        """Return the recipe for these options.
 
         Raises
         ------
         OptionError
-            Naming all combinations that contradict each other.
+            Options contradict each other; the message names all such combinations.
         """
         problems = list(self._problems())
         if problems:

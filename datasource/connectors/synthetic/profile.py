@@ -57,7 +57,10 @@ class RateProfile:
         self._pauses = np.array([0.0, *pauses])
 
     def elapsed_us(self, rows: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Microseconds until that many rows (a real number) have come; :data:`NEVER_US` if never. Never decreases."""
+        """Return the microseconds until that many rows (a real number) have come; :data:`NEVER_US` if never.
+
+        The result never decreases with `rows`.
+        """
         active = self._active_us(rows)
         if len(self._starts):
             active = active + self._pauses[np.searchsorted(self._starts, active, side="right")]

@@ -99,7 +99,7 @@ class Rows:
         return len(self.elapsed_us)
 
     def key(self) -> Int64s:
-        """Key numbers from 0."""
+        """Return key numbers from 0."""
         recipe = self._stream.recipe
         if recipe.take_turns:
             return np.arange(self.first_row, self.first_row + len(self), dtype=np.int64) % recipe.keys
@@ -109,7 +109,10 @@ class Rows:
         return _key_chooser(recipe.keys, recipe.skew, recipe.rates)(draws.uniform(self._counters))
 
     def time_us(self) -> Int64s:
-        """Event times in microseconds since the start, up to the disorder's width (`block`: twice) before the arrival."""
+        """Return event times in microseconds since the start, up to the disorder's width before the arrival.
+
+        With `block` disorder, they are up to twice the width before the arrival.
+        """
         recipe = self._stream.recipe
         width = recipe.disorder_width_us
         if recipe.disorder == "none":
@@ -121,11 +124,11 @@ class Rows:
         return (self.elapsed_us // width - 1) * width + draws.below(self._counters, width)
 
     def value(self) -> npt.NDArray[np.float64]:
-        """Uniform numbers in [0, 1)."""
+        """Return uniform numbers in [0, 1)."""
         return self._stream.draws(_VALUE).uniform(self._counters)
 
     def payload(self) -> npt.NDArray[np.uint8]:
-        """Random bytes, one line of the recipe's width per row."""
+        """Return random bytes, one line of the recipe's width per row."""
         width = self._stream.recipe.payload_bytes
         words = -(-width // 8)
         numbered = self._counters[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64)
@@ -154,29 +157,29 @@ class SyntheticStream:
         self.total_rows = None if total is None else total // recipe.feeds + (feed < total % recipe.feeds)
 
     def draws(self, column: int) -> Draws:
-        """The random numbers of a column of this feed."""
+        """Return the random numbers of a column of this feed."""
         return Draws(self.recipe.seed, self._feed, column)
 
     def ended(self, place: Place) -> bool:
-        """Whether no row follows."""
+        """Return whether no row follows."""
         return place.row == self.total_rows
 
     def mean_rows(self, until_us: int) -> float:
-        """About how many rows come in the first `until_us` microseconds, silences and bursts left aside."""
+        """Return about how many rows come in the first `until_us` microseconds, without silences and bursts."""
         mean = max(until_us, 0) * self.recipe.rows_per_second / self.recipe.feeds / 1e6
         return mean if self.total_rows is None else min(mean, float(self.total_rows))
 
     def take(self, start: Place, until_us: int | None = None, limit: int | None = None) -> Place:
-        """The furthest place from `start` such that every row before it has come.
+        """Return the furthest place from `start` such that every row before it has come.
 
         Parameters
         ----------
         start : Place
-            From here.
+            The place to begin at.
         until_us : int, optional
             Only rows that come at this time or before; None: at any time.
         limit : int, optional
-            At most so many rows.
+            The most rows.
         """
         until = NEVER_US - 1 if until_us is None else until_us
         last = self._last_slot(until)
@@ -207,7 +210,7 @@ class SyntheticStream:
         return Place(slot, index, row)
 
     def between(self, start: Place, stop: Place, most: int | None = None) -> Iterator[Rows]:
-        """The rows from one place to another, in pieces of at most `most` rows (by default what is made in one go)."""
+        """Yield the rows from one place to another, in pieces of at most `most` rows, by default all made at once."""
         row, at_once = start.row, _SLOTS_AT_ONCE
         for first in range(start.slot, stop.slot + (stop.index > 0), at_once):
             slots = np.arange(first, min(first + at_once, stop.slot + (stop.index > 0)), dtype=np.int64)
@@ -227,7 +230,7 @@ class SyntheticStream:
         return slot_counts(self.draws(_COUNT), slots)
 
     def _arrivals(self, slots: Int64s) -> tuple[Int64s, UInt64s]:
-        """Arrivals of all rows of neighbouring slots, and the rows' counters."""
+        """Return the arrivals of all rows of neighbouring slots, and the rows' counters."""
         counts = self._counts(slots)
         first = np.cumsum(counts) - counts
         index = np.arange(int(counts.sum()), dtype=np.int64) - np.repeat(first, counts)
@@ -246,7 +249,7 @@ class SyntheticStream:
         return self._profile.elapsed_us(rows), counters
 
     def _last_slot(self, until_us: int) -> int:
-        """The last slot that begins at `until_us` or before; -1 if none does."""
+        """Return the last slot that begins at `until_us` or before; -1 if none does."""
 
         def begins(slot: int) -> int:
             return int(self._profile.elapsed_us(np.array([float(slot * SLOT_ROWS)]))[0])
@@ -263,7 +266,7 @@ class SyntheticStream:
         return low
 
     def _normal(self, place: Place) -> Place:
-        """The same place, at the start of the next slot rather than at the end of one."""
+        """Return the same place, at the start of the next slot rather than at the end of one."""
         if place.index == int(self._counts(np.array([place.slot], dtype=np.int64))[0]):
             return Place(place.slot + 1, 0, place.row)
         return place

@@ -16,12 +16,12 @@ _DAY = r"^[ \t]*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 
 def refused(fields: pa.ChunkedArray, dtype: pa.DataType) -> tuple[list[int], list[str]]:
-    """Places of fields that are no values of a type, and the fields as text.
+    """Return the places of fields that are no values of a type, and these fields as text.
 
     Parameters
     ----------
     fields : binary array
-        As they are written; null where they mean null.
+        The fields as written; null where they mean null.
     dtype : pyarrow.DataType
     """
     try:
@@ -55,7 +55,7 @@ def _pattern(dtype: pa.DataType) -> str | None:
 
 
 def _no_day(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Whether a text that begins like a date begins with a day that there is not, such as February 30th."""
+    """Return which texts do not begin with a day that exists: February 30th, for example, does not."""
     import polars as pl
 
     days = pl.Series(texts).str.strip_chars(" \t").str.slice(0, 10)

@@ -34,7 +34,7 @@ class Footer:
 
 
 def footer(file: BinaryIO) -> Footer | None:
-    """The footer of a file, or ``None`` if it is not written yet."""
+    """Return the footer of a file, or ``None`` if it is not written yet."""
     try:
         with open_parquet(file) as found:
             groups = [found.metadata.row_group(number) for number in range(found.metadata.num_row_groups)]
@@ -47,7 +47,7 @@ def footer(file: BinaryIO) -> Footer | None:
 
 
 def read_groups(source: str | BinaryIO, path: str, low: int, high: int, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The rows of the row groups [low, high), in pieces; `path` names the source."""
+    """Yield the rows of the row groups [low, high), in pieces; `path` names the source."""
     try:
         with open_parquet(source, memory_map=isinstance(source, str)) as file:
             batches: Any = file.iter_batches(

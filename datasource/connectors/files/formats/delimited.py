@@ -69,7 +69,7 @@ class DelimitedFormat(LineFormat):
         self._last_header: tuple[bytes, list[str]] = (b"", [])
 
     def head(self, start: bytes, *, complete: bool) -> Head | None:
-        """The column names and where the data begins; without a header only that."""
+        """Return the column names and where the data begins; without a header only the latter."""
         begin = len(_BOM) if start.startswith(_BOM) else 0
         if not self.header:
             if len(start) < len(_BOM) and _BOM.startswith(start) and not complete:
@@ -98,8 +98,9 @@ class DelimitedFormat(LineFormat):
         return Head(end + 1, self._last_header[1])
 
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """What pyarrow makes of the sample, where that says what the text does; lines with a wrong number of fields are
-        passed over.
+        """Return pyarrow's schema of the sample, with text for each type that would lose part of what is written.
+
+        Lines with a wrong number of fields are skipped.
         """
         import pyarrow.csv as csv
 
@@ -122,11 +123,11 @@ class DelimitedFormat(LineFormat):
         return without_loss(read().schema, texts, self.key, self.time)
 
     def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> DelimitedParser:
-        """A parser for a file with these columns."""
+        """Return a parser for a file with these columns."""
         return DelimitedParser(self, head.columns or schema.names, schema, columns)
 
     def last_end(self, block: bytes) -> int:
-        """Where the last whole row ends; with `multiLine`, line ends within quotes are none."""
+        """Return where the last whole row ends; with `multiLine`, a line end within quotes ends no row."""
         if not self.multi_line:
             return block.rfind(b"\n") + 1
         ends = row_ends(block, self.quote.encode(), self.max_row_bytes, final=False)
@@ -150,7 +151,7 @@ class DelimitedFormat(LineFormat):
                 ) from error
 
     def parse_options(self, *, skip_wrong: bool = False) -> Any:
-        """pyarrow's own options for the shape of lines."""
+        """Return pyarrow's own options for the shape of lines."""
         import pyarrow.csv as csv
 
         return csv.ParseOptions(
@@ -161,7 +162,7 @@ class DelimitedFormat(LineFormat):
         )
 
     def nulls(self) -> dict[str, Any]:
-        """pyarrow's own options for nulls: as in Spark, an empty field is null and "" is an empty string."""
+        """Return pyarrow's own options for nulls: as in Spark, an empty field is null and "" is an empty string."""
         return {"null_values": list(self.null_values), "strings_can_be_null": True, "quoted_strings_can_be_null": False}
 
     def _names(self, line: bytes, *, filled: bool = False) -> list[str]:
@@ -213,7 +214,7 @@ class DelimitedParser(LineParser):
         self._closed = re.compile(b"%b(?:%b%b)*" % (field, sep, field), re.DOTALL)
 
     def parse(self, block: bytes) -> pa.Table:
-        """The rows of a block. A timestamp column comes without a zone if the text of the block names none."""
+        """Return the rows of a block. A timestamp column comes without a zone if the block's text names none."""
         import pyarrow.csv as csv
 
         # For a few lines the reader that starts no threads is much quicker.
@@ -239,12 +240,12 @@ class DelimitedParser(LineParser):
         raise pa.ArrowInvalid("times with and without a zone")
 
     def _numbered(self, table: pa.Table) -> pa.Table:
-        """The table with numbers for the key's fields.
+        """Return the table with numbers for the key's fields.
 
         Raises
         ------
         pyarrow.ArrowInvalid
-            One is no number, or not written as its number is.
+            A field is no number, or is written in another way than its number.
         """
         for name, dtype in self._exact.items():
             fields = table.column(name)
@@ -259,7 +260,7 @@ class DelimitedParser(LineParser):
         return table
 
     def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
-        """Start and end of each row; with `multiLine` a row may hold line ends."""
+        """Return start and end of each row; with `multiLine` a row may hold line ends."""
         if self._form.multi_line:
             ends = row_ends(block, self._quote, self._form.max_row_bytes, final=True)
         else:
@@ -267,13 +268,13 @@ class DelimitedParser(LineParser):
         return rows_between(block, ends)
 
     def quick_count(self, block: bytes) -> int:
-        """How many rows there are if no line is blank."""
+        """Return how many rows there are if no line is blank."""
         if self._form.multi_line and self._quote in block:
             return len(self.spans(block)[0])
         return super().quick_count(block)
 
     def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
-        """Lines with a wrong number of fields, an open quote, or fields that are of another type."""
+        """Return the lines with a wrong number of fields, an open quote, or a field of another type, with reasons."""
         if self._form.multi_line:
             return {at: self.wrong_count(block[starts[at] : ends[at]], 1) for at in self._open(block, starts, ends)}
         if block.count(b"\r") != block.count(b"\r\n"):
@@ -305,8 +306,9 @@ class DelimitedParser(LineParser):
         return found
 
     def _fields(self, lines: Sequence[bytes]) -> tuple[pa.Table | None, dict[int, str]]:
-        """The columns wanted as they are written, of the lines with as many fields as there are columns, and which
-        lines have not.
+        """Return the wanted columns as written, of the lines with the right number of fields, and the other lines.
+
+        The table is None if pyarrow cannot take the lines apart.
         """
         import pyarrow.csv as csv
 
@@ -335,7 +337,7 @@ class DelimitedParser(LineParser):
         return (table, wrong) if table.num_rows + len(wrong) == len(lines) else (None, {})
 
     def doubtful(self, block: bytes) -> bool:
-        """Whether a quote may have swallowed a line end without the count showing it."""
+        """Return whether a quote may have swallowed a line end without effect on the count."""
         if self._quote not in block:
             return False
         if self._form.multi_line:
@@ -353,7 +355,7 @@ class DelimitedParser(LineParser):
             return True
 
     def reason(self, error: Exception) -> str:
-        """pyarrow's complaint in plain words."""
+        """Return pyarrow's complaint in plain words."""
         text = str(error)
         if found := _COUNT.search(text):
             return f"{found.group(2)} fields instead of {found.group(1)}"
@@ -367,7 +369,7 @@ class DelimitedParser(LineParser):
         return text.removeprefix("CSV parse error: ")
 
     def wrong_count(self, line: bytes, rows: int) -> str:
-        """An open quote, or a carriage return amid the line."""
+        """Return why a line is no row: an open quote, or a wrong count, perhaps by a carriage return amid the line."""
         if line.count(self._quote) % 2 and self._form.multi_line:
             return f"a quote is opened and not closed within {self._form.max_row_bytes} bytes (maxRowBytes)"
         if line.count(self._quote) % 2:
@@ -377,13 +379,13 @@ class DelimitedParser(LineParser):
         )
 
     def _open(self, block: bytes, starts: Int64s, ends: Int64s) -> list[int]:
-        """Rows with a quote that is not closed in them."""
+        """Return the rows with a quote that is not closed in them."""
         quotes = np.flatnonzero(np.frombuffer(block, np.uint8) == self._quote[0])
         within = np.searchsorted(quotes, ends) - np.searchsorted(quotes, starts)
         return np.flatnonzero(within % 2).tolist()
 
     def _other_zone(self, error: Exception) -> bool:
-        """Whether a time column is to be tried with a zone instead of without, or the reverse."""
+        """Switch a time column that an error names to a type with a zone or without; return whether there is one."""
         found = _ZONE.search(str(error))
         if found is None or int(found.group(1)) >= len(self._names):
             return False

@@ -25,13 +25,13 @@ class JsonFormat(LineFormat):
     name = "json"
 
     def head(self, start: bytes, *, complete: bool) -> Head | None:
-        """Where the data begins."""
+        """Return where the data begins; None if the first bytes may be those of a byte order mark."""
         if len(start) < len(_BOM) and _BOM.startswith(start) and not complete:
             return None
         return Head(len(_BOM) if start.startswith(_BOM) else 0)
 
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """What pyarrow makes of the sample; lines that are no objects are passed over."""
+        """Return pyarrow's schema of the sample; lines that are no objects are skipped."""
         del head
         try:
             return _whole_numbers(_read(sample), sample)
@@ -48,7 +48,7 @@ class JsonFormat(LineFormat):
             ) from error
 
     def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> JsonParser:
-        """A parser for all columns or some."""
+        """Return a parser for all columns or some."""
         del head
         return JsonParser(schema, schema.names if columns is None else columns)
 
@@ -75,7 +75,7 @@ class JsonParser(LineParser):
         self._schema = pa.schema([pa.field(f.name, pa.string() if f.name in self._times else f.type) for f in fields])
 
     def parse(self, block: bytes) -> pa.Table:
-        """The rows of a block. A timestamp column comes without a zone if the text of the block names none."""
+        """Return the rows of a block. A timestamp column comes without a zone if the block's text names none."""
         if not block.isascii():
             try:
                 block.decode("utf-8")
@@ -93,7 +93,7 @@ class JsonParser(LineParser):
         return table.select(self._columns)
 
     def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
-        """Lines that are no objects, or hold values of other kinds."""
+        """Return the lines that are no objects, or hold values of other kinds, each with the reason."""
         found: dict[int, str] = {}
         for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             why = why_not(block[start:end], self._schema, self._times)
@@ -102,11 +102,11 @@ class JsonParser(LineParser):
         return found
 
     def reason(self, error: Exception) -> str:
-        """pyarrow's complaint in plain words."""
+        """Return pyarrow's complaint in plain words."""
         return _plain(error)
 
     def wrong_count(self, line: bytes, rows: int) -> str:
-        """Nothing or several objects in one line."""
+        """Return the reason that a line is no row: it holds no object, or several."""
         del line
         return "the line holds no object" if rows == 0 else f"the line holds {rows} objects"
 
@@ -136,9 +136,7 @@ def _read(block: bytes, schema: pa.Schema | None = None) -> pa.Table:
 
 
 def _whole_numbers(table: pa.Table, sample: bytes) -> pa.Schema:
-    """The schema of a table that was read from a sample, with decimals where whole numbers beyond 64 bits were taken
-    for floats.
-    """
+    """Return a table's schema, with decimals where pyarrow read whole numbers beyond 64 bits as floats."""
     import pyarrow.compute as pc
 
     schema = table.schema

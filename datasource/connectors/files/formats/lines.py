@@ -54,7 +54,7 @@ class LineParser(ABC):
 
     @abstractmethod
     def parse(self, block: bytes) -> pa.Table:
-        """The rows of a block, one for each line that is not blank.
+        """Return the rows of a block, one for each line that is not blank.
 
         Raises
         ------
@@ -63,32 +63,33 @@ class LineParser(ABC):
         """
 
     def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
-        """Start and end (line end included) of each line that is a row."""
+        """Return start and end (line end included) of each line that is a row."""
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == _LF) + 1
         return rows_between(block, ends)
 
     def quick_count(self, block: bytes) -> int:
-        """How many rows there are if no line is blank."""
+        """Return how many rows there are if no line is blank."""
         return block.count(b"\n") + (not block.endswith(b"\n"))
 
     def doubtful(self, block: bytes) -> bool:
-        """Whether a block that was parsed into as many rows as lines may still have been misread."""
+        """Return whether a block that was parsed into as many rows as lines may still have been misread."""
         del block
         return False
 
     def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
-        """Lines that :meth:`parse` surely refuses, by their place among those given, with the reason; others may be
-        refused as well.
+        """Return lines that :meth:`parse` surely refuses, by their place among those given, with the reasons.
+
+        The method may miss others that :meth:`parse` refuses.
         """
         del block, starts, ends
         return {}
 
     @abstractmethod
     def reason(self, error: Exception) -> str:
-        """An error of :meth:`parse` in plain words."""
+        """Return an error of :meth:`parse` in plain words."""
 
     def wrong_count(self, line: bytes, rows: int) -> str:
-        """Why a line that became none or several rows is no row."""
+        """Return why a line that became none or several rows is no row."""
         del line
         return f"the line holds {rows} rows"
 
@@ -100,18 +101,18 @@ class LineFormat(ABC):
 
     @abstractmethod
     def head(self, start: bytes, *, complete: bool) -> Head | None:
-        """What a file's first bytes say; ``None`` if more of them are needed (there are none if `complete`)."""
+        """Parse a file's first bytes; return ``None`` if more of them are needed (there are none if `complete`)."""
 
     @abstractmethod
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """The schema of some whole lines; a column of nothing but nulls has type null."""
+        """Return the schema of some whole lines; a column of nothing but nulls has type null."""
 
     @abstractmethod
     def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> LineParser:
-        """A parser of the file's lines, for all columns or some."""
+        """Return a parser of the file's lines, for all columns or some."""
 
     def last_end(self, block: bytes) -> int:
-        """Where the last whole row of a block ends; 0 if none does. The block begins with a row."""
+        """Return where the last whole row of a block ends; 0 if none does. The block begins with a row."""
         return block.rfind(b"\n") + 1
 
     def check(self, schema: pa.Schema) -> None:
@@ -120,7 +121,7 @@ class LineFormat(ABC):
 
 
 def rows_between(block: bytes, ends: Int64s, comment: int | None = None) -> tuple[Int64s, Int64s]:
-    """Start and end of each line that is not blank (nor a comment), from where lines end."""
+    """Return start and end of each line that is not blank (nor a comment), from where lines end."""
     if not len(ends) or ends[-1] < len(block):
         ends = np.append(ends, len(block))
     starts = np.concatenate(([0], ends[:-1]))
@@ -141,18 +142,18 @@ def parse_lines(
     malformed: MalformedRows,
     place: Callable[[int], tuple[str, int | None]],
 ) -> tuple[list[tuple[pa.Table, Int64s | int]], int]:
-    """The rows of a block, and how many numbers they take.
+    """Return the rows of a block, and how many numbers they take.
 
     Parameters
     ----------
     parser, block
-        What is parsed.
+        What to parse, and how.
     ordinal : int
         The first row's number.
     malformed
-        Told of each line that cannot be read, in order.
+        Receives each line that cannot be read, in order.
     place : callable
-        The readable place of a byte of the block, and its 1-based line number if it has one.
+        Returns the readable place of a byte of the block, and its 1-based line number if it has one.
 
     Returns
     -------
@@ -201,7 +202,7 @@ class _Lines:
     def tables(
         self, malformed: MalformedRows, place: Callable[[int], tuple[str, int | None]]
     ) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Tables of the lines that can be read, with their numbers; the others are reported in order."""
+        """Yield tables of the readable lines, with their numbers, and report the other lines in order."""
         todo = [np.arange(len(self._starts))]
         while todo:
             lines = todo.pop()
@@ -221,7 +222,7 @@ class _Lines:
                 malformed.report(text=text, place=where, line=number, reason=bad[line])
 
     def _sifted(self, lines: Int64s, bad: dict[int, str]) -> Iterator[tuple[pa.Table, Int64s]]:
-        """Tables of a few neighbouring lines; the malformed ones go into `bad`."""
+        """Yield tables of a few neighbouring lines; the malformed ones go into `bad`."""
         todo = [lines]
         sifted = False
         while todo:
@@ -245,7 +246,7 @@ class _Lines:
                 todo += _divided(lines)
 
     def _read(self, lines: Int64s) -> tuple[pa.Table | None, str]:
-        """The table of some lines; or None, and for a single line why it is none."""
+        """Return the table of some lines; or None, and for a single line why it has none."""
         text = self._text(lines)
         why = ""
         try:
@@ -268,7 +269,7 @@ class _Lines:
 
 
 def _divided(lines: Int64s) -> list[Int64s]:
-    """Halves of some lines, or each of a few, the first one last."""
+    """Return the halves of some lines, or each of a few, the first one last."""
     if len(lines) <= _FEW:
         return [lines[at : at + 1] for at in range(len(lines) - 1, -1, -1)]
     return [lines[len(lines) // 2 :], lines[: len(lines) // 2]]

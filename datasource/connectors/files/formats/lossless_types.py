@@ -1,4 +1,4 @@
-"""Which inferred types of text fields lose what the text says: `00123` is not the number 123 where it names something."""
+"""Inferred types that lose part of what text fields hold: `00123` is not the number 123 where it names something."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _SPACE, _PLUS, _MINUS, _ZERO = b" +-0"
 def without_loss(
     schema: pa.Schema, texts: Callable[[list[str]], pa.Table], keys: Collection[str], time: str | None
 ) -> pa.Schema:
-    """The schema, with text in the place of types that would take different fields for one value.
+    """Return the schema, with text in place of types that would read different fields as one value.
 
-    A key column is text unless each field of the sample is what its value is written as; so it is never a float. Any
-    other column is text where a whole number begins with a zero, or where all are whole numbers and some have more
-    digits than 64 bits hold.
+    A key column is text unless each field of the sample is written exactly as its value is; so it is never a float. Any
+    other column is text if a whole number begins with a zero, or if all are whole numbers and some have more digits
+    than 64 bits hold.
 
     Parameters
     ----------
     schema : pyarrow.Schema
         As inferred.
     texts : callable
-        The columns named, as they are written.
+        Returns the columns with some names, as they are written.
     keys : collection of str
         Columns of the update key, in lower case.
     time : str or None
-        The column of the event time, of which the value counts.
+        The column of the event time, of which only the value counts.
     """
     doubted = [field.name for field in schema if field.name != time and _may_lose(field, keys)]
     if not doubted:

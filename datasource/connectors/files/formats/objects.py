@@ -45,8 +45,9 @@ _WORDS = {
 
 
 def why_not(line: bytes, schema: pa.Schema, times: Container[str]) -> str | None:
-    """Why a line is no object of a schema; None if the reason is not known. Members named in `times` are read as text,
-    and begin with a day.
+    """Return why a line is no object of a schema, or None if no reason is found.
+
+    Members named in `times` are read as text, and begin with a day.
     """
     try:
         value: Any = _DECODER.decode(line.decode())

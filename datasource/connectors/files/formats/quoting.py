@@ -21,18 +21,18 @@ _STEP = 1 << 20
 
 
 def row_ends(block: bytes, quote: bytes, most: int, *, final: bool) -> Int64s:
-    """Where rows end in a block that begins with one.
+    """Return where rows end in a block that begins with a row.
 
     Parameters
     ----------
     block : bytes
-        What is looked at.
+        The block.
     quote : bytes
         One byte.
     most : int
-        How long a row of several lines may be, in bytes.
+        The greatest length of a row with several lines, in bytes.
     final : bool
-        Whether nothing follows: then a quote that is still open is never closed.
+        Whether nothing follows, so that a quote that is still open is never closed.
     """
     data = np.frombuffer(block, np.uint8)
     lines = np.flatnonzero(data == 10) + 1
@@ -57,7 +57,7 @@ def row_ends(block: bytes, quote: bytes, most: int, *, final: bool) -> Int64s:
 
 
 def last_row_end(file: BinaryIO, low: int, high: int, quote: bytes, most: int) -> int:
-    """Where the last whole row of the bytes [low, high) ends, of which the first begins at `low`; `low` if none does."""
+    """Return where the last whole row of the bytes [low, high) ends; `low` if none does. A row begins at `low`."""
     file.seek(low)
     at, rest = low, b""
     while at < high and (more := file.read(min(max(_STEP, len(rest)), high - at))):

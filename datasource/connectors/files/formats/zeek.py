@@ -33,7 +33,7 @@ class ZeekFormat(LineFormat):
     name = "zeek"
 
     def head(self, start: bytes, *, complete: bool) -> Head | None:
-        """The header: everything up to the first line that does not begin with #."""
+        """Parse the header: everything up to the first line that does not begin with #."""
         header: dict[str, list[str]] = {}
         separator, offset = "\t", 0
         while start[offset : offset + 1] == b"#":
@@ -73,12 +73,12 @@ class ZeekFormat(LineFormat):
         )
 
     def infer(self, sample: bytes, head: Head) -> pa.Schema:
-        """What the header says."""
+        """Return the schema of the header's fields and types."""
         del sample
         return pa.schema([pa.field(name, _arrow_type(kind)) for name, kind in head.extra["types"].items()])
 
     def parser(self, head: Head, schema: pa.Schema, columns: Sequence[str] | None) -> ZeekParser:
-        """A parser for a log with this header."""
+        """Return a parser for a log with this header."""
         return ZeekParser(head, schema, schema.names if columns is None else columns)
 
 
@@ -95,7 +95,7 @@ class ZeekParser(LineParser):
         self._fields = f"#fields{head.extra['separator']}{head.extra['separator'].join(self._names)}".encode()
 
     def parse(self, block: bytes) -> pa.Table:
-        """The rows of a block, its # lines left out."""
+        """Return the rows of a block, without its # lines."""
         import pyarrow.csv as csv
 
         if block[:1] == b"#" or b"\n#" in block:
@@ -125,7 +125,7 @@ class ZeekParser(LineParser):
         return pa.table(columns, schema=self._schema) if columns else raw.select([])
 
     def sift(self, block: bytes, starts: Int64s, ends: Int64s) -> dict[int, str]:
-        """Lines with a wrong number of fields."""
+        """Return the lines with a wrong number of fields, each with the reason."""
         separator, fields = self._head.extra["separator"].encode(), len(self._names)
         found: dict[int, str] = {}
         for at, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
@@ -135,11 +135,11 @@ class ZeekParser(LineParser):
         return found
 
     def spans(self, block: bytes) -> tuple[Int64s, Int64s]:
-        """Start and end of each line that is a row."""
+        """Return start and end of each line that is a row."""
         return rows_between(block, np.flatnonzero(np.frombuffer(block, np.uint8) == 10) + 1, _COMMENT)
 
     def reason(self, error: Exception) -> str:
-        """pyarrow's complaint in plain words."""
+        """Return pyarrow's complaint in plain words."""
         text = str(error)
         if found := re.search(r"Expected (\d+) columns, got (\d+)", text):
             return f"{found.group(2)} fields instead of {found.group(1)}"
@@ -147,7 +147,10 @@ class ZeekParser(LineParser):
             r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to .+?: (.*)", text, re.DOTALL
         ):
             name = self._names[int(found.group(1))]
-            return f"{found.group(2).removeprefix('invalid value ')} in field {name!r} is not a {self._kinds.get(name, 'string')}"
+            return (
+                f"{found.group(2).removeprefix('invalid value ')} in field {name!r} is not a "
+                f"{self._kinds.get(name, 'string')}"
+            )
         return text.removeprefix("CSV parse error: ")
 
     def _without_comments(self, block: bytes) -> bytes:
@@ -189,7 +192,7 @@ class ZeekParser(LineParser):
 
 
 def _instants(seconds: pa.Array) -> pa.Array:
-    """Instants of decimal seconds since the epoch, cut to the microsecond, without passing through floating point."""
+    """Return the instants of decimal seconds since the epoch, cut to the microsecond without floating point."""
     seconds = pa.concat_arrays([seconds])
     if seconds.offset:
         seconds = seconds.take(pa.array(np.arange(len(seconds))))
@@ -212,5 +215,5 @@ def _arrow_type(kind: str) -> pa.DataType:
 
 
 def _unescaped(text: str) -> str:
-    r"""Zeek writes separators as \x09."""
+    r"""Return a separator that Zeek writes as \x09, for example."""
     return re.sub(r"\\x([0-9a-fA-F]{2})", lambda found: chr(int(found.group(1), 16)), text)
