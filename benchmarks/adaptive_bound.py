@@ -81,7 +81,7 @@ RECORDINGS: dict[str, tuple[str, Callable[[], Int64s]]] = {
 
 
 def figure_adaptive(quick: bool) -> Figure:
-    """The share of late rows over the lag, for both."""
+    """Plot the share of late rows over the lag, for fixed and for adaptive bounds."""
     del quick  # it is; and a bound that learns needs all of a recording
     title = "Fixed and adaptive bounds on recorded streams"
     for name, _ in RECORDINGS.values():

@@ -162,7 +162,7 @@ def figure_7(quick: bool) -> Figure:
 
 
 def figure_8(quick: bool) -> Figure:
-    """The most that waits."""
+    """Repeat figure 8: the peak number of waiting rows."""
     rates, found = _runs(quick)
     peak = _curves(rates, found, "peak")
     none, periodic, demand = (peak[how].means for how in ("none", "periodic", "on demand"))

@@ -29,8 +29,9 @@ _WINDOW_FILES = 8
 
 
 def feed_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
-    """The rows: uniform keys, times rising by 1 ms, of which 5 % are up to 5 s too early; no two rows share key and
-    time.
+    """Return rows with uniform keys and times that rise by 1 ms; 5 % of the times are up to 5 s too early.
+
+    No two rows share key and time.
     """
     rng = np.random.default_rng([seed, rows, keys])
     key = rng.integers(0, keys, rows)
@@ -53,7 +54,7 @@ def feed_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
 
 
 def feed(rows: int, keys: int, kind: str = "csv") -> Path:
-    """A folder of four files of the feed, made if it is not there.
+    """Return a folder with the feed in four files; create it if it is missing.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def feed(rows: int, keys: int, kind: str = "csv") -> Path:
 
 
 def reference(rows: int, keys: int) -> pa.Table:
-    """The newest row per key, in the order of the keys, by sorting; computed apart from every engine, once."""
+    """Return the newest row per key, ordered by key: computed once, by sorting, without any engine."""
     import pyarrow.parquet as pq
 
     path = CACHE / "data" / f"v{_VERSION}-{rows}-{keys}-reference.parquet"
@@ -82,11 +83,10 @@ def reference(rows: int, keys: int) -> pa.Table:
 
 
 def window_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
-    """The rows for windows: uniform keys, times rising over 480 s, of which 5 % are up to 5 s too early; values are
-    whole numbers.
+    """Return rows for windows: uniform keys, times that rise over 480 s, whole numbers as values.
 
-    No two rows share key and time. The last row, of a key that no other has, is so much later that its arrival closes
-    every window of ten minutes in which another row is.
+    5 % of the times are up to 5 s too early. No two rows share key and time. The last row has a key of its own. It is
+    so much later that its arrival closes every ten-minute window that holds another row.
     """
     rng = np.random.default_rng([seed, rows, keys, SPAN_MS])
     place = np.arange(rows) * SPAN_MS // rows
@@ -106,7 +106,7 @@ def window_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
 
 
 def window_feed(rows: int, keys: int, side_by_side: int | None = None) -> Path:
-    """A folder of CSV files of :func:`window_table`, made if it is not there.
+    """Return a folder with :func:`window_table` in CSV files; create it if it is missing.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _parts(table: pa.Table, parts: int) -> list[pa.Table]:
 
 
 def _folder(name: str, kind: str, tables: Callable[[], Sequence[pa.Table]]) -> Path:
-    """The folder of that name, with a file for each of the tables; they are asked for if it is not there."""
+    """Return the folder of that name, with a file per table; if it is missing, call `tables` and create it."""
     folder = CACHE / "data" / name
     if folder.exists():
         return folder

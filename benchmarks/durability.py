@@ -27,7 +27,7 @@ PROMISES = ("process", "power")
 
 
 def batch_of(keys: int, rows: int, batch_id: int) -> pa.RecordBatch:
-    """Updates of random keys."""
+    """Return updates of random keys."""
     random = np.random.default_rng(batch_id)
     arrays = [
         pa.array(random.integers(0, keys, rows)),

@@ -21,7 +21,7 @@ _WITH_SPARK = "org.apache.kafka:*,org.apache.hadoop:*,org.slf4j:*,com.*:*,org.sc
 
 
 def flink_python() -> Path:
-    """The interpreter of an environment with Flink in it; the first call fetches it (about 600 MB)."""
+    """Return the interpreter of an environment with Flink; the first call downloads it (about 600 MB)."""
     home = CACHE / "flink"
     python, done = home / "bin" / "python", home / ".installed"
     if not done.exists():
@@ -35,7 +35,7 @@ def flink_python() -> Path:
 
 
 def flink_sink_jar() -> Path:
-    """A jar with the sink that collects Flink's result, compiled against the Flink that was installed."""
+    """Return a jar with the sink that collects Flink's result, compiled against the installed Flink."""
     source = HERE / "flink" / "CollectedSinkFactory.java"
     jar = CACHE / "flink-sink.jar"
     if jar.exists() and jar.stat().st_mtime > source.stat().st_mtime:
@@ -53,13 +53,13 @@ def flink_sink_jar() -> Path:
 
 
 def flink_kafka_jar() -> Path:
-    """The jar of Flink's Kafka connector, fetched if it is not there."""
+    """Return the jar of Flink's Kafka connector; download it if it is missing."""
     (jar,) = _jars("flink-kafka", [_FLINK_KAFKA])
     return jar
 
 
 def spark_kafka_jars() -> list[Path]:
-    """The jars of Spark's Kafka source, fetched if they are not there."""
+    """Return the jars of Spark's Kafka source; download them if they are missing."""
     tokens = _jars("spark-kafka-tokens", [f"{_TOKENS}:{_TOKENS_VERSION}"], _WITH_SPARK)
     return [*_jars("spark-kafka", [_SPARK_KAFKA], _TOKENS), *tokens]
 

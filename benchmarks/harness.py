@@ -206,8 +206,9 @@ def progress(text: str) -> None:
 
 
 def fresh(folder: Path, label: str) -> Path:
-    """A path below a folder, at which nothing is: what an earlier run left there, and beside it under longer names, is
-    removed.
+    """Return a free path below a folder.
+
+    Removes what an earlier run left there, and everything beside it whose name begins with the label.
     """
     for leftover in folder.glob(f"{label}*"):
         shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
@@ -216,7 +217,7 @@ def fresh(folder: Path, label: str) -> Path:
 
 
 def labelled(name: str) -> str:
-    """An engine's or a work's name as part of a file's."""
+    """Return the name of an engine or a work in a form that file names allow."""
     return "".join(letter if letter.isalnum() else "-" for letter in name).strip("-")
 
 
@@ -230,7 +231,7 @@ def whole_number(text: str) -> int:
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """The options that every benchmark has."""
+    """Return a parser with the options of every benchmark."""
     # Whoever ends a benchmark also ends the engine that it runs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=description)
@@ -246,7 +247,7 @@ def cores() -> int:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on: versions, cores, memory."""
+    """Return what the numbers depend on: versions, cores, memory."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr.splitlines()
     versions = {"python": platform.python_version(), "java": java[0] if java else "none"}
     for name in ("pyspark", "delta-spark", "deltalake", "pyarrow", "polars", "duckdb", "numpy"):
@@ -261,15 +262,17 @@ def machine() -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """The caller's, with the benchmarks on Python's path. What the path names stays: the package may be there, and not
-    installed.
+    """Return the caller's environment, with the benchmarks on Python's path.
+
+    Entries of the path stay: the package may be there, and not installed.
     """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 
 
 def engine_command(script: str, job: Mapping[str, Any]) -> list[str]:
-    """What runs a module below ``benchmarks.engines`` with a job; one whose name ends in ``flink`` in Flink's
-    environment.
+    """Return the command that runs a module below ``benchmarks.engines`` with a job.
+
+    If the module's name ends in ``flink``, the command uses Flink's environment.
     """
     if script.endswith("flink"):
         path = Path(__file__).parent / "engines" / f"{script}.py"

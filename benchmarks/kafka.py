@@ -86,7 +86,7 @@ def _spark(offsets: int | None) -> dict[str, Any]:
 
 
 def fill(broker: Broker, rows: int, keys: int) -> str:
-    """A topic with the feed, each key in one partition; its name."""
+    """Fill a topic with the feed, each key in one partition, and return its name."""
     from confluent_kafka import Producer
 
     topic = broker.create(f"feed-{rows}-{keys}", PARTITIONS)

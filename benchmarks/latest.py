@@ -137,21 +137,21 @@ def engines() -> dict[str, Engine]:
 
 
 def delta_result(path: Path) -> pa.Table:
-    """A Delta table's user columns, sorted by key."""
+    """Return a Delta table's user columns, sorted by key."""
     from deltalake import DeltaTable
 
     return DeltaTable(str(path)).to_pyarrow_table(columns=["key", "ms", "value"]).sort_by("key")
 
 
 def csv_result(path: Path) -> pa.Table:
-    """A folder of CSV files, sorted by key."""
+    """Return the rows of a folder of CSV files, sorted by key."""
     import pyarrow.csv as pacsv
 
     return pa.concat_tables([pacsv.read_csv(file) for file in sorted(path.glob("*.csv"))]).sort_by("key")
 
 
 def parquet_result(path: Path) -> pa.Table:
-    """A Parquet file, sorted by key."""
+    """Return the rows of a Parquet file, sorted by key."""
     import pyarrow.parquet as pq
 
     return pq.read_table(path).sort_by("key")
@@ -188,7 +188,7 @@ def peers(sizes: Sizes, wanted: Sequence[str], report: Report) -> None:
 
 
 def small(sizes: Sizes, report: Report) -> None:
-    """The first commit, the batch of 1,000 rows, and the batch without a row."""
+    """Measure the first commit, the batch of 1,000 rows, and the batch without a row."""
     for name in (US, "spark recipe"):
         for number in range(sizes.runs):
             progress(f"small batches, {name}, run {number + 1} of {sizes.runs}")

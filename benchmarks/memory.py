@@ -44,7 +44,7 @@ class PeakMemory:
         self._thread.join()
 
     def since_asked_mb(self) -> float:
-        """The high-water mark since this was asked before."""
+        """Return the peak since the previous call, in MB."""
         recent, self._recent_mb = self._recent_mb, 0.0
         return recent
 
@@ -59,8 +59,9 @@ class PeakMemory:
 
 
 def peak_mb() -> float:
-    """The high-water mark of the calling process. Unlike ``getrusage``'s it begins anew when a process is started by a
-    larger one.
+    """Return the peak memory of the calling process, in MB.
+
+    Unlike the figure of ``getrusage``, it excludes the memory of a larger process that started this one.
     """
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024

@@ -66,7 +66,7 @@ def began_us(checkpoint: Path) -> int:
 
 
 def seen(table: Path, checkpoint: Path, options: dict[str, Any], warm_s: float, until_s: float) -> Seen:
-    """What the table showed from `warm_s` to `until_s` seconds after the feed began.
+    """Return what the table showed from `warm_s` to `until_s` seconds after the feed began.
 
     Staleness of a key at an instant: 0 if its row is the newest that has come, else the age of the first row that came
     after it. Sampled ten times a second, for all keys.

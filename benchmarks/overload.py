@@ -33,19 +33,19 @@ class Setting:
 
 
 def settings(quick: bool) -> list[Setting]:
-    """The loads at skew 0.5, and two other skews at load 5."""
+    """Return the loads at skew 0.5, and two other skews at load 5."""
     if quick:
         return [Setting(5, 0.5)]
     return [*(Setting(load, 0.5) for load in (1, 2, 5, 10)), Setting(5, 0.0), Setting(5, 0.99)]
 
 
 def job_command(job: dict[str, Any]) -> list[str]:
-    """The process of an engine."""
+    """Return the command that runs an engine's job."""
     return engine_command("overload_spark", job)
 
 
 def feed_of(setting: Setting, capacity: float) -> dict[str, str]:
-    """The source's options: the same rows for every engine."""
+    """Return the source's options: the same rows for every engine."""
     return {
         "seed": "1",
         "rowsPerSecond": f"{setting.load * capacity:.0f}",
@@ -56,7 +56,7 @@ def feed_of(setting: Setting, capacity: float) -> dict[str, str]:
 
 
 def job_of(engine: str, setting: Setting, capacity: float, home: Path, seconds: float) -> dict[str, Any]:
-    """What an engine is told to do, in a folder of its own."""
+    """Return the job of an engine, with the folder for its files."""
     return {
         "engine": engine,
         "feed": feed_of(setting, capacity),

@@ -68,7 +68,7 @@ QUICK = Sizes(100_000, 10_000, 1_000, 200_000, 20_000, 5, 200_000, 1)
 
 
 def pure(sizes: Sizes, report: Report) -> dict[str, Any]:
-    """The queue alone, each policy."""
+    """Measure the queue alone, with each policy."""
     size = (sizes.pending, sizes.rows, sizes.served)
     for policy in POLICIES:
         for _ in range(sizes.runs):
@@ -104,7 +104,7 @@ def shard(sizes: Sizes, report: Report) -> dict[str, Any]:
 
 
 def spark(sizes: Sizes, report: Report) -> dict[str, Any]:
-    """A query with a queue, and one with Spark's own aggregate."""
+    """Measure a query with a queue, and one with Spark's own aggregate."""
     job = {
         "cores": cores(),
         "keys": sizes.batch_keys,

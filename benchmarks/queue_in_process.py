@@ -46,7 +46,7 @@ def queue_alone(policy: Policy, pending: int, rows: int, budget: int) -> tuple[f
 
 
 def queue_row_by_row(policy: str, pending: int, rows: int, budget: int) -> tuple[float, list[int]]:
-    """The same by a dictionary and a heap, a row at a time: what one writes in an afternoon."""
+    """Run the same work with a dictionary and a heap, one row at a time."""
     waiting: dict[int, tuple[int, int, int]] = {}
     heap: list[tuple[int, int, int]] = []
 
@@ -175,7 +175,7 @@ class Order:
 
 
 def order(skew: float, keys: int, rows: int, budget: int, batches: int) -> Order:
-    """A run with Zipf's skew, one batch a second."""
+    """Measure the order of service with Zipf's skew, one batch a second."""
     shards, generator = Shards.of("in-place"), np.random.default_rng(1)
     weight = np.arange(1, keys + 1) ** -skew
     total, newer, spans = 0, [np.empty(0, dtype=np.int64)], []

@@ -216,7 +216,7 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 def show(outcomes: dict[str, Outcome]) -> None:
-    """The table."""
+    """Print the outcomes as a table."""
     print(f"\n{'':28} {'mean':>8} {'most':>8} {'held':>6} {'late':>5} {'committed':>12}")
     for name, each in outcomes.items():
         print(

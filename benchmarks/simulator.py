@@ -80,7 +80,7 @@ class Workload:
         return self.rows_per_second * COST_S
 
     def arrivals(self, seed: int, until_us: int) -> Arrivals:
-        """The rows of one seed."""
+        """Return the rows of one seed."""
         recipe = Recipe(
             seed=seed,
             rows_per_second=self.rows_per_second,

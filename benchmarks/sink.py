@@ -136,12 +136,12 @@ def rows(keys: Int64s, at: int) -> pa.Table:
 
 
 def values(keys: Int64s, at: int) -> npt.NDArray[np.float64]:
-    """What a key's row of a time holds."""
+    """Return the value that each key's row has at a time."""
     return (keys * 31 + at * 7) % 1_000_003 / 8
 
 
 def base(keys: int) -> Path:
-    """The table's rows as Parquet files."""
+    """Return a folder with the table's rows as Parquet files; create it if it is missing."""
     folder = _HOME / f"rows-{keys}"
     if not (folder / "done").exists():
         fresh(_HOME, folder.name)
@@ -153,7 +153,7 @@ def base(keys: int) -> Path:
 
 
 def updated(work: Work, batch: int) -> Int64s:
-    """The keys of a batch, each once."""
+    """Return the keys of a batch, each once."""
     random = np.random.default_rng(batch)
     if work.zipf:
         drawn = (work.keys * random.random(work.updates * 4) ** 4).astype(
@@ -167,7 +167,7 @@ def updated(work: Work, batch: int) -> Int64s:
 
 
 def updates_of(work: Work, batches: int) -> Path:
-    """A file for each batch, in order."""
+    """Write a file for each batch, in order, and return their folder."""
     folder = _HOME / labelled(f"updates {work}")
     folder.mkdir(parents=True, exist_ok=True)
     for batch in range(batches):
@@ -184,7 +184,7 @@ def updates_of(work: Work, batches: int) -> Path:
 
 
 def expected(work: Work, batches: int) -> npt.NDArray[np.float64]:
-    """The value of each key at the end; NaN where there is none."""
+    """Return the value of each key at the end; NaN for a key without rows."""
     found = np.full(work.keys + (batches + 1) * work.updates, np.nan)
     found[: work.keys] = values(np.arange(work.keys), 0)
     for batch in range(batches):
@@ -194,7 +194,7 @@ def expected(work: Work, batches: int) -> npt.NDArray[np.float64]:
 
 
 def loaded(engine: Engine, keys: int) -> tuple[Path, float]:
-    """The table before the first batch, made once for all engines that begin with the same, and how long that took."""
+    """Return the table before the first batch, and the seconds to load it; engines with the same base share it."""
     table = _HOME / f"table-{engine.base}-{keys}"
     done = _HOME / f"{table.name}.json"
     if not done.exists():
@@ -264,7 +264,7 @@ def check(table: Path, wanted: npt.NDArray[np.float64], engine: str) -> None:
 
 
 def written_anew(table: Path, keys: int) -> Path:
-    """The rows of a table in one that nothing has been committed to since."""
+    """Write the rows of a table to a fresh table, and return its path."""
     import polars as pl
 
     progress("the same rows, freshly written")
@@ -452,7 +452,7 @@ def _files(table: Path) -> list[str]:
 
 
 def _linked(origin: str, copy: str) -> None:
-    """Data files never change, so that a copy may be the same file; the log's are small."""
+    """Link a data file, which never changes; copy a file of the log, which is small."""
     if "_delta_log" in origin:
         shutil.copy2(origin, copy)
     else:

@@ -79,7 +79,7 @@ def soak(given: argparse.Namespace, minutes: float, capacity: float) -> list[dic
 
 
 def look(home: Path, seen: int) -> tuple[dict[str, Any], int]:
-    """What the last minute left behind."""
+    """Return the figures of the last minute, and the last version of the table."""
     reports = read_reports(queue_folder(str(home / "checkpoint")), QueueReport)
     commits = read_summaries(str(home / "table"), seen) if (home / "table").exists() else []
     times = [summary.committed_at_us / 1e6 for _, summary in commits]

@@ -27,7 +27,7 @@ _FIRST = 10
 
 
 def write_feed(folder: Path, files: int, rows: int) -> None:
-    """A file for each minute."""
+    """Write a file for each minute."""
     folder.mkdir()
     chance = random.Random(1)
     for minute in range(files):
@@ -36,7 +36,7 @@ def write_feed(folder: Path, files: int, rows: int) -> None:
 
 
 def batches_ms(spark: SparkSession, feed: Path, home: Path, second_shards: int) -> list[int]:
-    """What each batch of a query took, without the first ones and those without rows."""
+    """Return the milliseconds of each batch of a query, without the first ones and those without rows."""
     stream = us.read(
         spark, feed, key="k", event_time="at", watermark_delay="1 second", timeFormat="epoch_ms",
         schema="k STRING, at BIGINT", maxFilesPerTrigger=1,
@@ -52,7 +52,7 @@ def batches_ms(spark: SparkSession, feed: Path, home: Path, second_shards: int) 
 
 
 def counted(table: Path) -> pl.DataFrame:
-    """The rows of each key and window."""
+    """Return the number of rows of each key and window."""
     found = pl.from_arrow(DeltaTable(str(table)).to_pyarrow_table(columns=["k", "window_id", "rows"]))
     assert isinstance(found, pl.DataFrame)
     return found.sort("k", "window_id")

@@ -53,8 +53,9 @@ def _scanning_s(rows: pa.Table, batch_rows: int) -> float:
 
 
 def _rescanned(windows: SlidingWindows, rows: pa.Table, batch_rows: int) -> _Cost:
-    """The thesis' buffering: each window is computed from its rows. Nothing is sorted, kept in a store or made into
-    results.
+    """Compute each window from its rows, as the buffering of the thesis does.
+
+    It leaves out sorting, storage, and the building of results.
     """
     plan = window_plan(windows, {"top": max_("v")})
     assert isinstance(plan.algebra, CountedAggregates)
@@ -163,8 +164,9 @@ _SMALL = (1, 3, 5, 7, 9)
 
 
 def _groups(seed: int, n: int, small: int) -> Int64s:
-    """The group of each record of DS1-DS5: small groups of 1 have 1-9 % of the records, medium ones of 15 have 20 %,
-    large ones of 300 the rest.
+    """Return the group of each record of DS1-DS5.
+
+    Small groups of 1 have 1-9 % of the records, medium ones of 15 have 20 %, and large ones of 300 have the rest.
     """
     shares = (small / 100, 0.2, 0.8 - small / 100)
     sizes = [

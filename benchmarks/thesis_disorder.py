@@ -83,12 +83,12 @@ class Disorder:
         return dict(zip(wids.tolist(), self.arrival[np.minimum(at, len(self.arrival) - 1)].tolist(), strict=True))
 
     def by_punctuation(self) -> Results:
-        """What panes and punctuation give."""
+        """Return the results of panes and punctuation."""
         query = Query(window_plan(self.windows, {"it": self.aggregate}, "paned"))
         return self._run(query, self.promised, np.ones(len(self.time_us), dtype=np.bool_))
 
     def by_slack(self, slack_us: int, *, consistent: bool) -> Results:
-        """What the buffering implementation gives.
+        """Return the results of the buffering implementation.
 
         Parameters
         ----------
@@ -251,7 +251,7 @@ def figure_6_12(quick: bool) -> Figure:
 
 
 def figure_ais(quick: bool) -> Figure:
-    """The same on recorded positions of ships: count of 5 minutes every minute. Rows come up to 15 minutes late."""
+    """Repeat it on recorded positions of ships: count of 5 minutes every minute. Rows come up to 15 minutes late."""
     path = DATA / "ais.csv.gz"
     if not path.exists():
         return absent("AIS", path)
@@ -271,7 +271,7 @@ def figure_ais(quick: bool) -> Figure:
 
 
 def figure_dns(quick: bool) -> Figure:
-    """The same on recorded queries for names: count of 10 minutes every minute. Queries come up to 11 minutes late."""
+    """Repeat it on recorded DNS queries: count of 10 minutes every minute. Queries come up to 11 minutes late."""
     path = DATA / "dns.log.gz"
     if not path.exists():
         return absent("DNS", path)
@@ -308,7 +308,7 @@ def _counted(time_us: Int64s, windows: SlidingWindows) -> Disorder:
 
 
 def _on_recording(title: str, stream: Disorder, slacks_s: Sequence[int]) -> Figure:
-    """Recordings have no time of arrival, so latency is in rows."""
+    """Plot a recording. Recordings have no time of arrival, so latency is in rows."""
     slacks = [s * _S for s in slacks_s]
     found = outcomes([stream], slacks, "generous", "consistent")
     return _figure(title, "rows", slacks, found, wrong=False)

@@ -53,7 +53,7 @@ class Link:
     late_s: int = 0
 
     def second(self, now_s: int, groups: int, random: np.random.Generator) -> pa.Table:
-        """What arrives in the second that ends now, and how far it is complete then."""
+        """Return the rows that arrive in the second that ends now, and the punctuation after them."""
         first = now_s - 1 - self.late_s
         n = int(random.poisson(self.rate)) if first >= 0 else 0
         times = np.sort(random.integers(first * _S, (first + 1) * _S, n))
@@ -85,7 +85,7 @@ class Union:
     store: DictStore = dataclasses.field(default_factory=DictStore)
 
     def run(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """A batch."""
+        """Run a batch, and return what leaves."""
         plan = ReorderPlan("merge" if self.hold else "union", ("key",), ("key",), "time", self.inputs, hold=self.hold)
         result, _ = ReorderShard(0, plan, self.store).run([to_frame(pa.concat_tables(tables))])
         return SCHEMA.empty_table() if result is None else result
@@ -115,7 +115,7 @@ class TumblingJoin:
         self._kept = [(store, Runs(store, "rows", (), 1)) for store in (DictStore(), DictStore())]
 
     def run(self, tables: tuple[pa.Table, pa.Table]) -> None:
-        """A batch of both sides."""
+        """Run a batch of both sides."""
         parts = [apart(table) for table in tables]
         for bounds, (_, punctuation) in zip(self._bounds, parts, strict=True):
             times = punctuation.column("time").cast(pa.int64()).to_pylist()
@@ -135,7 +135,7 @@ class TumblingJoin:
 
 
 def _peaks(run: Callable[[int], int], seconds: int) -> float:
-    """The most KiB that are kept after a batch; the first third is to settle."""
+    """Return the peak KiB kept after a batch, without the first third of the batches."""
     found = [run(now) for now in range(1, seconds + 1)]
     return max(found[seconds // 3 :]) / 1024
 
@@ -143,7 +143,7 @@ def _peaks(run: Callable[[int], int], seconds: int) -> float:
 def _counting(
     links: Sequence[Link], windows: SlidingWindows, groups: int, seconds: int, seed: int, *, hold: bool
 ) -> float:
-    """A count over a union."""
+    """Return the peak KiB of a count over a union."""
     random = np.random.default_rng(seed)
     union = Union(tuple(link.name for link in links), hold)
     query = Query(window_plan(windows, {"n": count()}))
@@ -158,8 +158,9 @@ def _counting(
 def _joining(
     left: Sequence[Link], right: Sequence[Link], range_s: int, seconds: int, seed: int, *, hold: bool, synchronous: bool
 ) -> float:
-    """A join of two unions. In order its inputs may have to be in step: then it takes them merged, in the order of
-    time.
+    """Return the peak KiB of a join of two unions.
+
+    If `synchronous`, the join gets its inputs merged in the order of time.
     """
     random = np.random.default_rng(seed)
     unions = [Union(tuple(link.name for link in links), hold) for links in (left, right)]

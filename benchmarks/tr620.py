@@ -64,7 +64,7 @@ def figure_5(quick: bool) -> Figure:
 
 
 def figure_7(quick: bool) -> Figure:
-    """The four policies, application staleness in updates."""
+    """Repeat figure 7: the four policies, application staleness in updates."""
     results, seeds = _size(quick)
     policies = ("append", "shed", "fifo", "in-place")
     panels: list[Panel] = []

@@ -88,7 +88,7 @@ def gaps() -> Picture:
 
 
 def panes() -> Picture:
-    """The example of the thesis, §6.2.1: RANGE 9, SLIDE 6, panes of 3."""
+    """Draw the example of the thesis, §6.2.1: RANGE 9, SLIDE 6, panes of 3."""
     windows = SlidingWindows(range=9, slide=6)
     edges = windows.panes().extent(np.arange(-1, 16))[0]
     return _picture(windows, np.arange(8), _ROWS, 25, lines=[float(edge) for edge in edges])
@@ -112,7 +112,7 @@ def by_rows() -> Picture:
 
 
 def partitioned() -> Picture:
-    """The same rows in two partitions, each counted by itself."""
+    """Draw the same rows in two partitions, each counted by itself."""
     codes = np.arange(len(_ROWS)) % 3 % 2
     rank, counted = ranks(codes, np.zeros(2, dtype=np.int64))
     windows = SlidingWindows(range=4, slide=4, attribute="rank")

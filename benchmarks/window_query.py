@@ -65,7 +65,7 @@ def window_plan(
     emit: Literal["all", "lazy"] = "all",
     slack_us: int | None = None,
 ) -> WindowPlan:
-    """A plan for rows of :data:`SCHEMA` in one shard, which counts its operations."""
+    """Return a plan for rows of :data:`SCHEMA` in one shard that counts its operations."""
     return _CountedPlan(
         key=("key",),
         time="time",

@@ -65,7 +65,7 @@ class WindowLoad:
 
     @classmethod
     def round_robin(cls, keys: int, length: int, *, shared: bool = False) -> WindowLoad:
-        """1, 2, …, 1, 2, …"""
+        """Return a load whose rows go through the keys in turn: 1, 2, …, 1, 2, …."""
         return cls.of(np.arange(length) % keys, keys, shared=shared)
 
 

@@ -83,7 +83,7 @@ _HOLISTIC = """
 
 
 def expected(work: Work, rows: pa.Table) -> pa.Table:
-    """The answer over rows `key, ms, value`, by key and end of window.
+    """Return the answer over rows `key, ms, value`, by key and end of window.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def expected(work: Work, rows: pa.Table) -> pa.Table:
 
 @functools.lru_cache(maxsize=4)
 def holds(work: Work, rows: int, keys: int) -> pa.Table:
-    """The answer over the feed of :func:`~benchmarks.data.window_feed`."""
+    """Return the answer over the feed of :func:`~benchmarks.data.window_feed`."""
     return expected(work, window_table(rows, keys))
 
 

@@ -247,7 +247,7 @@ def peers(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
 
 
 def state(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
-    """What state and checkpoints take: once as each engine does it by itself, once with the whole state kept."""
+    """Measure the size of state and checkpoints: once by each engine's default, once with the whole state kept."""
     del report  # nothing is timed
     found = {}
     for work, size in sizes.state.items():
@@ -274,7 +274,7 @@ def state(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
 
 
 def linear(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
-    """What windows cost us as rows grow, and as more windows overlap."""
+    """Measure how UpStream's cost grows with the rows, and with the overlap of windows."""
     if US not in wanted.engines:
         return {}
     ours = wanted.engines[US]

@@ -50,7 +50,7 @@ class Measure:
     reports: list[WindowReport]
 
     def total(self, name: str) -> int:
-        """A figure of all shards."""
+        """Return the sum of a figure over all shards."""
         return sum(getattr(report, name) for report in self.reports)
 
 
@@ -103,7 +103,7 @@ class Feed:
 def backlog(
     name: str, range_s: int, slide_s: int, emit: Emit, keys: int, rows: int, seconds: int = 480
 ) -> dict[str, Any]:
-    """A backlog in four batches."""
+    """Measure a backlog in four batches."""
     shards, feed = Shards(range_s, slide_s, emit), Feed(keys, rows // seconds)
     batches = [feed.rows(at, at + seconds // 4) for at in range(0, seconds, seconds // 4)]
     done = [shards.take(batch) for batch in batches]
@@ -122,7 +122,7 @@ def backlog(
 def steady(
     range_s: int, slide_s: int, keys: int, rate: int, batches: int, aggregates: dict[str, Aggregate]
 ) -> dict[str, Any]:
-    """What a batch of one SLIDE costs once the window is full: medians."""
+    """Measure a batch of one SLIDE once the window is full: medians."""
     shards, feed = Shards(range_s, slide_s, "lazy", aggregates), Feed(keys, rate)
     step = max(range_s // 10 // slide_s, 1) * slide_s
     full = -(-(range_s + DELAY_S) // step) * step

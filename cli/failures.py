@@ -43,7 +43,7 @@ class Failure(Exception):  # noqa: N818 a message for the user, not an error of 
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What to tell of an error: our own message if there is one anywhere in it, else its most telling line."""
+    """Return what the user sees of an error: UpStream's own message in it, if any, else its most telling line."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, UpstreamError):

@@ -55,8 +55,9 @@ def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
 
 
 def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
-    """A line for each feed of the last commit, the one that holds the low-watermark back first, with how long it has
-    stood there.
+    """Return a line for each feed of the last commit, first the one that holds the low-watermark back.
+
+    That line includes how long the feed has been at its low-watermark.
 
     Parameters
     ----------
@@ -104,5 +105,5 @@ def _standing(summaries: Sequence[CommitSummary], feed: str) -> str:
 
 
 def _short(feed: str) -> str:
-    """The last part of a path, which tells feeds apart in a line."""
+    """Return the last part of a path, which distinguishes feeds in a line."""
     return feed.rstrip("/").rpartition("/")[2] or feed

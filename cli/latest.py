@@ -171,7 +171,7 @@ def _run(job: Job, spark: SparkSession, console: Console, stop: _Stop) -> tuple[
 
 
 def _version(job: Job) -> int:
-    """The table's version before the run; -1 if there is no table."""
+    """Return the table's version before the run, or -1 if there is no table."""
     from deltalake import DeltaTable
     from deltalake.exceptions import TableNotFoundError
 
@@ -184,7 +184,7 @@ def _version(job: Job) -> int:
 
 
 def _source_options(job: Job) -> dict[str, str]:
-    """What the source is asked for, as Spark hands it over."""
+    """Return the options of the source, as Spark hands them over."""
     from ..datasource.latest_stream import latest_options
 
     options = {
@@ -205,7 +205,7 @@ def _source_options(job: Job) -> dict[str, str]:
 
 
 def _stream(job: Job, spark: SparkSession) -> UpdateStream:
-    """The plan: a feed, and nothing between it and the table."""
+    """Return the plan: a feed, and nothing between it and the table."""
     from ..api.stream import UpdateStream
 
     rows = spark.readStream.format("upstream").options(**_source_options(job)).load()
@@ -230,8 +230,9 @@ def _start(job: Job, spark: SparkSession) -> StreamingQuery:
 
 
 def _progress(query: StreamingQuery, book: OffsetBook) -> tuple[int, float | None, float | None, dict[str, Any]]:
-    """The last batch and its seconds; what the source says is left (bytes if it counts them, else rows); its offset
-    after that batch.
+    """Return the last batch, its seconds, the source's backlog, and its offset after that batch.
+
+    The backlog is in bytes if the source counts them, else in rows.
     """
     last = query.lastProgress
     if last is None or not last.sources:
@@ -255,7 +256,7 @@ def _json(text: str | None) -> dict[str, Any]:
 
 
 def _bar(console: Console, once: bool, *, shown: bool) -> Progress:
-    """The live line; with `--once` also a bar and the time left."""
+    """Return the live line; with `--once` also a bar and the time left."""
     columns = [BarColumn(bar_width=24), TaskProgressColumn(), TextColumn("{task.fields[left]}")] if once else []
     return Progress(
         *columns,
@@ -295,7 +296,11 @@ class _Stop:
             signal.signal(each, self._handle)
 
     def code(self, once: bool) -> int:
-        """A stop that was asked for is how following ends: 0. A run that was to finish did not: as the shell counts."""
+        """Return the exit code of a run, interrupted or not.
+
+        A query that follows a feed ends by a signal: 0. If a signal interrupts a run with `--once`, the code is the
+        shell's for that signal.
+        """
         if not once or self.signal is None:
             return 0
         return INTERRUPTED if self.signal == signal.SIGINT else TERMINATED

@@ -60,7 +60,7 @@ class LiveLine:
         return sum(rows for _, rows in self._recent) / max(now_s - self._before_s, 1e-3)
 
     def text(self, now_s: float, batch_s: float | None) -> str:
-        """The line.
+        """Return the line.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class LiveLine:
         return " · ".join(parts)
 
     def farewell(self) -> str:
-        """What was done, in one sentence."""
+        """Return a summary of the run, in one sentence."""
         if self.last is None:
             return "Nothing new came."
         keys = "" if self.last.keys is None else f"; the table has {self.last.keys:,} keys"

@@ -201,7 +201,7 @@ def _print_table(predictions: Sequence[Prediction], console: Console, target: St
 
 
 def _extent(question: Question, effort: Effort) -> tuple[Server, int, int]:
-    """The server, how long a run is in microseconds, and how many of its batches are simulated as one."""
+    """Return the server, the length of a run in microseconds, and how many of its batches are simulated as one."""
     if question.rate <= 0 or question.keys < 1 or question.skew < 0:
         raise OptionError(
             f"{question.rate} rows per second of {question.keys} keys with skew {question.skew}",

@@ -47,7 +47,7 @@ class Served:
 
     @classmethod
     def of(cls, tables: Sequence[str], metrics: str | None, host: str, port: int) -> Served:
-        """What the command line asks for: ``NAME=PATH``, or a path whose last part is the name.
+        """Return what the command line requests: ``NAME=PATH``, or a path whose last part is the name.
 
         Raises
         ------

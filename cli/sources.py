@@ -11,7 +11,7 @@ _LATEST = "latest:"
 
 
 def source_options(source: str | None) -> tuple[str | None, dict[str, str]]:
-    """The path, if it is one, and the options that an address stands for.
+    """Return the path, if it is one, and the options that an address implies.
 
     Parameters
     ----------

@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def job(folder: Path, options: dict[str, str]) -> Job:
-    """What `upstream latest` would be asked for."""
+    """Return the job that `upstream latest` would run."""
     return Job(
         source=None,
         key=("vehicle",),

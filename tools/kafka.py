@@ -39,7 +39,7 @@ _READY_S = 60.0
 
 
 def kafka_jars() -> Path:
-    """The folder of the broker's jars; fetched (38 MB) if they are not there yet.
+    """Return the folder of the broker's jars; download them (38 MB) if they are missing.
 
     Raises
     ------
@@ -131,7 +131,7 @@ class Broker:
         self._until(lambda: len(self._partitions(topic)) == partitions)
 
     def log_of(self, topic: str, partition: int = 0) -> Path:
-        """The folder of a partition's log."""
+        """Return the folder of a partition's log."""
         return self._folder / "data" / f"{topic}-{partition}"
 
     def delete(self, topic: str) -> None:

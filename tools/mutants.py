@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(items):
 
 
 def config_of(kernel: str) -> str:
-    """What mutmut reads. It forgets all results once the tests or how they are run change."""
+    """Return mutmut's configuration. If the tests or their arguments change, mutmut discards all results."""
     modules, tests = KERNELS[kernel]
     lines = [
         "[tool.mutmut]",

@@ -38,7 +38,7 @@ _READY_S = 300.0
 
 
 def trino_server() -> Path:
-    """The server's folder; fetched and unpacked if it is not there yet.
+    """Return the server's folder; download and unpack it if it is missing.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def trino_server() -> Path:
 
 
 def trino_java() -> Path:
-    """A Java that is new enough for Trino (24).
+    """Return the path of a Java that is new enough for Trino (24).
 
     Raises
     ------
@@ -159,7 +159,7 @@ class Trino:
         return self._folder / "trino.log"
 
     def query(self, sql: str) -> list[list[Any]]:
-        """The rows that a statement gives, as the server's own protocol has them.
+        """Return the rows of a statement, with values as in the server's own protocol.
 
         Raises
         ------
@@ -267,7 +267,7 @@ def _digest(archive: Path) -> str:
 
 
 def _unpack(archive: Path, folder: Path) -> None:
-    """The server and the one plugin. Jars that several plugins have are links to whichever comes first."""
+    """Unpack the server and the one plugin. Jars that several plugins share are links to the first of them."""
     with tarfile.open(archive) as tar:
         members = tar.getmembers()
         wanted = [each for each in members if _is_wanted(each.name)]

@@ -12,7 +12,7 @@ SCHEMA = "key BIGINT, ms BIGINT, value DOUBLE"
 
 
 def session(cores: int, jars: Sequence[str] = ()) -> Any:
-    """A session with Delta, perhaps other jars, and what suits the recipe."""
+    """Return a session with Delta, the given jars, and settings that suit the recipe."""
     from pyspark.sql import SparkSession
 
     from upstream.conf.jars import delta_jars
@@ -32,7 +32,7 @@ def session(cores: int, jars: Sequence[str] = ()) -> Any:
 
 
 def upsert(spark: Any, out: str) -> Any:
-    """The function for foreachBatch."""
+    """Return the function for `foreachBatch`: it merges the newest row per key into the table."""
     from delta.tables import DeltaTable
     from pyspark.sql import functions as F
 

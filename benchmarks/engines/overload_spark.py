@@ -22,7 +22,7 @@ DDL = "key BIGINT, time TIMESTAMP, value DOUBLE"
 
 
 def expensive(seconds_per_row: float) -> Any:
-    """A function over Arrow batches that takes so much processor time for each row."""
+    """Return a function over Arrow batches that uses so much processor time per row."""
 
     def work(batch: pa.RecordBatch) -> pa.Table:
         until = time.thread_time() + seconds_per_row * batch.num_rows
@@ -35,7 +35,7 @@ def expensive(seconds_per_row: float) -> Any:
 
 
 def whole(seconds_per_row: float) -> Any:
-    """The same for mapInArrow: rows with a score."""
+    """Return the same work as a function for mapInArrow, which adds the score to the rows."""
     work = expensive(seconds_per_row)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -73,7 +73,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def start(spark: Any, job: dict[str, Any]) -> Any:
-    """The engine's query."""
+    """Start the engine's query."""
     engine, checkpoint, table, cost = job["engine"], job["checkpoint"], job["table"], job["cost"]
     # Policies that keep the newest row per key may get it from the source already.
     how = {"coalesce": "true" if engine in ONE_PER_KEY else "false"}
@@ -102,7 +102,7 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
 
 
 def deduplicated(spark: Any, feed: Any, job: dict[str, Any]) -> Any:
-    """What people write today."""
+    """Start the common recipe: `foreachBatch` that deduplicates, scores, and merges."""
     from delta.tables import DeltaTable
     from pyspark.sql import functions as F
 

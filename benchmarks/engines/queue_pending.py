@@ -40,7 +40,7 @@ class FileStore:
         self.read = self.written = self.calls = 0
 
     def get(self, kind: str, page: int) -> bytes | None:
-        """The value; None if there is none."""
+        """Return the value of a page, or None if it is missing."""
         self.calls += 1
         path = self._folder / f"{kind}-{page}"
         value = path.read_bytes() if path.exists() else None

@@ -23,7 +23,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def load(job: dict[str, Any]) -> dict[str, Any]:
-    """The table as it is before the first batch."""
+    """Write the table as it is before the first batch."""
     spark = started(job)
     began = time.perf_counter()
     rows = spark.read.parquet(job["base"])
@@ -84,7 +84,7 @@ def read(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def started(job: dict[str, Any]) -> Any:
-    """A session as each engine's users would have it."""
+    """Return a session as each engine's users would have it."""
     if job["engine"] in OURS:
         import upstream
 
@@ -109,7 +109,7 @@ def merge(spark: Any, table: str) -> Upsert:
 
 
 def replace_using(spark: Any, table: str) -> Upsert:
-    """Selective overwrite: it does not ask which row is newer."""
+    """Return an upsert by selective overwrite, which ignores which row is newer."""
     del spark
 
     def upsert(batch: Any, batch_id: int) -> None:
@@ -120,7 +120,7 @@ def replace_using(spark: Any, table: str) -> Upsert:
 
 
 def by_delta_rs(spark: Any, table: str) -> Upsert:
-    """The merge of delta-rs, on the driver."""
+    """Return an upsert by the merge of delta-rs, on the driver."""
     del spark
     from deltalake import DeltaTable
 

@@ -114,7 +114,7 @@ class Query:
         return time.perf_counter()
 
     def trigger_seconds(self, batches: range) -> list[float]:
-        """What Spark says some batches took, from planning to its log."""
+        """Return the seconds that Spark reports for some batches, from planning to its log."""
         found: dict[int, float] = {}
 
         def told() -> bool:

@@ -22,7 +22,7 @@ STATE = "spark.sql.streaming.stateStore"
 
 
 def session(cores: int) -> Any:
-    """A session with what suits windows on one machine."""
+    """Return a session with settings that suit windows on one machine."""
     from pyspark.sql import SparkSession
 
     return (
@@ -39,7 +39,7 @@ def session(cores: int) -> Any:
 
 
 def windowed(spark: Any, work: dict[str, Any]) -> Any:
-    """The feed at ``work["data"]`` as windows that are final."""
+    """Return the final windows over the feed at ``work["data"]``."""
     from pyspark.sql import functions as F
 
     feed = (

@@ -11,7 +11,7 @@ SHARDS = 16
 
 
 def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
-    """The feed at ``work["data"]`` as a stream of windows."""
+    """Return a stream of windows over the feed at ``work["data"]``."""
     from upstream.operators.aggregates.approximate import approx_count_distinct, median
     from upstream.operators.aggregates.functions import count, sum_
     from upstream.operators.stream import UpdateStream
@@ -45,7 +45,7 @@ def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
 
 
 def keyed_by(work: dict[str, Any]) -> dict[str, Any]:
-    """What the table holds one row of: each key, or each key's windows."""
+    """Return the table's key and time options: one row per key, or per key and window."""
     return {} if work["emit"] == "latest" else {"key": ("key", "window_id"), "time": "window_end"}
 
 

@@ -66,7 +66,7 @@ class WindowBuffer(abc.ABC):
         return self.committed is not None and self.committed[1] < self.bound
 
     def starter(self, time: int) -> int:
-        """The mark of an arriving row; :data:`NONE` if it is in no window."""
+        """Return the mark of an arriving row, or :data:`NONE` if it is in no window."""
         window = _started_by(self._windows, time)
         if window == NONE:
             return NONE

@@ -60,7 +60,7 @@ class EveryWindow:
         return len(self._queue)
 
     def arrive(self, time: int, key: int, now: int) -> None:
-        """A row arrives. Rows of a key come in the order of time, one per tick of its windows."""
+        """Accept a row. Rows of a key come in the order of time, one per tick of its windows."""
         del now
         check_tick(time, key, max(self._bound, self._arrived.get(key, LOWEST)))
         self._arrived[key] = time + 1
@@ -75,12 +75,12 @@ class EveryWindow:
             self._queue.append((key, MarkedRow(time, mark)))
 
     def progress(self, bound: int, now: int) -> None:
-        """The low-watermark: every row before `bound` has arrived, of all keys."""
+        """Raise the low-watermark: every row before `bound` has arrived, of all keys."""
         del now
         self._bound = max(self._bound, bound)
 
     def serve(self, now: int) -> Served:
-        """The operator at a tick: it ends a row that has taken its time, and takes the next one."""
+        """Run the operator for a tick: finish a row whose time is up, and begin the next one."""
         if self._busy_until is not None and now < self._busy_until:
             return Served()
         results, self._emerging = self._emerging, []

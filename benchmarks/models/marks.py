@@ -121,5 +121,5 @@ class Aggregate:
         return results
 
     def close_all(self, bound: int) -> list[Result]:
-        """The same for all keys."""
+        """Emit the windows of all keys that end before `bound`."""
         return [result for key in self._open for result in self.close(key, bound)]

@@ -60,12 +60,12 @@ class WindowPages:
         return len(self._blocks.pages()) * self._blocks.slots * self._block_rows
 
     def hold(self, key: int, times: list[int]) -> None:
-        """A key's window buffer has exactly these rows now.
+        """Make a key's window buffer hold exactly these rows.
 
         Parameters
         ----------
         times : list of int
-            In order. What is not in it any more is removed, what is newer than all before is added.
+            In order. Rows that it lacks are removed; rows newer than all before are added.
         """
         zones = self._zones.get(key, [])
         before: set[int] = set().union(*(zone.rows for zone in zones))

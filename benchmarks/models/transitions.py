@@ -85,7 +85,7 @@ class KeyTransitionGraph:
     # --- what can be looked at
 
     def states(self, key: int) -> frozenset[KeyState]:
-        """The states a key is in; none before its first row."""
+        """Return the states of a key; none before its first row."""
         found = {
             state
             for state, keys in ((KeyState.WAIT, self._wq), (KeyState.READY, self._upq), (KeyState.IDLE, self._il))
@@ -109,13 +109,13 @@ class KeyTransitionGraph:
         return self._buffers[key].held() if key in self._buffers else []
 
     def buffer(self, key: int) -> WindowBuffer:
-        """A key's window buffer, to look at."""
+        """Return a key's window buffer, for inspection."""
         return self._buffers[key]
 
     # --- events
 
     def arrive(self, time: int, key: int, now: int) -> None:
-        """A row arrives. Rows of a key come in the order of time, one per tick of its windows.
+        """Accept a row. Rows of a key come in the order of time, one per tick of its windows.
 
         Parameters
         ----------
@@ -141,14 +141,14 @@ class KeyTransitionGraph:
         self._pass([key], time + 1, now)
 
     def progress(self, bound: int, now: int) -> None:
-        """The low-watermark: every row before `bound` has arrived, of all keys."""
+        """Raise the low-watermark: every row before `bound` has arrived, of all keys."""
         if bound <= self._bound:
             return
         self._bound = bound
         self._pass(list(self._buffers), bound, now)
 
     def serve(self, now: int) -> Served:
-        """The operator at a tick: it ends a row that has taken its time, and takes the next one.
+        """Run the operator for a tick: finish a row whose time is up, and begin the next one.
 
         Returns
         -------
@@ -209,7 +209,7 @@ class KeyTransitionGraph:
                 self._update(key, now)
 
     def _update(self, key: int, now: int) -> None:
-        """The key has a more recent window (isUpdate): it waits."""
+        """Let a key wait that has a more recent window (isUpdate)."""
         since = self._wq.get(key, now)
         if self._fifo:
             self._wq.pop(key, None)
@@ -224,7 +224,7 @@ class KeyTransitionGraph:
         return Commit(key, self._buffers[key].commit(), since, now)
 
     def _finish(self) -> list[Result]:
-        """The row that was being processed is done."""
+        """Finish the row in process, if any, and return its results."""
         if self._busy_until is None:
             return []
         self._busy_until = None
