@@ -62,7 +62,7 @@ def outcome(times_us: Int64s, policy: Policy) -> Outcome:
 
 
 def bus_times() -> Int64s:
-    """Stamps of two days of buses; the recording has no order of arrival but theirs."""
+    """Return the times of two days of buses; the recording has no other order of arrival."""
     parts = [
         csv.read_csv(
             DATA / f"buses-2016-11-{day}.csv.gz", convert_options=csv.ConvertOptions(include_columns=["timestamp"])

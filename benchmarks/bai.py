@@ -55,7 +55,7 @@ class Outcome:
 
 
 def events(seed: int, seconds: float, punctuations_per_second: float = 0.0) -> Iterator[Event]:
-    """Rows that pass the filters, and punctuation in the sparse input, by time."""
+    """Return rows that pass the filters, and punctuation of the sparse input, by time."""
     random = np.random.default_rng(seed)
     inputs: list[list[Event]] = []
     for feed, rate in RATES.items():
@@ -69,7 +69,7 @@ def events(seed: int, seconds: float, punctuations_per_second: float = 0.0) -> I
 
 
 def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.0) -> Outcome:
-    """One run of ``none``, ``periodic``, ``on demand`` or ``latent``."""
+    """Run one of ``none``, ``periodic``, ``on demand`` or ``latent``."""
     progress = {feed: Progress(Policy("heartbeat")) for feed in RATES}
     heard = dict.fromkeys(RATES, 0)
     for each in progress.values():
@@ -106,7 +106,7 @@ def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.
 
 
 def _runs(quick: bool) -> tuple[Sequence[float], dict[str, list[list[Outcome]]]]:
-    """For each way, of each rate of punctuation the outcomes of some seeds."""
+    """Return the outcomes of some seeds, for each method and each rate of punctuation."""
     seconds, seeds, rates = (600, 2, (0.1, 1, 10, 100)) if quick else (3000, 5, (0.1, 1, 10, 100, 400))
     found = {
         how: [[run(seed, seconds, how) for seed in range(seeds)]] * len(rates)
@@ -125,7 +125,7 @@ def _curves(rates: Sequence[float], found: dict[str, list[list[Outcome]]], what:
 
 
 def figure_7(quick: bool) -> Figure:
-    """Latency, and how long the union waits."""
+    """Repeat figure 7: latency, and how long the union waits."""
     rates, found = _runs(quick)
     latency, idle = (_curves(rates, found, what) for what in ("latency_ms", "idle"))
     differs: list[str] = []

@@ -40,7 +40,7 @@ def batch_of(keys: int, rows: int, batch_id: int) -> pa.RecordBatch:
 
 
 def write(folder: Path, durability: str, batch_id: int, rows: pa.RecordBatch, engine: str) -> tuple[float, float]:
-    """One batch: seconds by the clock, and of the processor."""
+    """Write one batch, and return its seconds by the clock and of the processor."""
     given = {"path": str(folder / "table"), "checkpointLocation": str(folder / "checkpoint"), "lease": "0 s"}
     given |= {"key": "k", "time": "t", "buckets": "16", "durability": durability, "engine": engine}
     given |= {"indexLocation": str(folder / "index"), "maintenance": "off"}

@@ -130,7 +130,7 @@ class Report:
         self._measured.append(measured)
 
     def ratio(self, measured: Measured) -> float | None:
-        """Its seconds (or those of a row) in terms of ours at the same work; None if we have none there."""
+        """Return its seconds (or those per row) as a multiple of ours at the same work; None without ours."""
         for ours in self._measured:
             if ours.engine == self._us and _same(ours, measured):
                 return measured.median / ours.median
@@ -140,7 +140,7 @@ class Report:
         return None
 
     def rows(self) -> list[dict[str, Any]]:
-        """One JSON object for each work, engine and size."""
+        """Return one JSON object for each work, engine and size."""
         return [
             {
                 "work": each.work,
@@ -201,7 +201,7 @@ def introduce() -> None:
 
 
 def progress(text: str) -> None:
-    """Tell whoever waits what is being done."""
+    """Print what is being done."""
     print(f"… {text}", file=sys.stderr, flush=True)
 
 
@@ -222,7 +222,7 @@ def labelled(name: str) -> str:
 
 
 def whole_number(text: str) -> int:
-    """For the command line: 20000, 20k, 0.5M."""
+    """Parse a number of the command line: 20000, 20k, 0.5M."""
     factor = {"k": 1_000, "M": 1_000_000}.get(text[-1:], 0)
     try:
         return int(float(text[:-1]) * factor) if factor else int(text)
@@ -242,7 +242,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -317,12 +317,12 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: st
 
 
 def say(result: Mapping[str, Any]) -> None:
-    """For an engine's process: print what it measured."""
+    """Print what an engine's process measured."""
     print(_MARK + json.dumps(result), flush=True)
 
 
 def told() -> dict[str, Any]:
-    """For an engine's process: the job it is given."""
+    """Return the job that an engine's process got."""
     return json.loads(sys.argv[1])
 
 
@@ -349,7 +349,7 @@ def assert_equal(engine: str, result: pa.Table, expected: pa.Table) -> None:
 
 
 def _keys(row: Mapping[str, Any]) -> str:
-    """How many keys, where that tells rows of the report apart."""
+    """Return the number of keys as text, where it distinguishes rows of the report."""
     return f", {row['keys']:,} keys" if "keys" in row else ""
 
 

@@ -72,7 +72,7 @@ class Engine:
 
 
 def engines() -> list[Engine]:
-    """All engines; Spark's recipe with the whole backlog in one batch, and in batches of a million."""
+    """Return all engines; Spark's recipe with the whole backlog in one batch, and in batches of a million."""
     return [
         Engine(US, "kafka_upstream", dict, delta_result),
         Engine("spark recipe (one batch)", "kafka_spark", lambda: _spark(None), delta_result),
@@ -154,7 +154,7 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 def aims(report: Report) -> None:
-    """Say rows per second and core, and whether the aim was met: against the better of Spark's batch sizes."""
+    """Print rows per second and core, and whether the aim was met: against the better of Spark's batch sizes."""
     print("\nrows per second and core")
     for row in report.rows():
         print(f"  {row['engine']:34} {row['rows_per_second'] / cores():>11,.0f}")

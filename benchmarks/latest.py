@@ -116,7 +116,7 @@ class Engine:
 
 
 def engines() -> dict[str, Engine]:
-    """All engines, by name; those with a batch size to choose once for each."""
+    """Return all engines by name; an engine with a batch size is there once for each size."""
     found = [
         Engine(US, "latest_upstream", {"options": {}, "sink": {}}, "csv", delta_result),
         *(
@@ -158,7 +158,7 @@ def parquet_result(path: Path) -> pa.Table:
 
 
 def peers(sizes: Sizes, wanted: Sequence[str], report: Report) -> None:
-    """Our project and its peers at one size, whole process and steady state."""
+    """Measure UpStream and its peers at one size, whole process and steady state."""
     warm, full = (sizes.warm_rows, sizes.keys), (sizes.rows, sizes.keys)
     expected = reference(*full)
     for family in _families(wanted):
@@ -208,7 +208,7 @@ def small(sizes: Sizes, report: Report) -> None:
 
 
 def formats(sizes: Sizes, report: Report) -> None:
-    """Our steady state on the other kinds of file."""
+    """Measure UpStream's steady state on the other kinds of file."""
     ours = engines()[US]
     expected = reference(sizes.rows, sizes.keys)
     kinds = ("json", "parquet")
@@ -223,7 +223,7 @@ def formats(sizes: Sizes, report: Report) -> None:
 
 
 def scaling(sizes: Sizes, report: Report) -> None:
-    """Our steady state as rows and keys grow, one after the other in one process."""
+    """Measure UpStream's steady state as rows and keys grow, one after the other in one process."""
     ours = engines()[US]
     by_rows = [("steady state as rows grow", rows, sizes.keys, None) for rows in sizes.row_steps]
     by_keys = [("steady state as keys grow", sizes.rows, keys, keys) for keys in sizes.key_steps]
@@ -272,7 +272,7 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 def aims(report: Report) -> None:
-    """Say of each aim whether it was met."""
+    """Print for each aim whether it was met."""
     rows = report.rows()
 
     def of(work: str, engine: str, field: str) -> float | None:
@@ -295,7 +295,7 @@ def _steady(engine: Engine, warm: tuple[int, int], full: tuple[int, int]) -> Run
 
 
 def _families(wanted: Sequence[str]) -> list[list[Engine]]:
-    """Engines that differ in their batch size only, together."""
+    """Group the engines that differ in their batch size only."""
     found: dict[str, list[Engine]] = {}
     for name, engine in engines().items():
         if any(name.startswith(prefix) for prefix in wanted):

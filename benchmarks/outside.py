@@ -44,7 +44,7 @@ class Seen:
 
 
 def arrivals(options: dict[str, Any], checkpoint: Path, until_us: int) -> tuple[Int64s, Int64s]:
-    """Keys and arrivals (microseconds) of all rows that had come by then, by the same seed as the feed's."""
+    """Return keys and arrivals (microseconds) of all rows up to a time, by the feed's own seed."""
     origin = began_us(checkpoint)
     recipe = SyntheticOptions(
         seed=int(options["seed"]),
@@ -58,7 +58,7 @@ def arrivals(options: dict[str, Any], checkpoint: Path, until_us: int) -> tuple[
 
 
 def began_us(checkpoint: Path) -> int:
-    """When the feed began, as the query's offsets say: each does, and Spark keeps the last hundred."""
+    """Return when the feed began. Each of the query's offsets has it, and Spark keeps the last hundred."""
     for path in (checkpoint / "offsets").glob("[0-9]*"):
         if found := re.search(r'"origin_us": ?(\d+)', path.read_text()):
             return int(found.group(1))
@@ -123,7 +123,7 @@ def seen(table: Path, checkpoint: Path, options: dict[str, Any], warm_s: float, 
 
 
 def _commit_times(table: Path) -> dict[int, int]:
-    """When each version became visible, in microseconds: the log file's own time, which no writer chooses."""
+    """Return when each version became visible, in microseconds: the log file's own time, which no writer sets."""
     found: dict[int, int] = {}
     for entry in (table / "_delta_log").glob("*.json"):
         if entry.stem.isdigit() and any("commitInfo" in json.loads(line) for line in entry.read_text().splitlines()):

@@ -70,7 +70,7 @@ def job_of(engine: str, setting: Setting, capacity: float, home: Path, seconds: 
 
 
 def capacity_of(given: float | None) -> float:
-    """Rows per second of the map alone, measured unless given."""
+    """Return the rows per second of the map alone, measured unless given."""
     if given is not None:
         return given
     told = run(job_command({"engine": "capacity", "cores": cores(), "cost": COST_S}), log="overload-capacity").said
@@ -78,7 +78,7 @@ def capacity_of(given: float | None) -> float:
 
 
 def own_bounds(table: Path, checkpoint: Path, seconds: float) -> tuple[float, float] | None:
-    """Between what the table's own commits say that the mean was; None if they say nothing."""
+    """Return the bounds of the mean by the table's own commits, or None if they lack it."""
     from upstream.sink.figures.run import run_figures
     from upstream.sink.figures.summary import read_summaries
 
@@ -92,7 +92,7 @@ def own_bounds(table: Path, checkpoint: Path, seconds: float) -> tuple[float, fl
 def measure(
     engine: str, setting: Setting, capacity: float, seconds: float
 ) -> tuple[Seen, tuple[float, float] | None, float]:
-    """One run: what a reader saw, what the commits say, and the peak of memory."""
+    """Run once; return what a reader saw, the figures of the commits, and the peak of memory."""
     home = CACHE / "overload" / f"{engine}-{setting.load:g}-{setting.skew:g}"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
@@ -157,7 +157,7 @@ def measured(given: Any) -> list[dict[str, Any]]:
 
 
 def heading(load: float, skew: float, seconds: float) -> None:
-    """Say what the following lines are of."""
+    """Print the heading of the following lines."""
     print(f"\nload {load:g} x, skew {skew:g}, {seconds:g} s looked at after {WARM_S:g} s")
     print("  engine         mean s    p50 s    p99 s    max s  results/s  commits  peak MB   mean by own commits")
 
@@ -173,7 +173,7 @@ def line(row: dict[str, Any]) -> None:
 
 
 def aims(rows: list[dict[str, Any]]) -> None:
-    """Say which aims are met, by this project's best policy."""
+    """Print which aims are met, by UpStream's best policy."""
     means = {(row["engine"], row["load"]): row["mean"] for row in rows if row["skew"] == 0.5}
     ours = {engine: means[engine, 5] for engine in ENGINES[2:6] if (engine, 5) in means}
     if not ours:
@@ -189,12 +189,12 @@ def aims(rows: list[dict[str, Any]]) -> None:
 
 
 def verdict(what: str, ratio: float, most: float) -> None:
-    """One line for one aim."""
+    """Print one line for one aim."""
     print(f"  {'met   ' if ratio <= most else 'MISSED'} {what}: {ratio:.3f} (aim: ≤ {most:g})")
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Mean staleness over load, one line an engine."""
+    """Plot mean staleness over load, one line an engine."""
     plt = pyplot()
 
     figure, axes = plt.subplots(figsize=(6, 3.8), layout="constrained")

@@ -84,7 +84,7 @@ def pure(sizes: Sizes, report: Report) -> dict[str, Any]:
 
 
 def shard(sizes: Sizes, report: Report) -> dict[str, Any]:
-    """Pack and all shards in one process."""
+    """Measure pack and all shards in one process."""
     found: dict[str, Any] = {}
     for policy in ("in-place", "linecutting", "append"):
         seconds = throughput(policy, sizes.batch_rows, sizes.batch_keys, sizes.served, sizes.runs)
@@ -126,7 +126,7 @@ def spark(sizes: Sizes, report: Report) -> dict[str, Any]:
 
 
 def pending(sizes: Sizes, report: Report) -> dict[str, Any]:
-    """Very many keys that wait."""
+    """Measure a queue of very many pending keys."""
     found: dict[str, Any] = {}
     # Text is measured on two shards only: shards are alike.
     for kind, shards in (("BIGINT", SHARDS), ("STRING", 2)):
@@ -165,7 +165,7 @@ def _pending(job: dict[str, Any]) -> Any:
 
 
 def orders(sizes: Sizes, report: Report) -> dict[str, Any]:
-    """How near to the globally oldest first."""
+    """Measure how close the order of service is to the globally oldest first."""
     del report
     found: dict[str, Any] = {}
     keys, rows, batches = 20_000, 4_000, 20 * sizes.runs

@@ -31,7 +31,7 @@ SHARDS = 16
 
 
 def queue_alone(policy: Policy, pending: int, rows: int, budget: int) -> tuple[float, list[int]]:
-    """Processor seconds to take `rows` into a queue of `pending` keys and to serve `budget`; the keys served."""
+    """Queue `rows` beside `pending` keys and serve `budget`; return the processor seconds and the keys served."""
     queue = UpdateQueue(policy, HashedKeys(None), page_slots=4096, stored=True)
     queue.monitor.served(1000, 1000 * COST_S)
     queue.enqueue(_updates(np.arange(pending), 0), 0)
@@ -86,11 +86,11 @@ class Shards:
 
     @classmethod
     def of(cls, policy: Policy) -> Shards:
-        """Shards without a row."""
+        """Return shards without rows."""
         return cls(ShardPlan(key=("key",), time="ms", shards=SHARDS, policy=policy, cost_s=COST_S))
 
     def batch(self, rows: pa.Table, now_us: int, budget: int) -> list[pa.Table]:
-        """One batch of all shards, one after the other, with a budget as the planner divides it; what they gave."""
+        """Run one batch of all shards in turn, with a budget as the planner divides it; return their output."""
         coalesce = self.plan.policy in ONE_PER_KEY
         frames: dict[int, list[bytes]] = {}
         for packed in pack(["key"], range(SHARDS), "ms", coalesce)(iter(rows.to_batches(max_chunksize=10_000))):
@@ -138,7 +138,7 @@ class Fixed:
 
 
 def fixed_cost(policy: Policy, pending: int, rows: int, batches: int) -> Fixed:
-    """Batches of `rows`, as many served, while about `pending` keys wait."""
+    """Measure batches of `rows`, with as many served, while about `pending` keys wait."""
     shards, seconds = Shards.of(policy), []
     shards.batch(_rows(np.arange(pending), 0), pending, 0)
     now = pending

@@ -16,7 +16,7 @@ _MOST_ACROSS = 4
 
 
 def pyplot() -> Any:
-    """Matplotlib without a screen, drawing the same bytes for the same numbers."""
+    """Return Matplotlib without a screen, with output that depends on the numbers alone."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -64,7 +64,7 @@ class Figure:
     skipped: str = ""
 
     def table(self) -> str:
-        """All numbers, a line per point on the x axis."""
+        """Return all numbers, a line per point on the x axis."""
         lines: list[str] = []
         for panel in self.panels:
             lines.append(f"{panel.title}: {panel.ylabel}")

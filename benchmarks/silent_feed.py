@@ -105,7 +105,7 @@ class Sender(threading.Thread):
             (home / feed).mkdir(parents=True)
 
     def run(self) -> None:
-        """Rows by the clock; each feed begins with one."""
+        """Write rows by the clock; each feed begins with one."""
         began = time.time()
         punctuated = spoke = 0.0
         rows = 0
@@ -180,7 +180,7 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> Outcome:
 
 
 def commits(table: Path) -> dict[int, float]:
-    """When each key was committed, from the table's log: no key comes twice."""
+    """Return when each key was committed, from the table's log: no key comes twice."""
     import pyarrow.parquet as pq
     from deltalake import DeltaTable
 

@@ -35,7 +35,7 @@ class Estimate:
     half: float
 
     def holds(self, value: float, slack: float = 0.0) -> bool:
-        """Whether a value lies in the interval, widened by a share of it."""
+        """Return whether a value lies in the interval, widened by a share of the value."""
         return abs(value - self.mean) <= self.half + slack * abs(value)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and confidence interval of independent runs."""
+    """Return the mean and confidence interval of independent runs."""
     mean, n = statistics.fmean(values), len(values)
     if n < 2:
         return Estimate(mean, math.inf)

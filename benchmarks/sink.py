@@ -79,7 +79,7 @@ class Reading:
     bucket_polars: float
 
     def times(self, fresh: Reading) -> Reading:
-        """How many times as long as another."""
+        """Return each figure as a multiple of another reading's."""
         return Reading(*(a / b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(fresh), strict=True)))
 
 
@@ -130,7 +130,7 @@ class Result:
 
 
 def rows(keys: Int64s, at: int) -> pa.Table:
-    """Rows of some keys as of a time."""
+    """Return rows of some keys as of a time."""
     names = pa.array(np.char.add("name-", (keys % 1000).astype(str)))
     return pa.table({"k": keys, "ts": np.full(len(keys), at), "v": values(keys, at), "name": names})
 
@@ -244,7 +244,7 @@ def measure(engine: Engine, work: Work, batches: int, fresh_reading: Reading | N
 
 
 def compact(table: Path) -> float:
-    """Seconds that `upstream maintain --compact` takes, its start included."""
+    """Return the seconds of `upstream maintain --compact`, its start included."""
     progress("upstream maintain --compact")
     began = time.perf_counter()
     asked = "from upstream.cli.main import main; main()"
@@ -288,7 +288,7 @@ def _quarters(table: Path) -> list[int]:
 
 
 def read(table: Path, keys: int, version: int | None = None) -> Reading:
-    """Seconds that Spark and Polars take, the best of five; of an earlier version, if one is given."""
+    """Return the seconds of Spark and Polars, the best of five, for the given version or the current one."""
     import polars as pl
 
     spark = _process({"do": "read", "table": str(table), "key": _ASKED, "version": version}, keys, "sink-read").said
@@ -318,7 +318,7 @@ def _least_seconds(reading: Callable[[], int], rows: int | None = None) -> float
 
 
 def aims(results: Sequence[Result]) -> None:
-    """Say whether the aims for 10,000 random updates were met."""
+    """Print whether the aims for 10,000 random updates were met."""
     found = {(each.work, each.engine): each for each in results}
     ours = f"{US} (auto)"
 

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def soak(given: argparse.Namespace, minutes: float, capacity: float) -> list[dict[str, Any]]:
-    """One line a minute; raises if the engine fails."""
+    """Run an engine and print one line a minute; raise an error if the engine fails."""
     home = CACHE / "soak"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)

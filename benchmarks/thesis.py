@@ -27,7 +27,7 @@ _RANGE = 4000
 
 
 def _numbered(seed: int, n: int) -> pa.Table:
-    """Rows without disorder; their times are their numbers."""
+    """Return rows without disorder; their times are their numbers."""
     values = np.random.default_rng(seed).integers(0, 1_000_000, n)
     return rows_table(np.zeros(n, dtype=np.int64), np.arange(n, dtype=np.int64), values)
 
@@ -39,7 +39,7 @@ class _Cost:
 
 
 def _cost(method: Method, windows: SlidingWindows, rows: pa.Table, batch_rows: int) -> _Cost:
-    """Of all rows, in batches with punctuation after each, up to the end of the feed."""
+    """Return the cost of all rows, in batches with punctuation after each, up to the end of the feed."""
     query = Query(window_plan(windows, {"top": max_("v")}, method))
     for low in range(0, rows.num_rows, batch_rows):
         query.batch(rows.slice(low, batch_rows), {"feed": low + batch_rows})
@@ -48,7 +48,7 @@ def _cost(method: Method, windows: SlidingWindows, rows: pa.Table, batch_rows: i
 
 
 def _scanning_s(rows: pa.Table, batch_rows: int) -> float:
-    """Processor time of all but aggregation: rows that are in no window, since there are gaps between windows."""
+    """Return the processor time without aggregation: gaps between windows leave all rows outside of windows."""
     return _cost("paned", SlidingWindows(1, 1 << 40), rows, batch_rows).cpu_s
 
 
@@ -72,7 +72,7 @@ def _rescanned(windows: SlidingWindows, rows: pa.Table, batch_rows: int) -> _Cos
 
 
 def figure_6_10(quick: bool) -> Figure:
-    """Figure 6-10: WID and buffering, windows of 4000 rows, SLIDE from 1 to 4000."""
+    """Repeat figure 6-10: WID and buffering, windows of 4000 rows, SLIDE from 1 to 4000."""
     slides = (10, 40, 400, 4000) if quick else (1, 4, 10, 40, 100, 400, 1000, 4000)
     n, batch_rows, repeats = (8_000, 2000, 1) if quick else (24_000, 400, 3)
     ways: dict[str, Callable[[SlidingWindows, pa.Table], _Cost]] = {
@@ -120,8 +120,9 @@ def _curves(x: list[float], y: dict[str, list[Estimate]]) -> list[Curve]:
 
 
 def figure_6_15(quick: bool) -> Figure:
-    """Figure 6-15: Paned-WID / WID, by tuples per pane and panes per window; processor time less that of scanning, as
-    in the thesis.
+    """Repeat figure 6-15: Paned-WID / WID, by tuples per pane and panes per window.
+
+    As in the thesis, processor time excludes scanning.
     """
     in_pane = (1, 5, 20) if quick else (1, 2, 5, 10, 20, 50)
     in_window = (2, 5, 20) if quick else (2, 5, 10, 20)
@@ -177,8 +178,9 @@ def _groups(seed: int, n: int, small: int) -> Int64s:
 
 
 def figure_6_19(quick: bool) -> Figure:
-    """Figure 6-19: memory of WID and AdaptWID over skewed groups, and what a punctuation waits for; tumbling windows of
-    1 s, and 10 s every 1 s over three feeds.
+    """Repeat figure 6-19: memory of WID and AdaptWID over skewed groups, and what a punctuation waits for.
+
+    The windows are tumbling ones of 1 s, and 10 s every 1 s over three feeds.
 
     A batch takes the rows of a second and a punctuation, so that its processor time is the latency of panel b, and all
     batches' is panel c.
@@ -236,8 +238,10 @@ def _percents(shares: list[float]) -> str:
 
 
 def _peak(query: Query, groups: Int64s, seconds: int, seed: int) -> float:
-    """Most bytes kept after a batch: a batch and punctuation every second; two main links and a control link, 1 s
-    behind, with 1 % of the records.
+    """Return the most bytes kept after a batch.
+
+    A batch and punctuation come every second, over two main links and a control link. The control link is 1 s behind
+    and has 1 % of the records.
     """
     random = np.random.default_rng(seed)
     n, peak = len(groups), 0.0

@@ -59,7 +59,7 @@ class Disorder:
 
     @cached_property
     def truth(self) -> dict[int, float]:
-        """The result of each window: of all of its rows, whenever they come, by the windows' definition."""
+        """The result of each window over all its rows, whenever they come, by the windows' definition."""
         algebra = window_plan(self.windows, {"it": self.aggregate}).algebra
         row, wid = expand(*self.windows.wids(self.time_us))
         known, code = np.unique(wid, return_inverse=True)
@@ -69,14 +69,15 @@ class Disorder:
 
     @cached_property
     def promised(self) -> Int64s:
-        """What punctuation that knows the stream says after each row: the least time that is still to come."""
+        """The punctuation after each row if the stream is known: the least time that is still to come."""
         latest = np.minimum.accumulate(self.time_us[::-1])[::-1]
         return np.append(latest[1:], int(self.time_us.max()) + 1)
 
     @cached_property
     def covered(self) -> dict[int, float]:
-        """When the punctuation that covers a window arrives: with the last row before the window's end; the end of the
-        stream covers all.
+        """The arrival of the punctuation that covers each window.
+
+        It comes with the last row before the window's end; the end of the stream covers all.
         """
         wids = np.array(sorted(self.truth))
         at = np.searchsorted(self.windows.last_complete(self.promised), wids)
@@ -142,7 +143,7 @@ class Outcome:
 
 
 def outcome(stream: Disorder, results: Results) -> Outcome:
-    """Latency and error of results."""
+    """Return latency and error of results."""
     truth, covered = stream.truth, stream.covered
     off = np.array([abs(results.get(wid, (0.0, 0.0))[0] - true) / abs(true) for wid, true in truth.items()])
     waited = [max(0.0, given - covered[wid]) for wid, (_, given) in results.items()]
@@ -153,7 +154,7 @@ def outcome(stream: Disorder, results: Results) -> Outcome:
 
 
 def outcomes(streams: Sequence[Disorder], slacks_us: Sequence[int], *kinds: str) -> dict[str, list[list[Outcome]]]:
-    """For punctuation and kinds of slack: of each run, an outcome for each slack."""
+    """Return an outcome for each slack of each run, for punctuation and each kind of slack."""
     found = {
         f"{kind} slack": [
             [outcome(stream, stream.by_slack(slack_us, consistent=kind == "consistent")) for slack_us in slacks_us]
@@ -165,7 +166,7 @@ def outcomes(streams: Sequence[Disorder], slacks_us: Sequence[int], *kinds: str)
 
 
 def band(seed: int, rows: int) -> Disorder:
-    """Each row is delayed by up to 3.2 s, most by little; 25 rows a second, windows of 64 s every 6.4 s."""
+    """Make band disorder: delays of up to 3.2 s, mostly short; 25 rows a second, windows of 64 s every 6.4 s."""
     random = np.random.default_rng(seed)
     time_us = np.sort(random.integers(0, rows * 40_000, rows))
     delay_us = np.minimum(random.exponential(0.8 * _S, rows), 3.2 * _S).astype(np.int64)
@@ -176,7 +177,7 @@ def band(seed: int, rows: int) -> Disorder:
 
 
 def block_sorted(seed: int, blocks: int) -> Disorder:
-    """Blocks of 490 s in random order within; a row a second, counted in windows of 600 s every 60 s."""
+    """Make blocks of 490 s in random order within; a row a second, counted in windows of 600 s every 60 s."""
     random = np.random.default_rng(seed)
     time_us = np.concatenate([(490 * block + random.permutation(490)) * _S for block in range(blocks)])
     n = len(time_us)
@@ -188,7 +189,7 @@ def block_sorted(seed: int, blocks: int) -> Disorder:
 def _figure(
     title: str, unit: str, slacks_us: Sequence[int], found: dict[str, list[list[Outcome]]], wrong: bool
 ) -> Figure:
-    """Latency and error, and what must be so."""
+    """Plot latency and error, and check what must hold."""
     differs: list[str] = []
     latency: list[Curve] = []
     error: list[Curve] = []
@@ -218,7 +219,7 @@ def _figure(
 
 
 def figure_6_11(quick: bool) -> Figure:
-    """Figure 6-11: band disorder of at most 3.2 s, average over windows of 64 s every 6.4 s."""
+    """Repeat figure 6-11: band disorder of at most 3.2 s, average over windows of 64 s every 6.4 s."""
     slacks = [int(ms * 1000) for ms in ((0, 640, 3200) if quick else (0, 320, 640, 1280, 2560, 3200))]
     rows, seeds = (6_000, 1) if quick else (15_000, 3)
     streams = [band(seed, rows) for seed in range(seeds)]
@@ -236,7 +237,7 @@ def figure_6_11(quick: bool) -> Figure:
 
 
 def figure_6_12(quick: bool) -> Figure:
-    """Figure 6-12: block-sorted disorder of 490 s, count over windows of 600 s every 60 s."""
+    """Repeat figure 6-12: block-sorted disorder of 490 s, count over windows of 600 s every 60 s."""
     slacks = [
         round(s * _S) for s in ((0, 218.2, 490, 600) if quick else (0, 54.4, 109.1, 218.2, 327.3, 434.2, 490, 600))
     ]
@@ -283,20 +284,20 @@ def figure_dns(quick: bool) -> Figure:
 
 
 def ais_times() -> Int64s:
-    """Stamps of ships' positions in the order of arrival, in microseconds."""
+    """Return the times of ships' positions in the order of arrival, in microseconds."""
     table = csv.read_csv(DATA / "ais.csv.gz", convert_options=csv.ConvertOptions(include_columns=["BaseDateTime"]))
     return table.column("BaseDateTime").cast("timestamp[us]").cast("int64").to_numpy()
 
 
 def dns_times() -> Int64s:
-    """Stamps of name queries in the order of arrival, in microseconds."""
+    """Return the times of name queries in the order of arrival, in microseconds."""
     with gzip.open(DATA / "dns.log.gz", "rt") as lines:
         seconds = [float(line[: line.index("\t")]) for line in lines if not line.startswith("#")]
     return np.round(np.array(seconds) * _S).astype(np.int64)
 
 
 def absent(what: str, path: Path) -> Figure:
-    """No figure, because there is no such recording here."""
+    """Return an empty figure, because the recording is missing."""
     return Figure(
         what, [], [], skipped=f"the recording {path.name} lies beside the checkout, in ../shared/data, and is not there"
     )

@@ -190,7 +190,7 @@ def _joining(
 
 
 def _side(table: pa.Table, name: str) -> pa.Table:
-    """Rows and punctuation as those of one side of a join."""
+    """Return rows and punctuation as those of one side of a join."""
     system = table.column(SYSTEM).combine_chunks()
     fields = system.flatten()
     fields[1] = pa.array([f"{name}/{name}"] * table.num_rows, pa.string())
@@ -223,7 +223,7 @@ def _flat_and_growing(means: Mapping[str, list[float]], most_growth: float, leas
 
 
 def figure_8_8(quick: bool) -> Figure:
-    """Figure 8-8: groups counted each minute over the union of two links, of which one is 0 to 40 s behind."""
+    """Repeat figure 8-8: groups counted each minute over the union of two links, one of them 0 to 40 s behind."""
     skews, seeds = ((0, 20, 40), 1) if quick else ((0, 10, 20, 30, 40), 2)
     rate, groups, seconds = (300.0, 180, 125) if quick else (1100.0, 655, 180)
     windows = SlidingWindows(60 * _S, 60 * _S)
@@ -241,8 +241,9 @@ def figure_8_8(quick: bool) -> Figure:
 
 
 def figure_8_9(quick: bool) -> Figure:
-    """Figure 8-9: a join of two unions in windows of 10 s, one link of each union being 0 to 100 s behind (quickly: to
-    60 s).
+    """Repeat figure 8-9: a join of two unions in windows of 10 s.
+
+    One link of each union is 0 to 100 s behind (with `quick` up to 60 s).
     """
     skews, seeds = ((0, 20, 60), 1) if quick else ((0, 25, 50, 75, 100), 2)
     rate, seconds = (50.0, 100) if quick else (200.0, 220)
@@ -268,8 +269,9 @@ def figure_8_9(quick: bool) -> Figure:
 
 
 def figure_8_10(quick: bool) -> Figure:
-    """Figure 8-10: a join of a link with the union of another and a sparse one, in windows of a minute; the sparse link
-    is 0 to 10 s behind.
+    """Repeat figure 8-10: a join of a link with the union of another and a sparse one, in windows of a minute.
+
+    The sparse link is 0 to 10 s behind.
     """
     skews, seeds = ((0, 5, 10), 1) if quick else ((0, 2, 5, 10), 2)
     rate, seconds = (50.0, 135) if quick else (200.0, 200)
@@ -293,8 +295,9 @@ def figure_8_10(quick: bool) -> Figure:
 
 
 def figure_8_11(quick: bool) -> Figure:
-    """Figure 8-11: all rows of 5 minutes counted every minute, over two links and a sparse one that is 0 to 10 s
-    behind.
+    """Repeat figure 8-11: all rows of 5 minutes counted every minute, over two links and a sparse one.
+
+    The sparse link is 0 to 10 s behind.
     """
     skews, seeds = ((0, 5, 10), 1) if quick else ((0, 2, 5, 10), 2)
     rate, seconds = (100.0, 120) if quick else (400.0, 380)

@@ -15,7 +15,7 @@ LOADS = tuple(range(1, 11))
 
 
 def _size(quick: bool) -> tuple[int, int]:
-    """Results per run, and seeds."""
+    """Return the results per run, and the seeds."""
     return (400, 2) if quick else (1500, 5)
 
 
@@ -24,7 +24,7 @@ def _scaled(values: list[float], by: float) -> Estimate:
 
 
 def figure_5(quick: bool) -> Figure:
-    """Application against queue staleness, in updates (time × rows per second), in-place."""
+    """Repeat figure 5: application against queue staleness, in updates (time × rows per second), in-place."""
     results, seeds = _size(quick)
     panels: list[Panel] = []
     gaps: dict[int, np.ndarray] = {}
@@ -90,7 +90,10 @@ def figure_7(quick: bool) -> Figure:
 
 
 def figure_9(quick: bool) -> Figure:
-    """Queue staleness in-place / linecutting; load 5 when no key is slow, slow keys at a tenth of a fast key's rate."""
+    """Repeat figure 9: queue staleness in-place / linecutting.
+
+    The load is 5 when no key is slow; a slow key has a tenth of a fast key's rate.
+    """
     results, seeds = (500, 3) if quick else (2000, 6)
     x = tuple(range(11))
     curves: list[Curve] = []
@@ -130,7 +133,7 @@ def figure_9(quick: bool) -> Figure:
 
 
 def figure_16(quick: bool) -> Figure:
-    """Figure 16: how often each of 100 keys updates, in the arrivals that figure 17 is simulated with."""
+    """Repeat figure 16: how often each of 100 keys updates, in the arrivals of figure 17's simulation."""
     seeds, seconds = (3, 20) if quick else (10, 60)
     curves: list[Curve] = []
     differs: list[str] = []
@@ -152,8 +155,9 @@ def figure_16(quick: bool) -> Figure:
 
 
 def figure_17(quick: bool) -> Figure:
-    """Figure 17: memory of on-demand pages against a cell for every key ever seen; averages over the skews of figure
-    16.
+    """Repeat figure 17: memory of on-demand pages against a cell for every key ever seen.
+
+    The figures are averages over the skews of figure 16.
     """
     results, seeds = (200, 1) if quick else (1000, 1)
     rates = (20, 50, 100, 200, 500, 1000)

@@ -13,7 +13,7 @@ __all__ = ["theory"]
 
 
 def theory(quick: bool) -> Figure:
-    """§5.1's bounds, the staleness of one key in closed form, and §5.2's order against all others."""
+    """Check §5.1's bounds, the staleness of one key in closed form, and §5.2's order against all others."""
     results, seeds = (400, 3) if quick else (3000, 10)
     remarks: list[str] = []
     differs: list[str] = []
@@ -57,8 +57,9 @@ def theory(quick: bool) -> Figure:
 
 
 def service_orders(quick: bool) -> tuple[float, list[float]]:
-    """Queue staleness area of pending keys served in the order of first enqueue, and in every other order, averaged
-    over draws.
+    """Return the queue staleness area of pending keys, served by first enqueue and in every other order.
+
+    The figures are averages over draws.
 
     Keys of equal rates: what comes after a dequeue is the same for all, so it does not tell orders apart.
     """

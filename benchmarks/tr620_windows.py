@@ -24,7 +24,7 @@ _TRACES: dict[Semantics, list[tuple[int, int]]] = {
 
 
 def figure_12(quick: bool) -> Figure:
-    """Figure 12: execution traces of one key, ω = 3, δ = 1, C_t = 2."""
+    """Repeat figure 12: execution traces of one key, ω = 3, δ = 1, C_t = 2."""
     del quick  # it is as short as it can be
     panels: list[Panel] = []
     differs: list[str] = []
@@ -63,7 +63,7 @@ def figure_12(quick: bool) -> Figure:
 
 
 def figure_13(quick: bool) -> Figure:
-    """Figure 13(a): tumbling windows, one key, C_t = 1."""
+    """Repeat figure 13(a): tumbling windows, one key, C_t = 1."""
     sizes = (1, 2, 5, 10, 20) if quick else (1, 2, 5, 10, 20, 30, 40, 50)
     load = WindowLoad.round_robin(1, 1000 if quick else 5000, shared=True)
     lazy, eager = (
@@ -113,7 +113,7 @@ def figure_13b(quick: bool) -> Figure:
 
 
 def figure_14(quick: bool) -> Figure:
-    """Figure 14: eager / lazy for 10 keys, δ = 1, C_t = 1, in-place."""
+    """Repeat figure 14: eager / lazy for 10 keys, δ = 1, C_t = 1, in-place."""
     sizes = (2, 3) if quick else (2, 3, 4, 6, 10, 20)
     length, seeds = (800, 2) if quick else (3000, 3)
     panels: list[Panel] = []
@@ -152,7 +152,10 @@ def figure_14(quick: bool) -> Figure:
 
 
 def window_memory(quick: bool) -> Figure:
-    """§7.2, §7.3: window buffers in blocks on demand, against the greatest buffer for each key; averages over skews."""
+    """Compare window buffers in blocks on demand with the greatest buffer for each key (§7.2, §7.3).
+
+    The figures are averages over skews.
+    """
     size = 10 if quick else 20
     blocks = (1, 2, 5) if quick else (1, 2, 5, 10, 20)
     keys, length = (20, 400) if quick else (100, 4000)

@@ -62,7 +62,7 @@ class Picture:
 
 
 def _picture(windows: Windows, ids: Int64s, x: Int64s, marked: int, **more: Sequence[float]) -> Picture:
-    """Windows over the very values that the axis shows."""
+    """Draw windows over the very values of the axis."""
     low, high = windows.start_and_end(ids)
     first, last = (int(end) for end in windows.wids(marked))
     bars = [
@@ -73,17 +73,17 @@ def _picture(windows: Windows, ids: Int64s, x: Int64s, marked: int, **more: Sequ
 
 
 def tumbling() -> Picture:
-    """RANGE = SLIDE."""
+    """Draw windows with RANGE = SLIDE."""
     return _picture(SlidingWindows(range=10, slide=10), np.arange(5), _ROWS, 24)
 
 
 def sliding() -> Picture:
-    """RANGE > SLIDE, and no multiple of it."""
+    """Draw windows with RANGE > SLIDE, and no multiple of it."""
     return _picture(SlidingWindows(range=25, slide=10), np.arange(6), _ROWS, 24)
 
 
 def gaps() -> Picture:
-    """RANGE < SLIDE."""
+    """Draw windows with RANGE < SLIDE."""
     return _picture(SlidingWindows(range=6, slide=10), np.arange(5), _ROWS, 24)
 
 
@@ -95,18 +95,18 @@ def panes() -> Picture:
 
 
 def landmark() -> Picture:
-    """From the beginning of the stream."""
+    """Draw windows from the beginning of the stream."""
     return _picture(LandmarkWindows(slide=10), np.arange(5), _ROWS, 24)
 
 
 def by_tuple() -> Picture:
-    """Every third row opens a window of the last 12 before it."""
+    """Draw windows of RANGE 12, of which every third row opens one."""
     windows = SlideByTupleWindows(range=12, every=3)
     return _picture(windows, windows.windows(_ROWS, np.arange(len(_ROWS))), _ROWS, 24)
 
 
 def by_rows() -> Picture:
-    """RANGE 4 rows, SLIDE 2 rows, shown at the times of the rows."""
+    """Draw windows of RANGE 4 rows, SLIDE 2 rows, at the times of the rows."""
     windows = SlidingWindows(range=4, slide=2, attribute="row number")
     return Picture("time", _bars_of_rows(windows, _ROWS, 8), [(float(each), i == 8) for i, each in enumerate(_ROWS)])
 
@@ -128,7 +128,7 @@ def partitioned() -> Picture:
 
 
 def calendar() -> Picture:
-    """Days of Paris, one of which has 23 hours."""
+    """Draw days of Paris, one of which has 23 hours."""
     windows = window_by_time("1 day", zone="Europe/Paris")
     start = int(dt.datetime(2024, 3, 30, tzinfo=dt.timezone.utc).timestamp()) * 1_000_000
     x = start + np.array([1, 7, 15, 22, 25, 33, 40, 46, 50, 61, 66]) * _HOUR
@@ -145,7 +145,7 @@ def calendar() -> Picture:
 
 
 def _bars_of_rows(windows: SlidingWindows, times: Int64s, marked: int | None) -> list[Bar]:
-    """Windows over row numbers, from the time of their first to that of their last row; complete ones only."""
+    """Return complete windows over row numbers, from the time of their first to that of their last row."""
     ids = np.arange(int(windows.last_complete(len(times))) + 1)
     first, last = (int(end) for end in windows.wids(marked)) if marked is not None else (0, -1)
     bars: list[Bar] = []

@@ -83,7 +83,7 @@ def window_plan(
 
 
 def rows_table(key: Int64s, time_us: Int64s, value: Int64s, feed: str = "feed") -> pa.Table:
-    """Rows as they come from a source."""
+    """Return rows in the form in which a source emits them."""
     number = np.arange(len(key), dtype=np.int64)
     system = system_array(source=feed, seq=number, arrival_us=np.zeros(len(key), dtype=np.int64))
     return pa.table([pa.array(key), pa.array(time_us).cast(TIMESTAMP), pa.array(value), system], schema=SCHEMA)

@@ -52,13 +52,13 @@ class WindowLoad:
 
     @classmethod
     def of(cls, key: Int64s, keys: int, *, shared: bool) -> WindowLoad:
-        """Rows of these keys, one per tick."""
+        """Return a load with rows of these keys, one per tick."""
         time = np.arange(len(key)) if shared else ranks(key, np.zeros(keys, dtype=np.int64))[0]
         return cls(key, keys, time + 1, shared)
 
     @classmethod
     def zipf(cls, keys: int, skew: float, length: int, seed: int, *, shared: bool = False) -> WindowLoad:
-        """Each row's key drawn at random; skew 0 is uniform."""
+        """Return a load whose keys are drawn at random; skew 0 is uniform."""
         share = np.arange(1, keys + 1) ** -skew
         key = np.random.default_rng(seed).choice(keys, length, p=share / share.sum())
         return cls.of(key, keys, shared=shared)
@@ -102,7 +102,7 @@ def ticks(graph: KeyTransitionGraph | EveryWindow, load: WindowLoad) -> Iterator
 
 
 def average_staleness(windows: SlidingWindows, load: WindowLoad, results: list[tuple[int, Result]], end: int) -> float:
-    """Application staleness: it grows with every fully arrived window that no result covers (§6.1.2).
+    """Return application staleness: it grows with every fully arrived window that no result covers (§6.1.2).
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ class Case:
     aims: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def size_of(self, engine: str) -> Size:
-        """How much that engine gets."""
+        """Return the size for an engine."""
         return self.fewer.get(engine, self.size)
 
 
@@ -185,7 +185,7 @@ class Engine:
 
 
 def table_result(path: Path, work: Work) -> pa.Table:
-    """Of our Delta table."""
+    """Return the result in UpStream's Delta table."""
     from deltalake import DeltaTable
 
     del work
@@ -195,7 +195,7 @@ def table_result(path: Path, work: Work) -> pa.Table:
 
 
 def parquet_result(path: Path, work: Work) -> pa.Table:
-    """Of Spark's files: the newest per key are those of each batch."""
+    """Return the result in Spark's files, reduced to the newest per key unless all windows are wanted."""
     import pyarrow.parquet as pq
 
     rows = pa.concat_tables([pq.read_table(file) for file in sorted(path.glob("*.parquet"))])
@@ -206,7 +206,7 @@ def parquet_result(path: Path, work: Work) -> pa.Table:
 
 
 def csv_result(path: Path, work: Work) -> pa.Table:
-    """Of Flink's sink."""
+    """Return the result of Flink's sink."""
     import pyarrow.csv as pacsv
 
     del work
@@ -215,7 +215,7 @@ def csv_result(path: Path, work: Work) -> pa.Table:
 
 
 def engines() -> dict[str, Engine]:
-    """All engines, by name."""
+    """Return all engines, by name."""
     return {
         US: Engine("windows_upstream", None, table_result),
         SPARK: Engine("windows_spark", None, parquet_result),
@@ -224,7 +224,10 @@ def engines() -> dict[str, Engine]:
 
 
 def peers(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
-    """Every case by every engine: each in a process of its own after smaller ones, or with ``--quick`` all in one."""
+    """Measure every case by every engine.
+
+    Each runs in its own process after smaller ones, or with ``--quick`` all in one.
+    """
     cases = [case for case in sizes.cases if case.work.name.startswith(wanted.works)]
     for together in [[case] for case in cases] if sizes.warm else [cases]:
         for name, engine in wanted.engines.items():
@@ -345,7 +348,7 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 def aims(sizes: Sizes, report: Report) -> None:
-    """Say of each aim whether it was met."""
+    """Print for each aim whether it was met."""
     ratios = {(row["work"], row["engine"]): row["ratio_to_us"] for row in report.rows()}
     say_whether_met(
         [
@@ -361,7 +364,7 @@ def _sliding_by(slide_s: int) -> Work:
 
 
 def _smaller(size: Size) -> Size:
-    """As many rows a key."""
+    """Return a smaller size, with as many rows a key."""
     rows, keys = size
     return rows // _WARM_PART, max(keys // _WARM_PART, 1)
 

@@ -67,7 +67,7 @@ class Shards:
         self._batch = 0
 
     def take(self, rows: pa.Table) -> Measure:
-        """One batch."""
+        """Run one batch."""
         self._batch += 1
         frames: dict[int, list[Any]] = defaultdict(list)
         began = time.process_time()
@@ -91,7 +91,7 @@ class Feed:
         self._random = np.random.default_rng(1)
 
     def rows(self, first_s: int, last_s: int) -> pa.Table:
-        """Those of ``first_s <= time < last_s``."""
+        """Return the rows of ``first_s <= time < last_s``, and their punctuation."""
         n = (last_s - first_s) * self._rate
         at = np.sort(self._random.integers(first_s * SECOND, last_s * SECOND, n))
         keys, values = (self._random.integers(0, each, n) for each in (self._keys, 1000))

@@ -48,7 +48,7 @@ def print_check(path: str, source: str | None, storage: Mapping[str, str]) -> bo
 def print_repair(
     path: str, storage: Mapping[str, str], *, dry_run: bool, orphans: bool, retention_us: int, force: bool = False
 ) -> bool:
-    """Mend a table and print what was done; whether nothing is left that is wrong."""
+    """Repair a table, print the changes, and return whether the table is then in order."""
     from ..sink.admin.repair import repair_table
 
     repairs = repair_table(

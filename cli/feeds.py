@@ -19,8 +19,9 @@ _MOST = 20
 
 
 def waits_for(offset: Mapping[str, Any], now_us: int) -> str:
-    """Who waits for whom, from the source's last offset; nothing to say of a single feed, or of feeds that are close
-    together.
+    """Return which feed the others wait for, from the source's last offset.
+
+    The text is empty for a single feed, and for feeds that are close together.
 
     Parameters
     ----------
@@ -86,7 +87,7 @@ def feed_lines(summaries: Sequence[CommitSummary]) -> list[str]:
 
 
 def _turn(bound: Any, feed: str) -> tuple[int, Any, str]:
-    """Those that hold the others back come first, those that have ended last."""
+    """Return a sort key: first feeds that hold the others back, last those that have ended."""
     if bound == NOTHING_YET:
         return 0, 0, feed
     return (2, 0, feed) if bound is None else (1, bound, feed)

@@ -52,8 +52,9 @@ class LiveLine:
         self._recent.append((now_s, summary.updates))
 
     def rows_per_second(self, now_s: float) -> float:
-        """Rows taken in per second, over the commits of the last five seconds: since the commit before them, or the
-        start.
+        """Return the rows taken in per second, over the commits of the last five seconds.
+
+        The span begins at the commit before them, or at the start.
         """
         while self._recent and self._recent[0][0] < now_s - _WINDOW_S:
             self._before_s = self._recent.popleft()[0]
@@ -129,7 +130,7 @@ class LiveLine:
 
 
 def how_rows_came(summary: CommitSummary) -> list[str]:
-    """How many rows have come late, and how many are suspect, where there are any."""
+    """Return how many rows have come late, and how many are suspect; nothing where there are none."""
     counts = summary.sources
     if counts is None:
         return []
@@ -138,14 +139,14 @@ def how_rows_came(summary: CommitSummary) -> list[str]:
 
 
 def complete_to(summary: CommitSummary) -> str:
-    """Up to what time the table is complete, for people."""
+    """Return the time up to which the table is complete, as text for people."""
     if summary.low_watermark is not None:
         return bound_text(summary.low_watermark)
     return "the end" if has_ended(summary) else "no known time"
 
 
 def has_ended(summary: CommitSummary) -> bool:
-    """Whether all feeds that the commit knows of have ended."""
+    """Return whether all feeds in the commit's summary have ended."""
     return bool(summary.low_watermarks) and all(bound is None for bound in summary.low_watermarks.values())
 
 
@@ -169,7 +170,7 @@ class Remaining:
             self._last = seen
 
     def fraction(self) -> float | None:
-        """Between 0 and 1, or None before it can be estimated."""
+        """Return the share that is done, from 0 to 1, or None before an estimate is possible."""
         if self._first is None or self._last is None:
             return None
         left, rows, _ = self._last
@@ -180,7 +181,7 @@ class Remaining:
         return done / (done + left)
 
     def seconds(self, now_s: float) -> float | None:
-        """Until the rest is done, at the pace so far."""
+        """Return the seconds until the rest is done, at the pace so far."""
         if self._first is None or self._last is None:
             return None
         taken, took = self._first[0] - self._last[0], self._last[2] - self._first[2]
@@ -190,7 +191,7 @@ class Remaining:
 
 
 def short_count(number: float) -> str:
-    """1,234 as ``1,234``, 1,234,567 as ``1.23 M``."""
+    """Return a short form of a number: 1,234 as ``1,234``, 1,234,567 as ``1.23 M``."""
     for size, unit in ((1e9, "G"), (1e6, "M")):
         if number >= size:
             return f"{number / size:.2f} {unit}"
@@ -198,8 +199,9 @@ def short_count(number: float) -> str:
 
 
 def bound_text(value: Any) -> str:
-    """ISO text to the millisecond, without zeros that nobody reads; a number as it is. Never later than the bound
-    itself.
+    """Return a bound as ISO text to the millisecond, rounded down, or a number as it is.
+
+    Trailing zeros are dropped.
     """
     if not isinstance(value, str):
         return str(value)

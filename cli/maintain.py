@@ -13,7 +13,7 @@ __all__ = ["maintain"]
 def maintain(
     path: str, *, retention_us: int | None, versions: int | None, dry: bool, compact: bool, storage: dict[str, str]
 ) -> None:
-    """Look after a table, whole and without a limit of time, and print what was done.
+    """Maintain a whole table, without a limit of time, and print what was done.
 
     Parameters
     ----------

@@ -88,7 +88,7 @@ class Question:
 
 
 def duration(text: str, name: str) -> int:
-    """Microseconds of an option's value.
+    """Return an option's value in microseconds.
 
     Raises
     ------

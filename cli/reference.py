@@ -30,7 +30,7 @@ _CONNECTORS = {
 
 
 def options_reference() -> str:
-    """All options of the source, its connectors and the sink, as Markdown."""
+    """Return all options of the source, its connectors and the sink, as Markdown."""
     from ..sink.commit.batch_name import BatchOptions
     from ..sink.spec.options import SinkOptions
 

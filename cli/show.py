@@ -115,7 +115,7 @@ def _cell(value: Any) -> str:
 
 
 def _flat(rows: pl.DataFrame) -> list[pl.Expr]:
-    """CSV has no lists and structs: they become JSON text."""
+    """Replace lists and structs by JSON text, because CSV has neither."""
     import polars as pl
 
     return [

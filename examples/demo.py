@@ -23,7 +23,7 @@ RECORDED_S = 17 * 3600
 
 
 def main() -> int:
-    """Play, read, plot; the exit code."""
+    """Play, read and plot; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=40, help="how long the 17 recorded hours are to take")
     parser.add_argument("--to", type=Path, default=Path("demo-output"))

@@ -133,7 +133,7 @@ def produce(address: str, ended: threading.Event) -> None:
 
 
 def say_feeds(table: Path, console: Console, ended: threading.Event) -> None:
-    """Every few seconds a line for each feed: up to when it is complete."""
+    """Print a line for each feed every few seconds: the time up to which it is complete."""
     while not ended.wait(10):
         if not (table / "_delta_log").exists():
             continue

@@ -151,7 +151,7 @@ def stage(kernel: str, again: bool) -> Path:
 
 
 def ended(work: Path) -> dict[str, int | None]:
-    """Each mutant's exit code, by name; None where it was not run."""
+    """Return each mutant's exit code, by name; None for a mutant that did not run."""
     codes: dict[str, int | None] = {}
     for meta in sorted((work / "mutants" / "src").rglob("*.py.meta")):
         codes |= json.loads(meta.read_text())["exit_code_by_key"]

@@ -34,7 +34,7 @@ def main(job: dict) -> dict:
 
 
 def run(table: TableEnvironment, servers: str, topic: str, out: str, name: int) -> None:
-    """All that is in a topic, into CSV files below `out`."""
+    """Read all of a topic into CSV files below `out`."""
     table.execute_sql(f"""
         CREATE TEMPORARY TABLE feed_{name} (
             `key` BIGINT, ms BIGINT, `value` DOUBLE,

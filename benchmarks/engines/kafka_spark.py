@@ -23,7 +23,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(spark: Any, job: dict[str, Any], topic: str, out: str) -> Any:
-    """All that is in a topic, into the table `out`."""
+    """Read all of a topic into the table `out`."""
     from pyspark.sql import functions as F
 
     spark.createDataFrame([], SCHEMA).write.format("delta").save(out)

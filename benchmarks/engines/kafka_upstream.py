@@ -20,7 +20,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(spark: Any, servers: str, topic: str, out: str) -> Any:
-    """All that is in a topic, into the table `out`."""
+    """Read all of a topic into the table `out`."""
     import upstream
 
     options = {

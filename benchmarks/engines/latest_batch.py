@@ -9,7 +9,7 @@ from benchmarks.harness import say, told
 
 
 def duckdb_latest(data: str, out: str, cores: int) -> None:
-    """DuckDB, into a Parquet file."""
+    """Run DuckDB, into a Parquet file."""
     import duckdb
 
     with duckdb.connect() as connection:
@@ -23,7 +23,7 @@ def duckdb_latest(data: str, out: str, cores: int) -> None:
 
 
 def polars_latest(data: str, out: str, cores: int) -> None:
-    """Polars, into a Parquet file."""
+    """Run Polars, into a Parquet file."""
     del cores  # all of them
     import polars as pl
 

@@ -34,7 +34,7 @@ def main(job: dict) -> dict:
 
 
 def run(table: TableEnvironment, data: str, out: str, name: int) -> None:
-    """Everything there is at `data`, into CSV files below `out`."""
+    """Read everything at `data` into CSV files below `out`."""
     table.execute_sql(f"""
         CREATE TEMPORARY TABLE feed_{name} (
             `key` BIGINT, ms BIGINT, `value` DOUBLE,

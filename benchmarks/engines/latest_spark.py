@@ -64,7 +64,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(spark: Any, data: str, out: str, files_per_batch: int) -> Any:
-    """Everything there is at `data`, into the table `out`."""
+    """Read everything at `data` into the table `out`."""
     spark.createDataFrame([], SCHEMA).write.format("delta").save(out)
     feed = (
         spark.readStream.schema(SCHEMA).option("header", "true").option("maxFilesPerTrigger", files_per_batch).csv(data)

@@ -20,7 +20,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(spark: Any, job: dict[str, Any], data: str, out: str) -> Any:
-    """Everything there is at `data`, into the table `out`."""
+    """Read everything at `data` into the table `out`."""
     import upstream
 
     options = {**job["options"], "schema": "key BIGINT, ms BIGINT, value DOUBLE"}

@@ -54,7 +54,7 @@ class FileStore:
         (self._folder / f"{kind}-{page}").write_bytes(value)
 
     def remove(self, kind: str, page: int) -> None:
-        """Forget the value."""
+        """Remove the value of a page."""
         self.calls += 1
         (self._folder / f"{kind}-{page}").unlink()
 

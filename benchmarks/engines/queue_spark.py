@@ -68,7 +68,7 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _batches(query: Any) -> list[tuple[int, float]]:
-    """Rows and seconds of each batch that brought rows of the feed."""
+    """Return rows and seconds of each batch with rows of the feed."""
     found = [(progress.sources[0].numInputRows, progress) for progress in query.recentProgress]
     return [(rows, progress.durationMs["triggerExecution"] / 1e3) for rows, progress in found if rows]
 

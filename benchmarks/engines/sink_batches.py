@@ -42,7 +42,7 @@ def load(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def batches(job: dict[str, Any]) -> dict[str, Any]:
-    """Each file of the updates is a batch: how long each trigger took."""
+    """Run a batch for each file of the updates, and return the seconds of each trigger."""
     spark = started(job)
     spark.sparkContext.setLogLevel("ERROR")
     updates = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(job["updates"])
@@ -65,7 +65,7 @@ def batches(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(job: dict[str, Any]) -> dict[str, Any]:
-    """How long Spark takes for the whole table, and for one key of it."""
+    """Return Spark's seconds for the whole table, and for one key of it."""
     spark = session(job["cores"])
     scans: list[float] = []
     points: list[float] = []
@@ -97,7 +97,7 @@ def started(job: dict[str, Any]) -> Any:
 
 
 def merge(spark: Any, table: str) -> Upsert:
-    """MERGE: the batch's keys are different, so nothing has to be made unique first."""
+    """Return an upsert by MERGE. Each key is in a batch once, so it removes no duplicates first."""
     from delta.tables import DeltaTable
 
     def upsert(batch: Any, batch_id: int) -> None:

@@ -101,7 +101,7 @@ class Query:
         self.query: Any = None
 
     def session(self) -> Any:
-        """Bring the session up."""
+        """Start the session."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -125,7 +125,7 @@ class Query:
         return [found[batch] for batch in batches]
 
     def last_batch_ms(self) -> dict[str, int]:
-        """Where the last batch's time went."""
+        """Return the milliseconds of each part of the last batch."""
         return dict(self._with_batch()[-1].durationMs)
 
     def stop(self) -> None:

@@ -38,14 +38,15 @@ def works_done(spark: Any, job: dict[str, Any], writer: Callable[[dict[str, Any]
 
 
 def keep_changes(spark: Any, *, wanted: bool) -> None:
-    """Whether state is kept as each batch's changes (cheaper); else all of it is, so that its size can be told."""
+    """Set whether state is kept as each batch's changes, which is cheaper, or whole, which shows its size."""
     name = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
     spark.conf.set(name, str(wanted).lower())
 
 
 def figures(query: Any, checkpoint: str) -> dict[str, Any]:
-    """Of a query that has ended: its batches, what its checkpoint took for each, and the most that the state's files
-    took.
+    """Return figures of a query that has ended.
+
+    They are its batches, the checkpoint's size per batch, and the peak size of the state's files.
 
     The latter is 0 where only changes were kept. A checkpoint keeps the files of the last hundred batches: with fewer,
     all that was written.

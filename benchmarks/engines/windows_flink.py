@@ -28,7 +28,7 @@ class Checkpoints:
         self._thread.start()
 
     def end(self) -> dict:
-        """How many there were, the largest, and their mean."""
+        """Stop, and return the number of checkpoints, the largest, and their mean."""
         self._done.set()
         self._thread.join()
         sizes = list(self._sizes.values())
@@ -62,7 +62,7 @@ def main(job: dict) -> dict:
 
 
 def environment(job: dict, work: dict) -> TableEnvironment:
-    """Where the work's query runs."""
+    """Return the environment in which the work's query runs."""
     table = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     conf = table.get_config()
     conf.set("parallelism.default", str(job["cores"]))
@@ -76,7 +76,7 @@ def environment(job: dict, work: dict) -> TableEnvironment:
 
 
 def run(table: TableEnvironment, work: dict, name: int) -> None:
-    """Everything there is at the work's `data`, into CSV files below its `out`."""
+    """Read everything at the work's `data` into CSV files below its `out`."""
     if work["aggregates"] == "sums":
         columns, aggregates = "n BIGINT, total BIGINT", "COUNT(*), SUM(`value`)"
     else:

@@ -56,7 +56,7 @@ class WindowBuffer(abc.ABC):
         """Move the most recent window to the dequeue buffer; returns its last tick."""
 
     def held(self) -> list[int]:
-        """Ticks of all rows that are kept; a row that is in both buffers is kept once."""
+        """Return the ticks of all rows that are kept; a row in both buffers is kept once."""
         alone = self.enqueued[0].time if self.enqueued else self.bound
         return [row.time for row in self.dequeued if row.time < alone] + [row.time for row in self.enqueued]
 
@@ -76,7 +76,7 @@ class WindowBuffer(abc.ABC):
         return DISALLOW
 
     def ends(self, window: int) -> tuple[int, int]:
-        """First and last tick of a window."""
+        """Return the first and last tick of a window."""
         return _ends(self._windows, window)
 
     def _allow(self, window: int, rows: list[MarkedRow]) -> int:

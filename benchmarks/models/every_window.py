@@ -56,7 +56,7 @@ class EveryWindow:
         self._emerging: list[Result] = []
 
     def __len__(self) -> int:
-        """Rows that wait."""
+        """Return the number of rows that wait."""
         return len(self._queue)
 
     def arrive(self, time: int, key: int, now: int) -> None:

@@ -96,7 +96,7 @@ class KeyTransitionGraph:
         return frozenset(found)
 
     def waits_since(self, key: int) -> int | None:
-        """When the key's pending update came: its queue staleness grows since then."""
+        """Return when the key's pending update came: its queue staleness grows since then."""
         return self._wq.get(key)
 
     @property
@@ -105,7 +105,7 @@ class KeyTransitionGraph:
         return self._upq[0] if self._upq else None
 
     def held(self, key: int) -> list[int]:
-        """Ticks of the rows in the key's window buffer. A row that is being processed is no longer there."""
+        """Return the ticks of the rows in the key's window buffer, without a row in process."""
         return self._buffers[key].held() if key in self._buffers else []
 
     def buffer(self, key: int) -> WindowBuffer:
@@ -181,7 +181,7 @@ class KeyTransitionGraph:
     # --- transitions
 
     def _pass(self, keys: list[int], bound: int, now: int) -> None:
-        """All rows of these keys before a bound have arrived."""
+        """Record that all rows of these keys before a bound have arrived."""
         for key in keys:
             self._buffers[key].bound = max(self._buffers[key].bound, bound)
         if self._lazy:
@@ -193,7 +193,7 @@ class KeyTransitionGraph:
                 self._upq.append(key)
 
     def _overwrite(self, keys: list[int], bound: int, now: int) -> None:
-        """Windows may have closed: the latest fully arrived one of each key supersedes the one it waits with."""
+        """Supersede each key's waiting window by its latest fully arrived one: windows may have closed."""
         found = [(key, buffer) for key in keys if isinstance(buffer := self._buffers[key], LazyWindowBuffer)]
         starters = [(i, time) for i, (_, buffer) in enumerate(found) for time in buffer.starters]
         if not starters:
