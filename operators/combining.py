@@ -36,7 +36,7 @@ class Combining(KeyedRows):
         overlap: bool = True,
         shards: int = 16,
     ) -> Self:
-        """Put the rows of two streams together, each at once (Meld, thesis §8.2).
+        """Merge the rows of two streams without waiting: each row passes on at once (Meld, thesis §8.2).
 
         Parameters
         ----------
@@ -46,16 +46,17 @@ class Combining(KeyedRows):
             A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
             query's is used.
         names
-            Of this stream and the other one. Feeds are named by them: ``left/feed``.
+            The names of this stream and of the other one. They prefix the names of feeds: ``left/feed``.
         prefer
-            The input whose row wins where both have one for the same key and time. The other one's, if it came first,
-            has gone on by then, and the preferred row follows it: right for a table or a queue, refused by windows,
-            which need :meth:`merge` for that. Without it the input that came first wins.
+            The input whose row wins if both have one for the same key and time. If the other input's row came first, it
+            has already passed on, and the preferred row follows it. That is right for a table or a queue. Windows
+            refuse it, and need :meth:`merge` instead. Without a preference, the row that came first wins.
         overlap
-            False if the inputs have no key and time in common: nothing is then remembered of rows that have gone on.
+            False if the inputs have no key and time in common: the operator then keeps nothing of rows that have passed
+            on.
         shards
-            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets
-            is best.
+            The number of parts into which the keys are divided; fixed for the life of a checkpoint. As many as the
+            table's buckets is best.
 
         Returns
         -------
@@ -70,10 +71,10 @@ class Combining(KeyedRows):
 
         Notes
         -----
-        Guarantee: each row goes on in the batch in which it comes. Equal key and time from two inputs yield one row, as
-        long as punctuation has not passed it: until then keys and times are remembered, no rows. What comes later goes
-        on and is counted; of an input that is not preferred it replaces nothing with the same time. Punctuation is the
-        least of all feeds', without repeats.
+        Guarantee: each row passes on in the batch in which it arrives. Rows of two inputs with equal key and time yield
+        one row, as long as punctuation has not passed their time. Until then the operator keeps their keys and times,
+        but no rows. A row that arrives later passes on and is counted. If its input is not the preferred one, it
+        replaces no row with the same time. Punctuation is the least of all feeds', without repeats.
 
         Examples
         --------
@@ -106,16 +107,15 @@ class Combining(KeyedRows):
         time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
-        """Put the rows of two streams together in the order of time: a :meth:`union` whose rows wait as in
-        :meth:`ordered`.
+        """Merge the rows of two streams in the order of time: a :meth:`union` whose rows wait as in :meth:`ordered`.
 
         Parameters
         ----------
         other, checkpoint_location, names, shards
             As for :meth:`union`.
         prefer
-            The input whose row wins where both have one for the same key and time: exactly one goes on. Without it the
-            input that came first wins, and rows need not wait for others with the same time.
+            The input whose row wins if both have one for the same key and time: exactly one passes on. Without a
+            preference, the row that came first wins, and rows need not wait for others with the same time.
         late_location, flush, flush_rows, time_format
             As for :meth:`ordered`.
 
@@ -152,7 +152,7 @@ class Combining(KeyedRows):
         time_format: str | None = None,
         shards: int = 16,
     ) -> Self:
-        """Put rows in the order of time: each waits until the low-watermark says that no earlier one is to come.
+        """Put rows in the order of time: each row waits until the low-watermark rules out an earlier one.
 
         Parameters
         ----------
@@ -160,19 +160,20 @@ class Combining(KeyedRows):
             A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
             query's is used.
         late_location
-            A folder for rows that come below what was promised, as Parquet files. They can have no place in the order
-            any more, so they do not go on; without the folder they are counted only.
+            A folder for rows that arrive below the low-watermark, as Parquet files. They no longer have a place in the
+            order, so they do not pass on; without the folder they are only counted.
         flush
-            ``eager`` releases all that may go; ``slow`` at most `flush_rows` in a batch, the rest in the batches that
-            follow by themselves: a punctuation that comes late then makes no burst (thesis §8.3).
+            ``eager`` releases all rows that need not wait. ``slow`` releases at most `flush_rows` in a batch, and the
+            rest in the following batches, which start by themselves. A punctuation that comes late then causes no burst
+            (thesis §8.3).
         flush_rows
-            For ``slow``: how many in a batch, all shards together; each shard has its even part.
+            For ``slow``: the most rows in a batch, all shards together; each shard has an even part of them.
         time_format
-            How a time column of numbers is to be read, such as ``epoch_ms``: a source with ``idle=ets`` then gets what
-            is waited for. Times that are no numbers do not need it.
+            The format of a time column of numbers, such as ``epoch_ms``. A source with ``idle=ets`` then learns the
+            time that rows wait for. Times that are no numbers do not need it.
         shards
-            Into how many parts the keys are divided; fixed for the life of a checkpoint. Each part is in order, and so
-            each key is; with 1 all rows are.
+            The number of parts into which the keys are divided; fixed for the life of a checkpoint. Each part is in
+            order, and so is each key; with 1 part, all rows are in order.
 
         Returns
         -------
@@ -185,9 +186,9 @@ class Combining(KeyedRows):
 
         Notes
         -----
-        Guarantee: what goes on, and its order, follow from the rows and the punctuation, whatever the order of arrival
-        and the batches; rows of one time are in the order of arrival. Rows that have the low-watermark's own time do
-        not wait for one another (Bai et al. §4.1).
+        Guarantee: the rows that pass on, and their order, follow from the rows and the punctuation, whatever the order
+        of arrival and the batches. Rows of one time are in the order of arrival. Rows that have the low-watermark's own
+        time do not wait for one another (Bai et al. §4.1).
 
         Examples
         --------
@@ -216,23 +217,23 @@ class Combining(KeyedRows):
         late_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
-        """Keep one row of those that have the same time and the same values in some columns: the first to come.
+        """Keep the first to arrive of the rows that have the same time and the same values in some columns.
 
         Parameters
         ----------
         columns
-            Which; the key unless given.
+            The columns to compare [default: the key].
         checkpoint_location
             A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
             query's is used.
         late
-            Of rows below the low-watermark nobody knows whether they are repeats, since what has gone on is forgotten
-            as punctuation passes it. ``refuse`` puts them aside, ``pass`` lets them go on; they are counted in any
-            case.
+            The treatment of rows below the low-watermark. They may be repeats, since the operator forgets rows that
+            have passed on as punctuation passes their time. ``refuse`` sets them aside, ``pass`` lets them pass on;
+            both count them.
         late_location
-            A folder for those that are refused, as Parquet files; without it they are counted only.
+            A folder for refused rows, as Parquet files; without it they are only counted.
         shards
-            Into how many parts rows are divided by these columns; fixed for the life of a checkpoint.
+            The number of parts into which rows are divided by these columns; fixed for the life of a checkpoint.
 
         Returns
         -------

@@ -69,7 +69,7 @@ class BoundStream:
 
     @property
     def shards(self) -> int | None:
-        """Into how many parts, each in one task, the keys are divided."""
+        """The number of parts, each in one task, into which the keys are divided."""
         return self.plan.shards
 
     def in_arrow(self, step: ArrowStep, schema: StructType) -> DataFrame | None:
@@ -189,7 +189,7 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
 
 
 def _as_named(rows: Compiled, schema: StructType) -> Compiled:
-    """The same rows with their columns in the order of a schema."""
+    """Return the same rows with their columns in the order of a schema."""
     if rows.schema.names == schema.names:
         return rows
     from pyspark.sql import functions as F

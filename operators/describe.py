@@ -128,7 +128,7 @@ class Description:
 
 
 def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
-    """What operators have reported to their folders."""
+    """Return the reports of operators in their folders, as places."""
     found: list[Place] = []
     for folder in folders:
         kind, name = folder.rsplit("/", 2)[-2:]
@@ -151,7 +151,7 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
 
 
 def source_feeds(checkpoint: str | os.PathLike[str]) -> list[Place]:
-    """The feeds of the ``upstream`` sources of a query, as its last batch was planned."""
+    """Return the feeds of a query's ``upstream`` sources, as its last batch was planned."""
     whole = folder_at(checkpoint_location(os.fspath(checkpoint)))
     folder = whole.below("offsets")
     batches = [int(name) for name in folder.names("") if _OFFSETS.fullmatch(name)]

@@ -78,7 +78,7 @@ class KeyedRows:
 
     @classmethod
     def _of(cls, plan: Node) -> Self:
-        """A stream of a plan's rows."""
+        """Return a stream of a plan's rows."""
         made = cls.__new__(cls)
         made.plan = plan
         made._check()
@@ -98,7 +98,7 @@ class KeyedRows:
             self._check_key_columns(self.plan.word)
 
     def _check_key_columns(self, what: str) -> None:
-        """Refuse a step that divides rows by the key where a part of that is a field of a struct."""
+        """Refuse a step that divides rows by the key if a part of the key is a field of a struct."""
         fields = [name for name in self.key if name not in self.schema.names]
         if fields:
             raise SchemaError(
@@ -214,59 +214,59 @@ class KeyedRows:
 
     @cached_property
     def _rewritten(self) -> Node:
-        """The plan after all rules: one and the same each time, so that a column of the stream's DataFrame is found in
-        it again.
-        """
+        """The plan after all rules; always the same one, so that it contains the columns of the stream's DataFrame."""
         return rewritten(self.plan, arrow_step)
 
     @property
     def session(self) -> SparkSession:
-        """The session that it was read in."""
+        """The session in which it was read."""
         return self.plan.session
 
     @property
     def windows(self) -> int:
-        """How many window operators the stream has come through."""
+        """The number of window operators before this point of the stream."""
         return number_along(self.plan, "windows")
 
     @property
     def shards(self) -> int | None:
-        """Into how many parts, each in one task, the keys are divided (``pmod(hash(key), shards)``); None if they are
-        not.
+        """The number of parts, each in one task, into which the keys are divided (``pmod(hash(key), shards)``).
+
+        It is None if they are not divided.
         """
         return self.plan.shards
 
     @property
     def reports(self) -> tuple[str, ...]:
-        """The folders to which the stream's operators report, as far as they are known without the query's checkpoint."""
+        """The folders to which the stream's operators report, if they can be found without the query's checkpoint."""
         return () if needs_checkpoint(self.plan) else tuple(places(self.plan, None).values())
 
     def _sample(self) -> DataFrame:
-        """The rows' DataFrame, or one with the same columns and no rows where that is not known yet: to ask Spark what
-        a step makes of them.
+        """Return a DataFrame with the stream's columns, from which Spark can infer the columns after a step.
+
+        It has no rows if the stream's own needs a checkpoint.
         """
         if needs_checkpoint(self.plan):
             return self.session.createDataFrame([], self.schema)
         return self.df
 
     def _after(self, step: RowStep) -> StructType:
-        """The columns after a step: Spark's own answer."""
+        """Return the columns after a step, as Spark infers them."""
         return on_spark(step, self._sample(), self.plan.fixed).schema
 
     def _check_expression(self, text: str) -> None:
-        """Refuse what is no SQL."""
+        """Refuse an expression that is no SQL."""
         from pyspark.sql import functions as F
 
         F.expr(text)
 
     def _parsed(self, ddl: str) -> StructType:
-        """A schema in Spark's DDL."""
+        """Parse a schema in Spark's DDL."""
         from pyspark.sql.types import StructType
 
         return cast("StructType", StructType.fromDDL(ddl))
 
     def _transformed(self, step: RowStep, left_out: LeftOut | None = None) -> Self:
-        """The same keys in the same tasks, other rows or columns."""
+        """Return a stream after a step that keeps the same keys in the same tasks and changes rows or columns."""
         plan = self.plan
         return self._of(
             Transform(
@@ -322,7 +322,7 @@ def checkpoint_argument(value: str | os.PathLike[str] | None) -> str | None:
 
 
 def _tree(schema: StructType) -> Tree:
-    """The names of the columns, and of the fields of those that are structs."""
+    """Return the names of the columns, and of the fields of those that are structs."""
     from pyspark.sql.types import StructType
 
     kinds = {field.name: field.dataType for field in schema.fields}
@@ -330,13 +330,13 @@ def _tree(schema: StructType) -> Tree:
 
 
 def _spelt(name: str, tree: Tree) -> str:
-    """A part of the key: a column by its own name; a field of one by its unmistakable name."""
+    """Return a part of the key as it is spelled: a column by its own name, a field by its unambiguous path."""
     found = resolved(name, tree)
     return name if name in tree or found is None or len(found) == 1 else path_name(found)
 
 
 def _is_field(name: str, tree: Tree) -> bool:
-    """Whether a name means a field of a column."""
+    """Return whether a name refers to a field of a column."""
     return len(resolved(name, tree) or ()) > 1
 
 

@@ -44,7 +44,7 @@ def _filtered(step: Filter, df: DataFrame, fixed: Sequence[str]) -> DataFrame:
     stays, marked = F.col(_PASSES), F.col(SYSTEM).withField("deleted", F.lit(True))
 
     def leaving(name: str) -> Column:
-        """With its values a tombstone would go on into computations that the condition was to guard."""
+        """Return the column, null in tombstones: computations that the condition guards must not see their values."""
         column = F.col(quoted(name))
         if name in fixed and name != SYSTEM:
             return column

@@ -50,7 +50,7 @@ class Stateful(KeyedRows):
         seed: int = 0,
         most_stale: int = 0,
     ) -> Self:
-        """Let rows beyond a batch's budget wait, newer ones superseding older ones of their key (tr620 §4-5).
+        """Queue the rows beyond a batch's budget; newer rows supersede waiting ones of their key (tr620 §4-5).
 
         Parameters
         ----------
@@ -61,25 +61,25 @@ class Stateful(KeyedRows):
             ``append``, ``shed``, ``fifo``, ``in-place``, ``linecutting``, or ``auto``: every row while the load allows,
             else linecutting.
         budget
-            Rows that a batch may process, ``auto`` for what gives the least staleness (or takes `batch_duration`), None
-            for all.
+            The most rows that a batch processes. ``auto`` chooses the number that gives the least staleness, or that
+            takes `batch_duration`; None processes all.
         batch_duration
-            How long a batch is to take, such as ``2 seconds``; for ``budget="auto"``.
+            The intended duration of a batch, such as ``2 seconds``; for ``budget="auto"``.
         shards
-            Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets
-            is best.
+            The number of parts into which the keys are divided; fixed for the life of a checkpoint. As many as the
+            table's buckets is best.
         weight
-            A column or SQL expression: how many times a key's staleness counts.
+            A column or SQL expression: the factor by which a key's staleness counts.
         access_interval
-            A duration (``10 seconds``), or a column or SQL expression of seconds: no key gives two results within it.
+            A duration (``10 seconds``), or a column or SQL expression of seconds: no key yields two results within it.
         cost
-            Seconds (``0.5 ms``) to process one row, pinned; measured unless given.
+            The time to process one row, as a duration (``0.5 ms``) [default: as measured].
         half_life
-            Of the update rates that linecutting decides by.
+            The half-life of the update rates by which linecutting decides.
         seed
-            Of the policy ``shed``.
+            The seed of the policy ``shed``.
         most_stale
-            How many of the keys that wait longest each batch reports, for :func:`upstream.most_stale`.
+            The number of longest-waiting keys that each batch reports, for :func:`upstream.most_stale`.
 
         Returns
         -------
@@ -92,7 +92,7 @@ class Stateful(KeyedRows):
 
         Notes
         -----
-        Guarantee: what waits is in Spark's state and survives any crash; each batch is a function of its journaled
+        Guarantee: waiting rows are in Spark's state and survive any crash; each batch is a function of its journaled
         offsets.
 
         Examples

@@ -28,17 +28,17 @@ class Stateless(KeyedRows):
     """Filters, columns, maps: part of :class:`~upstream.operators.stream.UpdateStream`."""
 
     def where(self, condition: str | Column, *, on_leave: Literal["keep", "delete"] = "keep") -> Self:
-        """Let only those rows on that satisfy a condition.
+        """Keep only the rows that satisfy a condition.
 
         Parameters
         ----------
         condition
-            SQL, or a column. Where it is null the row fails, as in Spark. Punctuation rows and tombstones pass,
-            whatever it says of them.
+            SQL, or a column. If it is null, the row fails, as in Spark. Punctuation rows and tombstones pass, whatever
+            it yields for them.
         on_leave
-            What it means that a key's row fails. ``keep``: the row is dropped, the key's earlier result stays (tr620
-            §3.2). ``delete``: the row goes on as a tombstone, which takes the key out of the table: its newest row
-            decides.
+            The consequence if a key's row fails. ``keep``: the row is dropped, and the key's earlier result stays
+            (tr620 §3.2). ``delete``: the row passes on as a tombstone, which takes the key out of the table: its newest
+            row decides.
 
         Returns
         -------
@@ -51,8 +51,8 @@ class Stateless(KeyedRows):
 
         Notes
         -----
-        A tombstone has its key, its time and the system column; all else in it is null. It is an update as any other: a
-        newer row revives the key, an older one does not.
+        A tombstone has its key, its time and the system column; all else in it is null. It is an update like any other:
+        a newer row revives the key, an older one does not.
 
         Examples
         --------

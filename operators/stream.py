@@ -72,44 +72,44 @@ class UpdateStream(Stateless, Stateful, Combining):
         name: str = "rows",
         **deprecated: Unpack[EarlierNames],
     ) -> Self:
-        """Make an update stream of any streaming DataFrame: Spark's own Kafka source, a Delta table's change feed,
-        files, another query's rows.
+        """Make an update stream of any streaming DataFrame.
+
+        The DataFrame may read Spark's own Kafka source, a Delta table's change feed, files, or another query's rows.
 
         Parameters
         ----------
         df : pyspark.sql.DataFrame
-            Streaming, without the system column.
+            A streaming DataFrame without the system column.
         key, event_time
-            As for the class. With ``Watermark.arrival()`` `event_time` is a new column, in which rows are stamped on
-            entry.
+            As for the class. With ``Watermark.arrival()``, `event_time` is a new column that receives each row's time
+            of arrival.
         watermark
-            How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``. Unless given, no row
-            is further behind the newest than ten minutes if there is an event time, and nothing is promised without
-            one.
+            How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``. By default, a row with
+            an event time may be ten minutes behind the newest row; without an event time there is no watermark.
         feed, order
-            Columns or SQL expressions. `feed` names the input partition of a row, whose progress is its own: a
-            partition, a file, a region; tens or hundreds, not one for each key. `order` is the order in which its rows
-            came, within a batch; without it the order of Spark's tasks counts. It matters for rows of one key with one
-            time, for ``Watermark.displaced``, and for the guard. For a `df` with the columns ``topic``, ``partition``
-            and ``offset`` of Spark's Kafka source these are taken; else there is one partition unless given.
+            Columns or SQL expressions. `feed` names a row's input partition, which has a watermark of its own: a
+            partition, a file, a region. Use tens or hundreds of them, not one for each key. `order` is the order in
+            which its rows came, within a batch; without it, the order of Spark's tasks counts. It matters for rows of
+            one key with one time, for ``Watermark.displaced``, and for the guard. If `df` has the columns ``topic``,
+            ``partition`` and ``offset`` of Spark's Kafka source, these are the defaults; otherwise there is one input
+            partition by default.
         deleted
-            A column or SQL condition: where it is true the row is a tombstone, which takes its key out of the table.
+            A column or SQL condition: if it is true, the row is a tombstone, which takes its key out of the table.
         time_format, time_zone
-            How the time is read, as the source's options; text and local times become timestamps.
+            The format and zone of the time, like the source's options; text and local times become timestamps.
         on_malformed
-            What becomes of a row without a key, a readable time or a partition: ``quarantine`` sets it aside, ``fail``
-            ends the query.
+            The treatment of a row without a key, a readable time or a partition: ``quarantine`` writes it to the
+            quarantine, ``fail`` ends the query.
         quarantine_location, late_location
             Folders for Parquet files: of malformed rows with a reason [default: ``quarantine`` below the checkpoint],
-            and of copies of late rows [default: none]. Late rows are counted in any case, and take part: a row of a key
-            whose newest row is older is welcome whenever it comes.
+            and of copies of late rows [default: none]. Late rows are always counted, and still take part: a row that is
+            newer than its key's newest row counts whenever it comes.
         checkpoint_location
-            A folder below the query's checkpoint for what is known of each partition. Leave it out: the query's is
-            used.
+            A folder below the query's checkpoint for the state of each partition. Leave it out: the query's is used.
         shards
-            Into how many parts input partitions are divided; fixed for the life of a checkpoint.
+            The number of parts into which input partitions are divided; fixed for the life of a checkpoint.
         name
-            The input's own, if a query has several: its reports and files are named by it.
+            The input's own name, if a query has several inputs: its reports and files carry it.
 
         Returns
         -------
@@ -128,11 +128,11 @@ class UpdateStream(Stateless, Stateful, Combining):
         gives for a batch, and the batch's time, which is their arrival. It takes a shuffle by `feed`, in which the rows
         of one partition meet in one task.
 
-        There is no ``atEnd`` as the source has it: Spark does not tell operators that a bounded run ends. Windows that
-        are open then stay open, and the next run continues them.
+        There is no ``atEnd`` as the source has it: Spark does not notify operators of the end of a bounded run. Windows
+        that are open then stay open, and the next run continues them.
 
         Deprecated: `time` is `event_time` now; `progress`, `delay`, `target_late`, `displacement`, `max_jump` and
-        `confirmations` are `watermark`. A checkpoint that was begun with the old names continues with the new ones.
+        `confirmations` are `watermark`. A checkpoint that was begun with the old names works with the new ones.
 
         Examples
         --------

@@ -114,12 +114,12 @@ class Aggregates:
         return cls({name: aggregate.plan(schema) for name, aggregate in aggregates.items()})
 
     def lift(self, rows: pa.Table | pa.RecordBatch, codes: Codes, groups: int) -> pa.Table:
-        """The state of each group of some rows.
+        """Return the state of each group of some rows.
 
         Parameters
         ----------
         rows : pyarrow.Table or RecordBatch
-            With at least the columns `inputs`.
+            They have at least the columns `inputs`.
         codes : int array of length rows
             The group of each row, from 0 to `groups` - 1.
         groups : int
@@ -131,12 +131,12 @@ class Aggregates:
         return self._table([part.lift(lifted) for part in self._parts])
 
     def combine(self, state: pa.Table, codes: Codes, groups: int) -> pa.Table:
-        """The state of each group of some states: of panes that are a window, of tasks that saw rows of one key.
+        """Combine states into one state per group: of a window's panes, or of tasks that saw rows of one key.
 
         Parameters
         ----------
         state : pyarrow.Table
-            States, for example of several tables, concatenated.
+            States; those of several tables are concatenated.
         codes : int array of length states
             The group of each state, from 0 to `groups` - 1.
         groups : int
@@ -147,12 +147,12 @@ class Aggregates:
         return self._table([part.combine(columns, by) for part, columns in self._split(state)])
 
     def retract(self, state: pa.Table, other: pa.Table) -> pa.Table:
-        """What each state would be without the rows of the other one beside it, which must be among its own.
+        """Return each state without the rows of the other state beside it, which must be among its own rows.
 
         Raises
         ------
         OptionError
-            One of the aggregates cannot be retracted; `differential` says so before.
+            One of the aggregates cannot be retracted; check `differential` first.
         """
         if not self.differential:
             stuck = [part.key for part in self._parts if not part.differential]
@@ -167,7 +167,7 @@ class Aggregates:
         return self._table([part.retract(left, right) for (part, left), (_, right) in pairs])
 
     def lower(self, state: pa.Table) -> pa.Table:
-        """The results, a row per group.
+        """Compute the results of some states, one row per group.
 
         Raises
         ------
@@ -179,15 +179,15 @@ class Aggregates:
         return pa.Table.from_arrays(arrays, schema=self.result_schema)
 
     def columns_of(self, name: str) -> list[str]:
-        """The state's columns that a result is computed from."""
+        """Return the names of the state's columns from which a result is computed."""
         return [f"{part.key}.{field.name}" for part in self._plans[name].parts for field in part.fields]
 
     def empty(self, groups: int) -> pa.Table:
-        """The state of groups without rows."""
+        """Return the state of groups without rows."""
         return self.combine(self.state_schema.empty_table(), np.empty(0, dtype=np.int64), groups)
 
     def size_of(self, state: pa.Table) -> StateSize:
-        """What a state takes: the memory that is weighed against that of the rows it was made of."""
+        """Return the size of a state. Callers weigh its memory against that of the rows that it was made of."""
         return StateSize(state.num_rows, state.num_columns, state.nbytes)
 
     def _table(self, states: Sequence[State]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Aggregates that are approximate, because exact ones would have to keep every value: each says how far it may be off."""
+"""Approximate aggregates, each with a known error. Exact versions would have to keep every value."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ __all__ = ["approx_count_distinct", "heavy_hitters", "median", "quantile"]
 
 
 def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
-    """Count the different values, about, by HyperLogLog. BIGINT; 0 for a group without values.
+    """Count the different values approximately, by HyperLogLog.
+
+    The result is a BIGINT; it is 0 for a group without values.
 
     Parameters
     ----------
@@ -47,21 +49,20 @@ def approx_count_distinct(column: str, *, error: float = 0.02) -> Aggregate:
 
 
 def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggregate:
-    """Take the most frequent values, by a Misra-Gries sketch. ``ARRAY<STRUCT<item, count BIGINT, error BIGINT>>``, most
-    frequent first.
+    """Find the most frequent values, by a Misra-Gries sketch.
 
-    An item's true count is between ``count - error`` and ``count``. No error is more than `error` times the group's
-    rows, and each value that is more frequent than that is known to the sketch. With fewer different values than 2.6 /
-    `error` counts are exact.
+    The result is ``ARRAY<STRUCT<item, count BIGINT, error BIGINT>>``, most frequent first. An item's true count is
+    between ``count - error`` and ``count``. No error is more than `error` times the group's rows, and the sketch holds
+    each value that is more frequent than that. With fewer different values than 2.6 / `error`, counts are exact.
 
     Parameters
     ----------
     column : str
         Integers, decimals, floats, strings, booleans, dates or timestamps.
     limit : int
-        How many items are wanted.
+        The most items that a result has.
     error : float
-        As above. It is what the library guarantees, not a deviation.
+        As above. The library guarantees this bound; it is no standard deviation.
 
     Returns
     -------
@@ -85,8 +86,9 @@ def heavy_hitters(column: str, *, limit: int = 10, error: float = 0.01) -> Aggre
 
 
 def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggregate:
-    """Take the least value that at least this part of the values do not exceed, about; of the column's type, and one of
-    its values.
+    """Find an approximate quantile: the least value that at least this share of the values do not exceed.
+
+    The result has the column's type and is one of its values.
 
     Parameters
     ----------
@@ -95,9 +97,9 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
     probability : float
         From 0 to 1.
     error : float
-        Of the rank: with 99 % probability the result is the quantile of a probability no further than this away. A
-        group takes up to some 8 / `error` values of 9 bytes, 7 kB for 0.01, and is exact while it has no more than 2.6
-        / `error`. All quantiles of a column with one `error` share their state.
+        The error of the rank: with 99 % probability, the result is the quantile of a probability no further than this
+        away. A group takes up to about 8 / `error` values of 9 bytes, 7 kB for 0.01. It is exact while it has no more
+        than 2.6 / `error` values. All quantiles of a column with one `error` share their state.
 
     Returns
     -------
@@ -129,7 +131,7 @@ def quantile(column: str, probability: float, *, error: float = 0.01) -> Aggrega
 
 
 def median(column: str, *, error: float = 0.01) -> Aggregate:
-    """Take ``quantile(column, 0.5)``: one of the values, the lower one of two in the middle.
+    """Find the approximate median, ``quantile(column, 0.5)``: one of the values, the lower one of two in the middle.
 
     Parameters
     ----------
@@ -160,7 +162,7 @@ def _sketchable(schema: pa.Schema, column: str, text: str) -> pa.DataType:
 
 
 def _power(size: float, text: str, error: float, least: int, most: int, allowed: str) -> int:
-    """The power of two that is enough for an error."""
+    """Return the power of two that is enough for an error."""
     power = math.ceil(math.log2(size)) if 0 < size < math.inf else most + 1
     if power > most:
         raise OptionError(f"error of {text} is {error}", expected=allowed)

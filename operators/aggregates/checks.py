@@ -13,19 +13,19 @@ __all__ = ["check_order", "check_ordered", "names_of", "number_type", "type_of"]
 
 
 def names_of(columns: str | Sequence[str]) -> tuple[str, ...]:
-    """One name, or several, as a tuple."""
+    """Return one name or several names as a tuple."""
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def type_of(schema: pa.Schema, column: str, text: str) -> pa.DataType:
-    """The type of the one column of that name."""
+    """Return the type of the one column of that name."""
     if schema.names.count(column) != 1:
         raise SchemaError(f"{text}: there is no column {column}, or several", expected=f"one of {schema.names}")
     return schema.field(column).type
 
 
 def number_type(schema: pa.Schema, column: str, text: str) -> pa.DataType:
-    """The type of a column that can be added up."""
+    """Return the type of a column, which must be one that can be added up."""
     kind = type_of(schema, column, text)
     types = pa.types
     if not (

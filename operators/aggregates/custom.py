@@ -33,32 +33,34 @@ def aggregate(
     retract: Retract | None = None,
     version: int = 1,
 ) -> Aggregate:
-    """Make an aggregate of your own, from three functions over Arrow arrays; each is called once for all groups.
+    """Make an aggregate of your own from three functions over Arrow arrays.
 
-    The result must not depend on how rows are divided and in which order they come: combining the states of two halves
-    must give the state of the whole.
+    Each function is called once for all groups.
+
+    The result must depend neither on how rows are divided nor on their order: combining the states of two halves must
+    give the state of the whole.
 
     Parameters
     ----------
     name : str
-        Names the state where it is stored: another name or version is another state.
+        The name of the state where it is stored: another name or version is another state.
     columns : str or sequence of str
-        What `lift` reads.
+        The columns that `lift` reads.
     state : mapping of str to pyarrow.DataType
         The columns of a state, one value per group.
     lift : callable
-        ``lift(arrays, groups)``: rows to states. `arrays` are the columns, nulls included; ``groups.codes`` says each
+        ``lift(arrays, groups)``: rows to states. `arrays` are the columns, nulls included; ``groups.codes`` has each
         row's group, from 0 to ``groups.size`` - 1.
     combine : callable
-        ``combine(state, groups)``: states to fewer states; ``groups.codes`` says the group of each state.
+        ``combine(state, groups)``: states to fewer states; ``groups.codes`` has the group of each state.
     lower : callable
         ``lower(state)``: one result per group, as an Arrow array.
     type : pyarrow.DataType
-        Of the result.
+        The type of the result.
     retract : callable, optional
         ``retract(state, other)``: the state without the rows of `other`.
     version : int
-        Raise it when what is stored changes.
+        Raise it when the stored state changes.
 
     Returns
     -------
@@ -150,7 +152,7 @@ class CustomPart(Part):
         return self._checked(retract(self.named(state), self.named(other)), len(state[0]), "retract")
 
     def named(self, state: State) -> Columns:
-        """The state's columns by name."""
+        """Return the state's columns by name."""
         return {field.name: array for field, array in zip(self.fields, state, strict=True)}
 
     def _checked(self, made: Columns, groups: int, function: str) -> State:
@@ -170,7 +172,7 @@ class CustomPart(Part):
 
 
 def _checked_array(array: object, kind: pa.DataType, groups: int, what: str) -> pa.Array:
-    """What a user's function returned as an Arrow array of the type it should have, with one value per group."""
+    """Return the user function's array as Arrow of the type it should have, checked for one value per group."""
     found = as_array(array if isinstance(array, (pa.Array, pa.ChunkedArray)) else pa.array(array))
     if len(found) != groups:
         raise SchemaError(

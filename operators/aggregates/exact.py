@@ -47,7 +47,7 @@ def overflow(text: str, kind: pa.DataType, largest: object) -> NoReturn:
 
 
 def limbs_of(array: pa.Array) -> Limbs:
-    """Integers or decimals (unscaled), without nulls, as limbs."""
+    """Return integers or decimals (unscaled), without nulls, as limbs."""
     kind = array.type
     if pa.types.is_integer(kind):
         values = array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
@@ -61,14 +61,14 @@ def limbs_of(array: pa.Array) -> Limbs:
 
 
 def packed(limbs: Limbs, kind: pa.DataType) -> pa.Array:
-    """Limbs as a column of a decimal type that is wide enough."""
+    """Return limbs as a column of a decimal type that is wide enough."""
     limbs = _carried(limbs, kind.bit_width // _BITS)
     words = np.stack([limb & _MASK for limb in limbs], axis=1).astype(np.uint32)
     return pa.Array.from_buffers(kind, len(words), [None, pa.py_buffer(np.ascontiguousarray(words))])
 
 
 def summed(array: pa.Array, groups: Groups) -> Limbs:
-    """The sum of each group's values (integers or decimals without nulls)."""
+    """Return the sum of each group's values (integers or decimals without nulls)."""
     short = unscaled(array)
     if short is not None and len(short) and max(int(short.max()), -int(short.min())) < _EXACT // len(short):
         total = np.bincount(groups.codes, weights=short, minlength=groups.size).astype(np.int64)
@@ -84,12 +84,12 @@ def summed(array: pa.Array, groups: Groups) -> Limbs:
 
 
 def minus(left: Limbs, right: Limbs) -> Limbs:
-    """One number less another, each group by itself."""
+    """Subtract one number from another, group by group."""
     return [a - b for a, b in zip(left, right, strict=True)]
 
 
 def doubles(limbs: Limbs) -> npt.NDArray[np.float64]:
-    """Limbs as doubles: the nearest ones if 64 bits hold the number."""
+    """Return limbs as doubles: the nearest ones if 64 bits hold the number."""
     limbs = _carried(limbs, len(limbs))
     high = limbs[-1].astype(np.float64)
     for limb in reversed(limbs[1:-1]):
@@ -104,12 +104,12 @@ def doubles(limbs: Limbs) -> npt.NDArray[np.float64]:
 
 
 def divided(limbs: Limbs, factor: int, divisor: Int64s) -> Limbs:
-    """``limbs · factor / divisor``, rounded half away from zero as Spark does.
+    """Return ``limbs · factor / divisor``, rounded half away from zero as Spark does.
 
     Parameters
     ----------
     limbs
-        With room for the product.
+        Limbs with room for the product.
     factor : int
         Up to 10,000.
     divisor : int64 array
@@ -128,7 +128,8 @@ def divided(limbs: Limbs, factor: int, divisor: Int64s) -> Limbs:
 
 
 def unscaled(array: pa.Array) -> Int64s | None:
-    """Integers, or decimals without their point, as int64 where their type says that they fit; None where it does not."""
+    """Return integers, or decimals without their point, as int64; None if their type does not guarantee that they fit.
+    """
     kind = array.type
     if pa.types.is_integer(kind):
         return array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
@@ -139,7 +140,7 @@ def unscaled(array: pa.Array) -> Int64s | None:
 
 
 def _carried(limbs: Limbs, width: int) -> Limbs:
-    """As many limbs as `width`, of 32 bits each but for the last, which takes what is carried to it."""
+    """Carry over: return `width` limbs of 32 bits each, of which the last takes all that is carried to it."""
     out, carry = list[Int64s](), np.zeros(len(limbs[0]), dtype=np.int64)
     for place in range(width):
         limb = limbs[place] + carry if place < len(limbs) else carry

@@ -22,9 +22,9 @@ _SPLIT = 2.0**27 + 1
 
 
 def summed(values: Doubles, groups: Groups) -> Pair:
-    """The sum of each group's values, which are finite.
+    """Return the sum of each group's values, which are finite.
 
-    The largest times the number of rows must be below 2^1000.
+    The largest value times the number of rows must be below 2^1000.
     """
     if len(values) == 0:
         return np.zeros(groups.size), np.zeros(groups.size)
@@ -48,7 +48,7 @@ def summed(values: Doubles, groups: Groups) -> Pair:
 
 
 def plus(left: Pair, right: Pair) -> Pair:
-    """The sum of two pairs, to about 2^-104 of the larger one."""
+    """Return the sum of two pairs, to about 2^-104 of the larger one."""
     high, low = _exact_sum(left[0], right[0])
     more, rest = _exact_sum(left[1], right[1])
     high, low = _exact_sum(high, low + more)
@@ -56,18 +56,18 @@ def plus(left: Pair, right: Pair) -> Pair:
 
 
 def minus(left: Pair, right: Pair) -> Pair:
-    """The difference of two pairs, to about 2^-104 of the larger one."""
+    """Return the difference of two pairs, to about 2^-104 of the larger one."""
     return plus(left, (-right[0], -right[1]))
 
 
 def times(left: Pair, right: Pair) -> Pair:
-    """The product of two pairs, to about 2^-102 of it."""
+    """Return the product of two pairs, to about 2^-102 of it."""
     high, low = _exact_product(left[0], right[0])
     return _exact_sum(high, low + (left[0] * right[1] + left[1] * right[0]))
 
 
 def over(pair: Pair, divisor: Doubles) -> Pair:
-    """A pair divided by whole numbers that a double holds."""
+    """Divide a pair by whole numbers that a double holds."""
     quotient = (pair[0] + pair[1]) / divisor
     product, error = _exact_product(quotient, divisor)
     rest = minus(pair, (product, error))
@@ -75,7 +75,7 @@ def over(pair: Pair, divisor: Doubles) -> Pair:
 
 
 def squares(values: Doubles) -> Pair:
-    """The exact square of each value."""
+    """Return the exact square of each value."""
     return _exact_product(values, values)
 
 

@@ -33,7 +33,9 @@ __all__ = [
 
 
 def count(column: str | None = None) -> Aggregate:
-    """Count the rows; with a column, its values that are not null. BIGINT; 0 for a group without rows.
+    """Count the rows or, with a column, its values that are not null.
+
+    The result is a BIGINT; it is 0 for a group without rows.
 
     Parameters
     ----------
@@ -60,8 +62,9 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum_(column: str) -> Aggregate:
-    """Add the values up. BIGINT of integers, DECIMAL(p + 10, s) of DECIMAL(p, s), DOUBLE of floats; null for a group
-    without values.
+    """Add the values up. The result is null for a group without values.
+
+    Its type is BIGINT for integers, DECIMAL(p + 10, s) for DECIMAL(p, s), and DOUBLE for floats.
 
     Integers and decimals are added exactly, and a sum that its type cannot hold is an error, whatever the order of the
     rows. Sums of doubles are right to the last bit unless they cancel to less than some 2^-45 of their largest summand,
@@ -100,8 +103,9 @@ def sum_(column: str) -> Aggregate:
 
 
 def avg(column: str) -> Aggregate:
-    """Take the mean. DOUBLE of integers and floats, DECIMAL(p + 4, s + 4) of DECIMAL(p, s); null for a group without
-    values.
+    """Compute the mean of the values. The result is null for a group without values.
+
+    Its type is DOUBLE for integers and floats, and DECIMAL(p + 4, s + 4) for DECIMAL(p, s).
 
     Parameters
     ----------
@@ -142,7 +146,7 @@ def avg(column: str) -> Aggregate:
 
 
 def var_pop(column: str) -> Aggregate:
-    """Take the variance of these values. DOUBLE; null for a group without values.
+    """Compute the population variance of the values. The result is a DOUBLE; it is null for a group without values.
 
     Parameters
     ----------
@@ -161,7 +165,9 @@ def var_pop(column: str) -> Aggregate:
 
 
 def var_samp(column: str) -> Aggregate:
-    """Take the variance of what these values are a sample of. DOUBLE; null for a group of fewer than two values.
+    """Compute the sample variance: the variance of the population that the values are a sample of.
+
+    The result is a DOUBLE; it is null for a group of fewer than two values.
 
     Parameters
     ----------
@@ -180,7 +186,7 @@ def var_samp(column: str) -> Aggregate:
 
 
 def stddev_pop(column: str) -> Aggregate:
-    """Take the standard deviation of these values, the square root of :func:`var_pop`.
+    """Compute the population standard deviation, the square root of :func:`var_pop`.
 
     Parameters
     ----------
@@ -199,7 +205,7 @@ def stddev_pop(column: str) -> Aggregate:
 
 
 def stddev_samp(column: str) -> Aggregate:
-    """Take the standard deviation of what these values are a sample of, the square root of :func:`var_samp`.
+    """Compute the sample standard deviation, the square root of :func:`var_samp`.
 
     Parameters
     ----------
@@ -218,8 +224,9 @@ def stddev_samp(column: str) -> Aggregate:
 
 
 def min_(column: str) -> Aggregate:
-    """Take the least value, of the column's type. NaN is greater than any number; strings and binaries are compared by
-    their bytes.
+    """Find the least value, of the column's type.
+
+    NaN is greater than any number. Strings and binaries are compared by their bytes.
 
     Parameters
     ----------
@@ -238,8 +245,9 @@ def min_(column: str) -> Aggregate:
 
 
 def max_(column: str) -> Aggregate:
-    """Take the greatest value, of the column's type. NaN is greater than any number; strings and binaries are compared
-    by their bytes.
+    """Find the greatest value, of the column's type.
+
+    NaN is greater than any number. Strings and binaries are compared by their bytes.
 
     Parameters
     ----------
@@ -258,8 +266,9 @@ def max_(column: str) -> Aggregate:
 
 
 def any_value(column: str) -> Aggregate:
-    """Take some value of the column, null only if there is none. It is the greatest, so that it does not depend on the
-    order of rows.
+    """Return any one value of the column; null only if there is none.
+
+    It is the greatest value, so that it does not depend on the order of rows.
 
     Parameters
     ----------
@@ -278,17 +287,17 @@ def any_value(column: str) -> Aggregate:
 
 
 def first(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -> Aggregate:
-    """Take the value of the first row.
+    """Return the value of the first row.
 
     Parameters
     ----------
     column : str
         Of any type.
     by : str or sequence of str
-        What comes first: usually the time and the arrival sequence. Which of two rows is taken that are equal in all of
-        these columns is not defined.
+        The columns that order the rows: usually the time and the arrival sequence. If two rows are equal in all of
+        these columns, either may be taken.
     ignore_nulls : bool
-        Take the first value that is not null; else the result is null if the first row's value is.
+        True takes the first value that is not null; otherwise the result is null if the first row's value is.
 
     Returns
     -------
@@ -302,7 +311,7 @@ def first(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -
 
 
 def last(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) -> Aggregate:
-    """Take the value of the last row: as :func:`first`, from the other end.
+    """Return the value of the last row: like :func:`first`, from the other end.
 
     Parameters
     ----------
@@ -321,7 +330,7 @@ def last(column: str, by: str | Sequence[str], *, ignore_nulls: bool = False) ->
 
 
 def collect(column: str, by: str | Sequence[str], *, limit: int) -> Aggregate:
-    """Collect the first values that are not null, as an array in their order; empty for a group without values.
+    """Collect the first values that are not null, as an array in their order. It is empty for a group without values.
 
     Parameters
     ----------

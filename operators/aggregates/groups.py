@@ -39,7 +39,7 @@ class Groups:
         return np.bincount(self.codes, minlength=self.size).astype(np.int64, copy=False)
 
     def at(self, which: Mask | Int64s) -> Groups:
-        """The same groups, of some of the rows only."""
+        """Return the same groups for some of the rows only."""
         return Groups(self.codes[which], self.size)
 
     def check(self, rows: int) -> None:
@@ -67,11 +67,11 @@ class Rows:
         self.groups = groups
 
     def column(self, name: str) -> pa.Array:
-        """A column as it is, nulls included."""
+        """Return a column as it is, nulls included."""
         return self._columns[name]
 
     def valid(self, name: str) -> tuple[pa.Array, Groups]:
-        """A column's values without its nulls, and their groups."""
+        """Return a column's values without its nulls, and their groups."""
         if name not in self._valid:
             array, groups = self._columns[name], self.groups
             if array.null_count:
@@ -80,12 +80,12 @@ class Rows:
         return self._valid[name]
 
     def complete(self, name: str, role: str) -> pa.Array:
-        """A column that must not have nulls.
+        """Return a column that must not have nulls.
 
         Raises
         ------
         SchemaError
-            It has.
+            It has nulls.
         """
         array = self._columns[name]
         if array.null_count:
@@ -98,7 +98,7 @@ class Rows:
 
 
 def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
+    """Return a column as one array."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     if column.num_chunks == 1:
@@ -107,5 +107,5 @@ def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def valid_mask(array: pa.Array) -> Mask:
-    """Which values are not null."""
+    """Return the mask of the values that are not null."""
     return array.is_valid().to_numpy(zero_copy_only=False)

@@ -21,7 +21,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 def has_keys(kind: pa.DataType) -> bool:
-    """Whether values of this type are turned into int64 one by one, so that :func:`from_keys` leads back."""
+    """Return whether values of this type turn into int64 one by one, so that :func:`from_keys` can turn them back."""
     types = pa.types
     return (
         types.is_signed_integer(kind)
@@ -35,7 +35,7 @@ def has_keys(kind: pa.DataType) -> bool:
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Whether :func:`sort_keys` can compare values of this type."""
+    """Return whether :func:`sort_keys` can compare values of this type."""
     types = pa.types
     return (
         has_keys(kind)
@@ -48,11 +48,10 @@ def is_ordered(kind: pa.DataType) -> bool:
 
 
 def sort_keys(array: pa.Array) -> Int64s:
-    """Numbers in the order of the values, which are not null.
+    """Return numbers in the order of the values, which are not null.
 
-    As in Spark NaN is greater than any number and all NaNs are equal, -0.0 equals 0.0, and strings are compared by
-    their bytes. Keys of strings, binaries and long decimals are their ranks, and mean nothing beside those of another
-    array.
+    As in Spark, NaN is greater than any number, all NaNs are equal, -0.0 equals 0.0, and strings are compared by their
+    bytes. Keys of strings, binaries and long decimals are ranks, which cannot be compared with those of another array.
     """
     kind = array.type
     if not has_keys(kind):
@@ -68,7 +67,7 @@ def sort_keys(array: pa.Array) -> Int64s:
 
 
 def from_keys(keys: Int64s, kind: pa.DataType) -> pa.Array:
-    """The values of which :func:`sort_keys` made `keys`; -0.0 comes back as 0.0."""
+    """Return the values of which :func:`sort_keys` made `keys`; -0.0 comes back as 0.0."""
     if pa.types.is_decimal(kind):
         return packed([keys & 0xFFFFFFFF, keys >> 32], kind)
     if pa.types.is_floating(kind):
@@ -80,10 +79,10 @@ def from_keys(keys: Int64s, kind: pa.DataType) -> pa.Array:
 
 
 def outermost(groups: Groups, keys: Sequence[Int64s], last: bool) -> Int64s:
-    """The position of each group's first (or last) row by `keys`, the most important first; -1 for a group without
-    rows.
+    """Find the position of each group's first (or last) row by `keys`, the most important key first.
 
-    Of rows that are equal in all keys the first one (or the last one) as they come.
+    The position is -1 for a group without rows. Of rows that are equal in all keys, it is that of the first (or last)
+    as they come.
     """
     rows, codes = np.arange(len(groups.codes)), groups.codes
     for key in keys:
@@ -99,5 +98,5 @@ def outermost(groups: Groups, keys: Sequence[Int64s], last: bool) -> Int64s:
 
 
 def taken(array: pa.Array, positions: Int64s) -> pa.Array:
-    """Values by position; null at -1."""
+    """Return the values at some positions; null at -1."""
     return array.take(pa.array(positions, mask=positions < 0))

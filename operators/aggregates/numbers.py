@@ -162,14 +162,14 @@ class Squares(Part):
 
 
 def as_doubles(array: pa.Array) -> Doubles:
-    """Numbers without nulls as doubles."""
+    """Return numbers without nulls as doubles."""
     if pa.types.is_decimal(array.type):
         array = array.cast(_DOUBLE)
     return array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
 
 def float_pair(state: State) -> floats.Pair:
-    """The first two columns of a FloatSum's or Squares' state."""
+    """Return the first two columns of the state of a FloatSum or of Squares."""
     return state[0].to_numpy(), state[1].to_numpy()
 
 

@@ -39,14 +39,14 @@ class Part(ABC):
 
     @abstractmethod
     def lift(self, rows: Rows) -> State:
-        """The state of each group of some rows."""
+        """Return the state of each group of some rows."""
 
     @abstractmethod
     def combine(self, state: State, groups: Groups) -> State:
-        """The state of each group of some states."""
+        """Combine some states into one state per group."""
 
     def retract(self, state: State, other: State) -> State:
-        """What `state` would be without the rows of `other`, which are among its own; one group beside the other."""
+        """Return each group's `state` without the rows of `other`, which are among its own."""
         raise NotImplementedError(f"{self.key} cannot be retracted")
 
 

@@ -68,7 +68,8 @@ class QuantileSketch(Part):
         ]
 
     def _compacted(self, items: _Items, groups: int) -> _Items:
-        """Compact one level of each group that has no room, until all have; groups that have are put aside."""
+        """Compact one level of each group that has no room, until all groups have room; those that have are set aside.
+        """
         done = list[_Items]()
         while len(items.codes):
             highest = np.zeros(groups, dtype=np.int64)
@@ -114,8 +115,9 @@ class QuantileSketch(Part):
 
 
 def quantiles_of(state: State, probability: float, kind: pa.DataType) -> pa.Array:
-    """The least value that at least this part of the rows do not exceed, for each group; null for groups without
-    values.
+    """Return the least value that at least this share of the rows do not exceed, for each group.
+
+    It is null for groups without values.
     """
     groups = len(state[0])
     items = _items(state, np.arange(groups))
@@ -153,7 +155,7 @@ def _items(state: State, codes: Int64s) -> _Items:
 
 
 def _coins(values: npt.NDArray[np.uint64], levels: Int64s) -> Int64s:
-    """Heads or tails: the highest bit of a hash (splitmix64's last steps) of the values' sum and their level."""
+    """Flip coins: return the highest bit of a hash (splitmix64's last steps) of the values' sum and their level."""
     bits = values + levels.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -14,16 +14,16 @@ Int64s = npt.NDArray[np.int64]
 
 
 def combined_ranges(aggregates: Aggregates, state: pa.Table, low: Int64s, high: Int64s) -> pa.Table:
-    """The state of each range of states.
+    """Return the state of each range of states.
 
     Parameters
     ----------
     aggregates : Aggregates
-        Of any kind: nothing is retracted.
+        Aggregates of any kind: nothing is retracted.
     state : pyarrow.Table
         States in an order of the caller's.
     low, high : int64 arrays of length ranges
-        Range i is the states ``low[i] <= row < high[i]``; it may be empty.
+        Range i consists of the states ``low[i] <= row < high[i]``; it may be empty.
 
     Returns
     -------
@@ -59,14 +59,14 @@ def combined_ranges(aggregates: Aggregates, state: pa.Table, low: Int64s, high: 
 
 
 def prefixes(aggregates: Aggregates, state: pa.Table, codes: Int64s) -> pa.Table:
-    """For each state that of its group up to and with it.
+    """Return for each state the combined state of its group, up to and including it.
 
     Parameters
     ----------
     aggregates : Aggregates
     state : pyarrow.Table
     codes : int64 array of length states
-        Groups; those of one group lie together.
+        The group of each state; the states of one group are adjacent.
     """
     n = len(codes)
     if n == 0:

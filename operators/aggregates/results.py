@@ -18,24 +18,24 @@ Int64s = npt.NDArray[np.int64]
 
 
 def where(mask: npt.NDArray[np.bool_], values: pa.Array | Doubles) -> pa.Array:
-    """The values, and null where the mask is not set."""
+    """Return the values, and null where the mask is not set."""
     array = pa.array(values) if isinstance(values, np.ndarray) else values
     return pc.if_else(pa.array(mask), array, pa.scalar(None, array.type))
 
 
 def exact_sum(count: State, total: State, kind: pa.DataType, text: str) -> pa.Array:
-    """A sum of integers or decimals; null where there was nothing to add."""
+    """Return a sum of integers or decimals; null for a group without values."""
     return where(_counts(count) > 0, _fitting(total[0], kind, text))
 
 
 def exact_average(count: State, total: State) -> pa.Array:
-    """The mean of integers."""
+    """Return the mean of integers."""
     rows = _counts(count)
     return where(rows > 0, exact.doubles(exact.limbs_of(total[0])) / np.maximum(rows, 1))
 
 
 def decimal_average(count: State, total: State, kind: pa.DataType, text: str) -> pa.Array:
-    """The mean of decimals, rounded half away from zero."""
+    """Return the mean of decimals, rounded half away from zero."""
     rows, scale = _counts(count), total[0].type.scale
     if len(rows) and int(rows.max()) >= 1 << 31:
         raise NotImplementedError(f"{text} of {rows.max()} rows in one group: at most 2^31 - 1 can be divided by")
@@ -44,18 +44,18 @@ def decimal_average(count: State, total: State, kind: pa.DataType, text: str) ->
 
 
 def float_sum(count: State, total: State) -> pa.Array:
-    """A sum of doubles."""
+    """Return a sum of doubles."""
     return where(_counts(count) > 0, _finite_or_not(total))
 
 
 def average(count: State, total: State) -> pa.Array:
-    """The mean of doubles."""
+    """Return the mean of doubles."""
     rows = _counts(count)
     return where(rows > 0, _finite_or_not(total) / np.maximum(rows, 1))
 
 
 def spread(count: State, total: State, squares: State, sample: bool, root: bool) -> pa.Array:
-    """Variance or standard deviation, of the population or estimated from a sample."""
+    """Return the variance or standard deviation, of the population or estimated from a sample."""
     rows = _counts(count)
     huge = squares[2].to_numpy() > 0
     some = np.maximum(rows, 1).astype(np.float64)
@@ -75,7 +75,7 @@ def _counts(count: State) -> Int64s:
 
 
 def _specials(total: State) -> npt.NDArray[np.bool_]:
-    """Whether there are positive, and negative, infinities in a FloatSum."""
+    """Return two masks of a FloatSum: which groups have positive, and which negative, infinities."""
     return np.stack([total[2].to_numpy() > 0, total[3].to_numpy() > 0])
 
 

@@ -32,7 +32,7 @@ _EMPTY = "\ue000\uf8ff\ue000"
 
 
 def library() -> Any:
-    """Apache DataSketches.
+    """Import Apache DataSketches.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def library() -> Any:
 
 
 def sketchable(kind: pa.DataType) -> bool:
-    """Whether values of this type can be given to the library: as int64, or as text."""
+    """Return whether the library can take values of this type: as int64, or as text."""
     return has_keys(kind) or pa.types.is_decimal128(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
@@ -92,7 +92,7 @@ class DistinctSketch(Part):
 
 
 def distinct_counts(state: State, lg_k: int) -> pa.Array:
-    """How many distinct values each sketch stands for."""
+    """Return how many distinct values each sketch represents."""
     sketches = library()
     out = np.zeros(len(state[0]), dtype=np.int64)
     for group, (part,) in _by_group(state, Groups(np.arange(len(out)), len(out))):
@@ -142,12 +142,12 @@ class FrequentItems(Part):
 
 
 def heavy_type(kind: pa.DataType) -> pa.DataType:
-    """What :func:`heavy` makes of values of this type."""
+    """Return the type of the result that :func:`heavy` makes of values of this type."""
     return pa.list_(pa.struct([("item", kind), ("count", pa.int64()), ("error", pa.int64())]))
 
 
 def heavy(state: State, limit: int, kind: pa.DataType) -> pa.Array:
-    """The values with the highest counts of each sketch, the highest first."""
+    """Return the values with the highest counts of each sketch, the highest first."""
     sketches = library()
     groups = len(state[0])
     sizes, found = np.zeros(groups, dtype=np.int32), list[tuple[str, int, int]]()
@@ -165,7 +165,7 @@ def heavy(state: State, limit: int, kind: pa.DataType) -> pa.Array:
 
 
 def _distinct(rows: Rows, column: str) -> Iterator[tuple[int, list[Any], list[int]]]:
-    """Each group's distinct values, as the library takes them, and how often they occur."""
+    """Iterate over each group's distinct values, as the library takes them, with the number of times they occur."""
     array, groups = rows.valid(column)
     if len(array) == 0:
         return
@@ -186,7 +186,7 @@ def _distinct(rows: Rows, column: str) -> Iterator[tuple[int, list[Any], list[in
 
 
 def _by_group(state: State, groups: Groups) -> Iterator[tuple[int, list[bytes]]]:
-    """The sketches of each group that has any."""
+    """Iterate over the groups that have sketches, each with its sketches."""
     array = state[0]
     codes = groups.codes[valid_mask(array)]
     order = np.argsort(codes, kind="stable")

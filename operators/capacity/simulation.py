@@ -73,7 +73,7 @@ class Server:
             raise OptionError(f"batches of {self.budget} rows", expected="at least 1 row")
 
     def batch_us(self, rows: int) -> int:
-        """How long a batch of so many rows takes."""
+        """Return how long a batch of so many rows takes, in microseconds."""
         return max(round(self.fixed_us + self.cost_us * rows), 1)
 
     @property
@@ -83,7 +83,7 @@ class Server:
         return _US / per_row_us if per_row_us > 0 else float("inf")
 
     def coarser(self, times: int) -> Server:
-        """Return a server that takes so many full batches as one, in the time that they take one after the other."""
+        """Return a server that takes `times` full batches as one, in the time that they take one after the other."""
         if times == 1 or self.budget is None:
             return self
         return Server(_US / self.rows_per_second, 0.0, self.budget * times)
@@ -106,11 +106,11 @@ class Perceived:
 
     @property
     def mean(self) -> float:
-        """Seconds, over keys and time."""
+        """Mean staleness in seconds, over keys and time."""
         return self.run.mean
 
     def quantiles(self, q: list[float]) -> npt.NDArray[np.float64]:
-        """Seconds, over keys and time: what a reader of a random key at a random moment sees."""
+        """Return quantiles of staleness in seconds, as a reader of a random key at a random moment sees it."""
         return self.ramps.quantiles_s(q, len(self.run.per_key) * self.run.seconds)
 
 
@@ -150,7 +150,7 @@ class Outcome:
 
 
 def shed_share(load: float) -> float:
-    """The share of arriving rows to drop so that load is at most 1."""
+    """Return the share of arriving rows to drop so that the load is at most 1."""
     return max(0.0, 1.0 - 1.0 / load) if load > 0 else 0.0
 
 
@@ -246,7 +246,7 @@ class _Feed:
         return int(self.arrivals.at_us[self.arrived]) if self.arrived < self._last else None
 
     def enqueue(self, now_us: int) -> None:
-        """Put in what has arrived."""
+        """Enqueue the rows that have arrived by now."""
         stop = min(int(np.searchsorted(self.arrivals.at_us, now_us, side="right")), self._last)
         if stop <= self.arrived:
             return
@@ -303,7 +303,7 @@ def _outcome(
 def perceived(
     keys: int, until_us: int, results: tuple[Int64s, Int64s, Int64s], waiting: tuple[Int64s, Int64s]
 ) -> Perceived:
-    """Return the staleness up to a time, from results of a run that may have gone on after it.
+    """Return the staleness up to a time, from results of a run that may have continued after it.
 
     Parameters
     ----------

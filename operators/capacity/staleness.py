@@ -35,7 +35,7 @@ class Ramps:
 
     @classmethod
     def together(cls, parts: list[Ramps]) -> Ramps:
-        """All of several."""
+        """Concatenate several sets of ramps."""
         none = np.empty(0, dtype=np.int64)
         return cls(
             np.concatenate([none, *(part.low_us for part in parts)]),
@@ -43,19 +43,19 @@ class Ramps:
         )
 
     def areas(self) -> Floats:
-        """Staleness over time of each, in square seconds."""
+        """Return the area under each ramp, staleness over time, in square seconds."""
         # The product of sum and difference: of two large squares little would remain.
         return (self.high_us - self.low_us) / _US * ((self.high_us + self.low_us) / _US) / 2
 
     def quantiles_s(self, q: Floats | list[float], key_seconds: float) -> Floats:
-        """What share `q` of readers do not exceed, if each looks at a random key at a random moment; exact.
+        """Return exact quantiles of staleness, in seconds, for readers who look at a random key at a random moment.
 
         Parameters
         ----------
         q : float array
             Shares from 0 to 1.
         key_seconds : float
-            Keys times seconds; what the ramps do not fill is staleness 0.
+            Keys times seconds; where no ramp is, staleness is 0.
         """
         if len(self.low_us) == 0:
             return np.zeros(len(q))
@@ -154,7 +154,7 @@ class RunStaleness:
     seconds: float
 
     def most_stale(self, k: int) -> tuple[Int64s, Floats]:
-        """Numbers and averages of the `k` most stale keys, the worst first; equal ones by number."""
+        """Return the numbers and averages of the `k` most stale keys, the worst first; equal ones by number."""
         k = min(k, len(self.per_key))
         near = np.argpartition(-self.per_key, k - 1)[:k] if k else np.empty(0, dtype=np.int64)
         if k:  # whoever ties with the last of them has the same right, so the lowest numbers are taken
@@ -193,7 +193,7 @@ class StalenessAccount:
     def deliver(
         self, keys: Int64s, first_arrival_us: Int64s, commit_us: Int64s | int, weight: Floats | None = None
     ) -> Ramps:
-        """Count results that are there now.
+        """Count results that readers can see now.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class StalenessAccount:
         return ramps
 
     def open_ramps(self, end_us: int, keys: Int64s, first_arrival_us: Int64s) -> tuple[Int64s, Ramps]:
-        """What waits at the end has been stale until then: the keys, each once, and their ramps."""
+        """Return the keys that wait at the end, each once, and their ramps: they have been stale until then."""
         numbers, codes = np.unique(keys, return_inverse=True)
         first = np.full(len(numbers), np.iinfo(np.int64).max, dtype=np.int64)
         np.minimum.at(first, codes, first_arrival_us)  # only a key's oldest update counts
@@ -241,14 +241,14 @@ class StalenessAccount:
     def finish(
         self, end_us: int, pending_keys: Int64s | None = None, pending_first_us: Int64s | None = None
     ) -> RunStaleness:
-        """The averages up to `end_us`. The account can go on afterwards.
+        """Return the averages up to `end_us`. The account can continue afterwards.
 
         Parameters
         ----------
         end_us : int
             The end of the run.
         pending_keys, pending_first_us : int64 arrays of one length, optional
-            Keys that wait then, and when the oldest update of each that no result covers arrived.
+            Keys that wait at the end, and the arrival time of each one's oldest update that no result covers.
         """
         area, seconds = self._area, (end_us - self._start_us) / _US
         if pending_keys is not None and pending_first_us is not None:

@@ -54,7 +54,7 @@ def plan_intake(
     shards: int,
     name: str,
 ) -> Intake:
-    """The input as a step of the plan; see :meth:`~upstream.operators.stream.UpdateStream.from_dataframe`.
+    """Plan the input as a step; see :meth:`~upstream.operators.stream.UpdateStream.from_dataframe`.
 
     Raises
     ------

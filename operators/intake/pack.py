@@ -25,14 +25,14 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def intake_pack(slots: Sequence[int], *, every_shard: bool) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``.
+    """Return a function for ``mapInArrow`` that packs a task's rows into frames.
 
     Parameters
     ----------
     slots
-        What each shard is grouped by. The shard of a feed is the bucket of its name.
+        The number by which Spark groups each shard's frames. The shard of a feed is the bucket of its name.
     every_shard
-        Whether each shard hears of each batch, so that the clock moves the feeds that are silent as well.
+        Whether each shard gets a frame of each batch, so that the clock moves silent feeds as well.
     """
 
     def run(batches: Batches) -> Batches:
@@ -47,7 +47,7 @@ def intake_pack(slots: Sequence[int], *, every_shard: bool) -> Callable[[Batches
 def frames_of(
     table: pa.Table, slots: Sequence[int], place: tuple[int, int], *, every_shard: bool, clock_us: int = 0
 ) -> pa.RecordBatch:
-    """The frames of some of a task's rows.
+    """Return the frames of some of a task's rows.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ def frames_of(
     slots, every_shard
         As for :func:`intake_pack`.
     place : tuple of int
-        The task, and which of its parts this is: frames are put in this order.
+        The task's number and the part's number within it: frames are sorted by these.
     clock_us : int
-        When the batch began; for a batch without rows, which do not say it.
+        When the batch began, for a batch without rows, from whose arrivals it would follow.
     """
     arrived = pc.max(table.column(ARRIVAL).cast(TIMESTAMP).cast(pa.int64())).as_py()
     arrival_us = clock_us if arrived is None else int(arrived)
@@ -71,6 +71,6 @@ def frames_of(
 
 
 def place_of(frame: pa.Table) -> tuple[int, ...]:
-    """The arrival of a frame's rows, their task, and which of its parts they were."""
+    """Return the arrival of a frame's rows, their task's number, and the number of their part."""
     found: Any = json.loads(frame.schema.metadata[_PLACE])
     return tuple(np.array(found, dtype=np.int64).tolist())

@@ -62,12 +62,12 @@ class IntakePlan:
 
     @property
     def promises(self) -> bool:
-        """Whether something is promised of the times of its rows."""
+        """Whether the low-watermark bounds the times of its rows."""
         return self.time is not None and self.policy.name != "latent"
 
     @cached_property
     def leaving(self) -> pa.Schema:
-        """Of the rows as they leave: text and local times become timestamps, as in the source."""
+        """The schema of the rows as they leave: text and local times become timestamps, as in the source."""
         fields = [field.with_type(TIMESTAMP) if self._becomes_timestamp(field) else field for field in self.schema]
         if self.stamped:
             fields.append(pa.field(self.time, TIMESTAMP))
@@ -78,10 +78,10 @@ class IntakePlan:
         return field.name == self.time and (pa.types.is_string(field.type) or pa.types.is_timestamp(field.type))
 
     def identity(self) -> dict[str, str]:
-        """What a checkpoint is bound to, in words."""
+        """Return the settings to which a checkpoint is bound, in words."""
         time = "none" if self.time is None else f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})"
         return {"time": time, "shards": str(self.shards)}
 
     def changeable(self) -> dict[str, str]:
-        """What else it does, in words: another run may do otherwise."""
+        """Return the other settings, in words, which may change from run to run: none."""
         return {}

@@ -1,4 +1,4 @@
-"""How far the input partitions of a DataFrame are complete: the reader's choice, and its spelling in earlier releases."""
+"""How far the input partitions of a DataFrame are complete: the reader's choice, and its names in earlier releases."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def chosen_earlier(
 
 
 def policy_of(watermark: Watermark | None, event_time: str | None) -> Policy:
-    """Return the policy that a watermark stands for; without one ``bounded`` by ten minutes if there is an event time.
+    """Return the policy of a watermark. The default is ``bounded`` by ten minutes if there is an event time.
 
     Raises
     ------

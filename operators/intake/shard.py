@@ -78,14 +78,14 @@ class IntakeShard:
     def run(
         self, frames: Sequence[bytes], batch_id: int, shard: int = 0, promises: Mapping[str, int] | None = None
     ) -> tuple[pa.Table | None, list[FeedReport]]:
-        """Take what arrived.
+        """Process the rows that arrived.
 
         Parameters
         ----------
         frames : sequence of bytes
-            In any order.
+            Frames in any order.
         batch_id : int
-            Increases from batch to batch; a batch that is run again has the same.
+            The batch's number. It increases from batch to batch; a batch that is run again has the same one.
         shard : int
             The shard's number, below the plan's `shards`.
         promises : mapping of str to int, optional
@@ -94,14 +94,14 @@ class IntakeShard:
         Returns
         -------
         pyarrow.Table or None
-            The rows, then punctuation; None if there is neither.
+            The rows, then punctuation; None if there are neither.
         list of FeedReport
-            On all feeds of the shard.
+            Reports on all feeds of the shard.
 
         Raises
         ------
         MalformedRowError
-            A row has no key or no readable time, and the plan says to fail.
+            A row has no key or no readable time, and the plan fails on such rows.
         """
         tables = sorted((from_frame(frame) for frame in frames), key=place_of)
         # A clock that jumps back stands still.
@@ -134,7 +134,7 @@ class IntakeShard:
         return (result if result.num_rows else None), self._reports()
 
     def _taken(self, feed: str, rows: pa.Table, progress: Progress, seq: int, now_us: int) -> pa.Table:
-        """A feed's rows as they leave, and those of its own punctuation that speak for one key."""
+        """Return a feed's rows as they leave, with its own punctuation for single keys."""
         plan = self._plan
         n = rows.num_rows
         numbers = seq + np.arange(n, dtype=np.int64) * plan.shards
@@ -183,8 +183,9 @@ class IntakeShard:
         return pa.table({name: columns[name] for name in schema.names}).cast(schema)
 
     def _without_malformed(self, rows: pa.Table) -> pa.Table:
-        """The rows that can be used, with their times in microseconds; the others are put aside, and counted for their
-        feeds.
+        """Return the usable rows, with their times in microseconds.
+
+        The others are quarantined, and counted for their feeds.
         """
         plan = self._plan
         own = rows.select(plan.schema.names)
@@ -227,7 +228,7 @@ class IntakeShard:
         return Progress(self._plan.policy, known["progress"])
 
     def _punctuation(self, before: dict[str, int | None], now_us: int) -> pa.Table:
-        """What feeds promise now, and did not before."""
+        """Return punctuation for the bounds of feeds that have changed since before the batch."""
         plan, schema = self._plan, self._plan.leaving
         bounds = {feed: state["progress"]["bound"] for feed, state in self._feeds.items()}
         due = {feed: bound for feed, bound in bounds.items() if bound is not None and bound != before.get(feed)}
@@ -269,7 +270,7 @@ class IntakeShard:
 
 
 def _by_feed(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each feed, in the order that the user named, else in the one in which they came."""
+    """Iterate over each feed's rows, in the order that the user named, or else in the order of arrival."""
     if rows.num_rows == 0:
         return
     encoded = rows.column(FEED).combine_chunks().dictionary_encode()

@@ -34,19 +34,19 @@ class BatchCost:
     rows_s: float = 0.0
 
     def seen(self, rows: int, seconds: float, rows_s: float | None = None, keep: float = 0.8) -> BatchCost:
-        """The estimate after one more batch.
+        """Return the estimate after one more batch.
 
         Parameters
         ----------
         rows : int
-            That the batch processed.
+            Rows that the batch processed.
         seconds : float
-            That it took from plan to plan.
+            Seconds from this batch's plan to the next.
         rows_s : float, optional
-            How long of that rows were flowing; unless known all but what a batch is guessed to cost at least.
+            Seconds of these in which rows were flowing [default: all but the guessed least cost of a batch].
         keep : float
-            How much older batches count; a batch of more than twice or less than half of the foretold seconds makes
-            them forgotten.
+            The factor by which older batches count; 0 after a batch of more than twice or less than half of the
+            predicted seconds.
         """
         if rows <= 0 or seconds <= 0:
             return self
@@ -71,26 +71,26 @@ class BatchCost:
         return self.fixed_s / self.batches if self.batches else 0.0
 
     def foretell(self, rows: int) -> float:
-        """Seconds that a batch of so many rows would take."""
+        """Predict the seconds that a batch of so many rows takes."""
         return self.fixed + self.per_row * rows
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value; its members are the arguments of the class."""
+        """Return a JSON value; its members are the arguments of the class."""
         return dataclasses.asdict(self)
 
 
 def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | None) -> int:
-    """The next batch's rows.
+    """Return the next batch's budget, in rows.
 
     Parameters
     ----------
     cost : BatchCost
     last : int
-        The budget before.
+        The previous budget.
     pending : int
         Rows that wait.
     duration_s : float or None
-        How long a batch is to take; None for whatever gives the least staleness.
+        The intended duration of a batch; None for the one with the least staleness.
 
     Returns
     -------
@@ -100,8 +100,8 @@ def auto_budget(cost: BatchCost, last: int, pending: int, duration_s: float | No
     Notes
     -----
     With n keys waiting, fixed cost f and c per row, a key is served every n/b batches of f + c·b seconds. Its result
-    shows when the batch ends, and has the age of a batch by then: mean staleness ≈ (f + c·b) · (1 + n/(2b)), least at b
-    = √(n·f/(2c)).
+    becomes visible when the batch ends, and is as old as the batch by then: mean staleness ≈ (f + c·b) · (1 + n/(2b)),
+    least at b = √(n·f/(2c)).
     """
     if not cost.batches:
         return last

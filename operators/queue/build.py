@@ -24,7 +24,7 @@ __all__ = ["build_queue", "is_duration", "queue_pack"]
 
 
 def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
-    """Return the rows that the queue lets go.
+    """Return the rows that the queue releases.
 
     Parameters
     ----------
@@ -62,8 +62,9 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
 
 
 def queue_pack(node: Queue, plan: ShardPlan, slots: Sequence[int]) -> ArrowStep:
-    """Return what makes frames of a task's rows: of the newest of each key, where the policy needs no other and each
-    row counts alike.
+    """Return a step that packs a task's rows into frames.
+
+    Only the newest row of each key is packed if the policy needs no other and each row counts alike.
     """
     from ..runtime.pack import pack
 
@@ -81,7 +82,7 @@ def is_duration(text: str) -> bool:
 
 
 def _extra_columns(node: Queue) -> dict[str, Column]:
-    """What is computed of each row before it is packed: its weight, its access interval."""
+    """Return the columns to compute of each row before it is packed: its weight and its access interval."""
     from pyspark.sql import functions as F
 
     columns: dict[str, Column] = {}
@@ -94,7 +95,7 @@ def _extra_columns(node: Queue) -> dict[str, Column]:
 
 
 def _interval_us(value: str | Column) -> Column:
-    """Microseconds, none where the expression is null or negative."""
+    """Return an interval in microseconds: 0 if the expression is null or negative."""
     from pyspark.sql import functions as F
 
     if isinstance(value, str):

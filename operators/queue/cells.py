@@ -1,4 +1,4 @@
-"""The columns that a queue keeps of each pending row, by location. The row itself lies elsewhere (pages of Arrow rows)."""
+"""The columns that a queue keeps of each pending row, by location. The row itself is in pages of Arrow rows."""
 
 from __future__ import annotations
 
@@ -70,14 +70,14 @@ class Cells:
 
     @classmethod
     def empty(cls, n: int = 0) -> Cells:
-        """Room for `n` rows, all zero."""
+        """Return room for `n` rows, all zero."""
         return cls(**{field.name: np.zeros(n, dtype=_DTYPES.get(field.name, np.int64)) for field in _FIELDS})
 
     def __len__(self) -> int:
         return len(self.number)
 
     def take(self, locations: Int64s | npt.NDArray[np.bool_]) -> Cells:
-        """Copies of some rows, by their locations or by a mask."""
+        """Return copies of some rows, by their locations or by a mask."""
         return Cells(**{field.name: getattr(self, field.name)[locations] for field in _FIELDS})
 
     def put(self, locations: Int64s | slice, rows: Cells) -> None:
@@ -86,7 +86,7 @@ class Cells:
             getattr(self, field.name)[locations] = getattr(rows, field.name)
 
     def grown(self, n: int) -> Cells:
-        """The same with room for at least `n` rows."""
+        """Return the same rows with room for at least `n`."""
         if n <= len(self):
             return self
         more = Cells.empty(n + n // 2)  # memory that nobody has written to costs nothing yet
@@ -95,10 +95,10 @@ class Cells:
         return more
 
     def to_bytes(self) -> bytes:
-        """One binary value, the inverse of :meth:`from_bytes`.
+        """Return one binary value, the inverse of :meth:`from_bytes`.
 
         Each column is stored as its least value and the differences to it, in as few bytes as the largest needs: none
-        for a column of one value. What is read back each batch is a third of the numbers in memory.
+        for a column of one value. So each batch reads back a third of the size that the numbers have in memory.
         """
         heads, bodies = [struct.pack("<q", len(self))], []
         for field in _FIELDS:
@@ -115,7 +115,7 @@ class Cells:
 
     @classmethod
     def from_bytes(cls, value: bytes | bytearray) -> Cells:
-        """The rows that :meth:`to_bytes` wrote."""
+        """Return the rows that :meth:`to_bytes` wrote."""
         (n,) = struct.unpack_from("<q", value)
         at = 8 + _COLUMN.size * len(_FIELDS)
         columns: dict[str, npt.NDArray[np.generic]] = {}

@@ -1,4 +1,4 @@
-"""What the planner of a batch tells the shards: the plan of a query, the control of a batch."""
+"""The messages from the planner of a batch to the shards: the plan of a query, the control of a batch."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class ShardPlan:
     most_stale: int = 0
 
     def identity(self) -> dict[str, str]:
-        """What a checkpoint is bound to, in words."""
+        """Return the settings to which a checkpoint is bound, in words."""
         return {"key": ", ".join(self.key), "time": self.time or "none", "shards": str(self.shards)}
 
     def changeable(self) -> dict[str, str]:
-        """What else it does, in words: another run may do otherwise."""
+        """Return the other settings, in words, which may change from run to run."""
         budget = "auto" if self.auto else "none" if self.budget is None else f"{self.budget} rows"
         return {"policy": self.policy, "budget": budget}
 
@@ -84,10 +84,10 @@ class Control:
     drop: float = 0.0
 
     def to_json(self) -> str:
-        """Text, the inverse of :meth:`from_json`."""
+        """Return text, the inverse of :meth:`from_json`."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Control:
-        """The control that :meth:`to_json` described."""
+        """Return the control that :meth:`to_json` described."""
         return cls(**json.loads(text))

@@ -47,19 +47,19 @@ class KeyIndex(Protocol):
     """Finds the location of keys."""
 
     def find(self, keys: Any) -> Found:
-        """Number the rows' keys and look up where they lie."""
+        """Number the rows' keys and find their locations."""
         ...
 
     def among(self, number: Int64s, locations: Int64s) -> Found:
-        """Number the keys of rows that lie somewhere already, each with its key's number."""
+        """Number the keys of rows that have locations already, each given with its key's number."""
         ...
 
     def put(self, number: Int64s, locations: Int64s) -> None:
-        """Keys with these numbers now lie there."""
+        """Record the locations of the keys with these numbers."""
         ...
 
     def drop(self, number: Int64s, locations: Int64s) -> None:
-        """They do no longer."""
+        """Remove the keys with these numbers from their locations."""
         ...
 
 
@@ -161,7 +161,7 @@ class HashedKeys:
         self._number, self._location = self._number[stays], self._location[stays]
 
     def _held(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
-        """Which of the keys held have one of `numbers`, and the row of one that has it."""
+        """Return which of the keys held have one of `numbers`, and for each the row in `numbers`."""
         size = 1 << max(10, (8 * len(numbers) - 1).bit_length())
         seen = np.zeros(size, dtype=np.bool_)
         seen[numbers & (size - 1)] = True
@@ -172,7 +172,7 @@ class HashedKeys:
 
 
 def key_numbers(columns: Sequence[pa.ChunkedArray]) -> Int64s:
-    """A number of each row's key, evenly spread: Spark's hash, or what :func:`numbers_tell` says is as good as the key."""
+    """Return an evenly spread number for each row's key: Spark's hash or, if :func:`numbers_tell`, the mixed key."""
     if not numbers_tell([column.type for column in columns]):
         return spark_hash(columns).astype(np.int64)
     values = columns[0].cast(pa.int32()) if pa.types.is_date32(columns[0].type) else columns[0]
@@ -184,8 +184,9 @@ def key_numbers(columns: Sequence[pa.ChunkedArray]) -> Int64s:
 
 
 def numbers_tell(types: Sequence[pa.DataType]) -> bool:
-    """Whether no two keys of these types have one :func:`key_numbers`: one column of whole numbers, dates or
-    timestamps.
+    """Return whether different keys of these types always have different :func:`key_numbers`.
+
+    They have if the key is one column of whole numbers, dates or timestamps.
     """
     kind = types[0]
     whole = pa.types.is_signed_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
@@ -198,7 +199,7 @@ def _together(one: pa.ChunkedArray | pa.Array, more: pa.ChunkedArray | pa.Array)
 
 
 def _compact(codes: Int64s, size: int, others: Int64s) -> tuple[Int64s, Int64s]:
-    """Number only the codes that occur, and say which of the others got such a number."""
+    """Number only the codes that occur, and translate the other codes to these numbers."""
     table = np.full(size, NOWHERE, dtype=np.int64)
     table[codes] = 0
     present = np.flatnonzero(table == 0)

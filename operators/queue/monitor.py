@@ -61,26 +61,24 @@ class StatisticsMonitor:
 
     @property
     def cost_s(self) -> float | None:
-        """Seconds to process one row: pinned, or measured; None as long as nothing is known."""
+        """Seconds to process one row: pinned, or measured; None as long as nothing has been measured."""
         return self._cost_s if self._pinned_cost is None else self._pinned_cost
 
     def arrived(self, keys: Int64s, now_us: int, covered: Int64s | None = None) -> None:
-        """Count the updates of `keys` (a key may occur more than once): one each, or as many as a coalesced row stands
-        for.
-        """
+        """Count the updates of `keys` (a key may occur more than once): one each, or as many as `covered` has."""
         if self._pinned_rate is not None:
             return
         self._fade(now_us)
         self._count += np.bincount(keys % len(self._count), covered, len(self._count))
 
     def served(self, rows: int, seconds: float) -> None:
-        """Note that processing `rows` took `seconds`. Half of the estimate is the newest figure."""
+        """Record that processing `rows` took `seconds`. Half of the estimate is the newest figure."""
         if rows > 0 and seconds >= 0:
             measured = seconds / rows
             self._cost_s = measured if self._cost_s is None else (self._cost_s + measured) / 2
 
     def rate_per_s(self, keys: Int64s) -> Floats:
-        """Updates per second of each of `keys`."""
+        """Return the updates per second of each of `keys`."""
         if self._pinned_rate is not None:
             return self._pinned_rate[keys]
         if self._at_us is None or self._since_us is None:
@@ -91,12 +89,12 @@ class StatisticsMonitor:
         return self._count[keys % len(self._count)] * self._decay / -np.expm1(-self._decay * seen_s)
 
     def slow(self, keys: Int64s, residents: Int64s) -> npt.NDArray[np.bool_]:
-        """Whether each of `keys` is a slow updater, when with it `residents` keys wait as it arrives (tr620 §5.3).
+        """Return whether each of `keys` is a slow updater, if with it `residents` keys wait (tr620 §5.3).
 
-        It is iff between two of its updates all residents can be served once, ``c n < 1 / u_k``, in the time that is
-        left when whoever updates no faster has been served each time: ``u_k c n < 1 - c Σ u_j`` over all j with ``u_j
-        <= u_k``. Without the sum slow updaters that are too much for the server together would keep everybody else
-        waiting for ever (docs/decisions/0006-linecutting.md). Nobody is slow as long as the cost is unknown.
+        It is slow iff between two of its updates all residents can be served once, ``c n < 1 / u_k``, in the time that
+        remains after every key that updates no faster has been served each time: ``u_k c n < 1 - c Σ u_j`` over all j
+        with ``u_j <= u_k``. Without the sum, slow updaters that together are too much for the server would keep all
+        others waiting forever (docs/decisions/0006-linecutting.md). No key is slow as long as the cost is unknown.
         """
         cost = self.cost_s
         if cost is None:
@@ -107,19 +105,17 @@ class StatisticsMonitor:
         return self.rate_per_s(keys) * cost * residents < 1.0 - cost * up_to[keys % len(up_to)]
 
     def _rates_up_to(self) -> Floats:
-        """Return for each cell the sum of all rates up to its own: searched once for each cell of the table, not for
-        each row.
-        """
+        """Return for each cell the sum of all rates up to its own, with one search per cell and not per row."""
         each = self.rate_per_s(np.arange(len(self._count if self._pinned_rate is None else self._pinned_rate)))
         every = np.sort(each)
         return np.cumsum(every)[np.searchsorted(every, each, side="right") - 1]
 
     def snapshot(self) -> dict[str, Any]:
-        """What must survive a restart."""
+        """Return the state that must survive a restart."""
         return {"count": self._count.copy(), "at_us": self._at_us, "since_us": self._since_us, "cost_s": self._cost_s}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a snapshot. One of a table of another size starts the rates anew."""
+        """Resume from a snapshot. If its table has another size, the rates start again from zero."""
         if len(state["count"]) == len(self._count):
             self._count = np.array(state["count"], dtype=np.float64)
             self._at_us, self._since_us = state["at_us"], state["since_us"]

@@ -87,7 +87,7 @@ def most_stale(
 
 
 def most_stale_here(queue: UpdateQueue, rows: RowPages, key: Sequence[str], k: int) -> str:
-    """The `k` stalest keys of one shard, for its report. Reads no more pages of rows than they lie in."""
+    """Return the `k` stalest keys of one shard, for its report. Only the pages that hold their rows are read."""
     waiting = queue.locations
     cells = queue.cells(waiting)
     order = np.argsort(cells.first_arrival, kind="stable")

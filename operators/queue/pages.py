@@ -99,16 +99,17 @@ class OnDemandPages:
         return self.held.size
 
     def pages(self) -> Int64s:
-        """Numbers of the pages that are held, increasing."""
+        """Return the numbers of the pages that are held, increasing."""
         return np.flatnonzero(self._count)
 
     def of(self, locations: Int64s) -> Int64s:
-        """Numbers of the pages in which some locations are, increasing."""
+        """Return the numbers of the pages in which some locations are, increasing."""
         return np.flatnonzero(np.bincount(locations // self.slots))
 
     def allocate(self, n: int) -> Int64s:
-        """Find room for `n` rows: freed locations first, in the order of pages that suits where they lie, then new
-        pages.
+        """Find room for `n` rows: freed locations first, then new pages.
+
+        Freed locations are taken in the order of pages that suits where the pages are kept.
 
         Returns
         -------
@@ -137,7 +138,7 @@ class OnDemandPages:
         Returns
         -------
         int64 array
-            Pages that have run empty by this, and are given back.
+            Pages that this has emptied, and that are given back.
         """
         page = locations // self.slots
         self.held.reshape(-1)[locations] = False

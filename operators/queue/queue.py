@@ -38,7 +38,7 @@ _VERSION = 1
 
 
 def check_policy(policy: str) -> None:
-    """Refuse what is no policy.
+    """Refuse an unknown policy.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class UpdateQueue:
         self._touched: list[Int64s] = []
 
     def __len__(self) -> int:
-        """Rows that wait to be served."""
+        """Return how many rows wait to be served."""
         return self._waiting
 
     @property
@@ -116,25 +116,25 @@ class UpdateQueue:
         return held if len(held) == self._waiting else held[self._cells.state[held] == PENDING]
 
     def cells(self, locations: Int64s) -> Cells:
-        """What is known of the rows at some locations."""
+        """Return the cells at some locations."""
         return self._cells.take(locations)
 
     def column(self, name: str, locations: Int64s) -> Int64s:
-        """One column of what is known of them."""
+        """Return one column of the cells at some locations."""
         return getattr(self._cells, name)[locations]
 
     def changed(self) -> Int64s:
-        """Numbers of the pages, increasing, in which a cell is no longer what it was when this was made or restored."""
+        """Return the numbers of pages, increasing, with cells that changed since the queue was made or restored."""
         touched = np.concatenate(self._touched) if self._touched else np.empty(0, dtype=np.int64)
         return self.pages.of(touched[self.pages.held.reshape(-1)[touched]])
 
     def read(self, n: int, now_us: int) -> Dequeued:
-        """Look at the `n` rows that a dequeue would serve, and leave them where they are."""
+        """Return the `n` rows that a dequeue would serve, and leave them where they are."""
         chosen = self._next(self._ready(now_us), n, now_us)
         return Dequeued(chosen, self._cells.take(chosen))
 
     def enqueue(self, batch: Updates, now_us: int, *, drop: float = 0.0) -> Enqueued:
-        """Take a batch of arriving rows.
+        """Enqueue a batch of arriving rows.
 
         Parameters
         ----------
@@ -143,12 +143,12 @@ class UpdateQueue:
         now_us : int
             The clock.
         drop : float
-            The part of the rows to shed, from 0 to 1; only the policy ``shed`` looks at it.
+            The share of the rows to shed, from 0 to 1; only the policy ``shed`` uses it.
 
         Returns
         -------
         Enqueued
-            Where the caller is to put which rows.
+            The rows to keep, and the locations where the caller must put them.
         """
         n = len(batch.arrival)
         if n == 0:
@@ -160,7 +160,7 @@ class UpdateQueue:
         return self._update(batch, self._index.find(batch.keys), now_us)
 
     def dequeue(self, budget: int | None, now_us: int) -> Dequeued:
-        """Take the rows to be processed next out of the queue.
+        """Remove the rows to be processed next from the queue, and return them.
 
         Parameters
         ----------
@@ -190,17 +190,18 @@ class UpdateQueue:
         return Dequeued(chosen, cells, superseded, ties)
 
     def next_ready_us(self) -> int | None:
-        """When the first waiting row may be served; None if none waits."""
+        """Return when the first waiting row may be served; None if none waits."""
         waiting = self.locations
         return int(self._cells.ready_at_us[waiting].min()) if len(waiting) else None
 
     def snapshot(self) -> dict[str, Any]:
-        """What must survive a restart, rows apart: locations with their cells, and the counters."""
+        """Return the state that must survive a restart, without the rows: locations with their cells, and the counters.
+        """
         held = np.flatnonzero(self.pages.held)
         return {"held": held, "cells": self._cells.take(held), **self.counters()}
 
     def counters(self) -> dict[str, Any]:
-        """The small part of a snapshot, as a JSON value with the monitor's arrays."""
+        """Return the small part of a snapshot, as a JSON value with the monitor's arrays."""
         return {
             "version": _VERSION,
             "slots": self.pages.slots,
@@ -212,8 +213,7 @@ class UpdateQueue:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a snapshot, whatever its policy was: of several rows of one key the newest is kept if this policy
-        keeps one.
+        """Resume from a snapshot of any policy. If this policy keeps one row per key, the newest of several is kept.
 
         Raises
         ------
@@ -264,9 +264,7 @@ class UpdateQueue:
         return Enqueued(np.arange(len(locations)), locations, pairs(), pairs())
 
     def _append_some(self, batch: Updates, found: Found, drop: float) -> Enqueued:
-        """AQ-RLS: a dropped row leaves a cell that says since when its key is stale, for the key's next admitted row to
-        take over.
-        """
+        """Append the admitted rows (AQ-RLS); a dropped row leaves its arrival to its key's next admitted row."""
         n = len(batch.arrival)
         generator = np.random.Generator(np.random.Philox(key=self._seed, counter=self._drawn))
         self._drawn += 1
@@ -386,7 +384,7 @@ class UpdateQueue:
         cells.place, cells.turn = place[code], turn[code]
 
     def _cells_of(self, batch: Updates, rows: Int64s, number: Int64s) -> Cells:
-        """Cells of some of the batch's rows; their place is the tail."""
+        """Return cells of some of the batch's rows; their place is the tail."""
         cells = Cells.empty(len(rows))
         cells.number[:] = number
         cells.serial[:] = cells.turn[:] = self._serial + rows
@@ -406,7 +404,7 @@ class UpdateQueue:
         return waiting[self._cells.ready_at_us[waiting] <= now_us]
 
     def _next(self, ready: Int64s, n: int, now_us: int) -> Int64s:
-        """The `n` first in the order of service; equal places by who took theirs first."""
+        """Return the `n` first rows in the order of service; of equal places, the one that was taken first."""
         place = self._cells.place[ready]
         weight = self._cells.weight[ready]
         if self.policy not in ("append", "shed", "fifo") and np.any(weight != weight[:1]):
@@ -431,8 +429,9 @@ class UpdateQueue:
         self._release(awake)
 
     def _collapse(self) -> tuple[int, Int64s]:
-        """Keep the newest waiting row of each key, in the place of its oldest; from here on one per key. How many went,
-        and ties.
+        """Keep the newest waiting row of each key, in the place of its oldest; return how many went, and ties.
+
+        From then on one row per key is kept.
         """
         waiting = self.locations
         waiting = waiting[np.argsort(self._cells.serial[waiting])]  # ties on time go to the later arrival

@@ -15,12 +15,12 @@ Int64s = npt.NDArray[np.int64]
 
 
 def none() -> Int64s:
-    """No rows."""
+    """Return no rows."""
     return np.empty(0, dtype=np.int64)
 
 
 def pairs() -> Int64s:
-    """No pairs."""
+    """Return no pairs."""
     return np.empty((0, 2), dtype=np.int64)
 
 
@@ -54,7 +54,7 @@ class Enqueued:
 
     @classmethod
     def nothing(cls) -> Enqueued:
-        """What becomes of no rows."""
+        """Return the outcome of a batch without rows."""
         return cls(none(), none(), pairs(), pairs())
 
 

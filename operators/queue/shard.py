@@ -70,12 +70,12 @@ class QueueShard:
         self._rows: RowPages | None = None
 
     def run(self, frames: Sequence[bytes], control: Control | None) -> tuple[pa.Table | None, QueueReport]:
-        """Take what arrived, give what is to be processed next, keep the rest.
+        """Enqueue the rows that arrived, release those to be processed next, and keep the rest.
 
         Returns
         -------
         pyarrow.Table or None
-            Rows in the order of service, then the shard's own punctuation; None if there is neither.
+            Rows in the order of service, then the shard's own punctuation; None if there are neither.
         QueueReport
         """
         tables = [from_frame(frame) for frame in frames]
@@ -112,7 +112,7 @@ class QueueShard:
         )
 
     def _share(self) -> int | None:
-        """Without a word from the planner: what it said last, or an even part."""
+        """Return the budget of a batch without a control: the last one, or an even share."""
         if self._plan.auto and "budget" in self._head:
             return int(self._head["budget"])
         return None if self._plan.budget is None else max(1, -(-self._plan.budget // self._plan.shards))
@@ -157,8 +157,9 @@ class QueueShard:
         )
 
     def _punctuation(self, rows: pa.Table, queue: UpdateQueue, schema: pa.Schema, now_us: int) -> pa.Table:
-        """The shard's own promise for each feed: the feed's, but no later than any row that waits here. Without
-        repeats.
+        """Return the shard's own punctuation for each feed: the feed's, but no later than any row that waits here.
+
+        What has been sent before is not repeated.
         """
         name = self._plan.time
         if name is None:

@@ -69,7 +69,7 @@ class ShardState:
         return bool(self.head and self.head["pages"])
 
     def queue(self) -> dict[str, Any]:
-        """The snapshot to restore the queue from."""
+        """Return the snapshot from which to restore the queue."""
         pages = self.head["pages"]
         bits = np.unpackbits(np.frombuffer(self._held, np.uint8), count=len(pages) * self.slots).reshape(-1, self.slots)
         cells, at = Cells.empty(int(bits.sum())), 0

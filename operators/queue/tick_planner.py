@@ -47,12 +47,12 @@ class Planner:
 
     @property
     def shards(self) -> int:
-        """How many there are."""
+        """The number of shards."""
         return len(self.slots)
 
     @classmethod
     def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> Planner:
-        """A planner from the options that the fluent stream gives."""
+        """Return a planner from the options that the fluent stream gives."""
         folder = options["feedback"]
         budget, duration, cost = options.get("budget"), options.get("duration"), options.get("cost")
         return cls(
@@ -66,11 +66,11 @@ class Planner:
         )
 
     def initial(self) -> dict[str, Any]:
-        """The offset before the first tick."""
+        """Return the offset before the first tick."""
         return {"tick": 0, "now_us": 0, "budget": self.budget, "cost": BatchCost().to_json(), "shares": [], "drop": 0.0}
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
-        """The offset of the next tick; `start` if no row waits that may be served now."""
+        """Return the offset of the next tick; `start` if no row waits that may be served now."""
         reports = self.reports()
         waiting = sum(report.waiting for report in reports)
         ready = [report.ready_at_us for report in reports if report.ready_at_us is not None]
@@ -104,7 +104,7 @@ class Planner:
         }
 
     def _flowing(self, began_us: int, now_us: int) -> float | None:
-        """Seconds of the last batch in which its rows were on their way through what comes after the queue."""
+        """Return the seconds of the last batch in which its rows passed through the steps after the queue."""
         seen = [each for each in self.served() if each.rows and began_us <= each.began_us <= now_us]
         if not seen:
             return None
@@ -116,9 +116,9 @@ class Planner:
         return [(slot, control.to_json()) for slot, control in zip(self.slots, controls, strict=False)]
 
     def controls(self, offset: Mapping[str, Any]) -> list[Control]:
-        """What a tick says to each shard.
+        """Return a tick's control for each shard.
 
-        A row costs a shard as much longer than all of them as it has to share the machine.
+        A row costs a shard more by the factor `shards`, since all shards share the machine.
         """
         cost = BatchCost(**offset["cost"]).per_row or None
         cost = self.cost_s if self.cost_s is not None else cost
@@ -131,7 +131,7 @@ class QueueTicks(TickSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "upstream_ticks"
 
     def planner(self) -> Planner:
@@ -140,7 +140,7 @@ class QueueTicks(TickSource):
 
 
 def _drop(budget: int | None, waiting: int, arrived: int) -> float:
-    """The share of arrivals to shed, so that after this batch no more wait than the next one can take."""
+    """Return the share of arrivals to shed, so that after this batch no more rows wait than the next one can take."""
     if budget is None or not arrived:
         return 0.0
     room = max(budget - max(waiting - budget, 0), 0)

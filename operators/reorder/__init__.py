@@ -1,1 +1,1 @@
-"""Streams put together and put in order: union, merge, ordered release, distinct; purged and released by punctuation."""
+"""Streams combined and ordered: union, merge, ordered release, distinct; purged and released by punctuation."""

@@ -32,7 +32,7 @@ Flush = Literal["eager", "slow"]
 
 
 def named(name: str) -> ArrowStep:
-    """A step that names the feeds of an input ``name/feed``, so that those of two inputs are never taken for one."""
+    """Return a step that renames an input's feeds to ``name/feed``, so that feeds of two inputs never share a name."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow.compute as pc
@@ -50,7 +50,7 @@ def named(name: str) -> ArrowStep:
 
 
 def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fused: bool = False) -> Compiled:
-    """Return what a union, a merge, an ordered release or a distinct gives.
+    """Return the rows of a union, a merge, an ordered release or a distinct.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fus
 
 
 def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:
-    """How many rows each shard may release in a batch; None for all.
+    """Return how many rows each shard may release in a batch; None for all.
 
     Raises
     ------
@@ -125,9 +125,7 @@ def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:
 
 
 def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, time_format: str | None) -> None:
-    """Refuse to put a stream in the order of a time that it has not, or that has no order, or whose numbers are not as
-    is said.
-    """
+    """Refuse to order a stream by a time that it lacks, that has no order, or whose numbers do not fit the format."""
     text_argument("time_format", time_format)
     if time is None or kind is None:
         raise OptionError(
@@ -145,7 +143,7 @@ def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, tim
 
 
 def check_inputs(names: Sequence[str], prefer: str | None) -> None:
-    """Refuse names that do not tell two inputs apart."""
+    """Refuse names that do not distinguish two inputs."""
     given = cast("object", names)  # whatever it is
     texts = isinstance(given, (tuple, list)) and all(isinstance(name, str) for name in given)
     if not texts or len(names) != 2 or len(set(names)) != 2 or any(not name or "/" in name for name in names):

@@ -29,11 +29,11 @@ class FlushPlanner:
     slots: tuple[int, ...]
 
     def initial(self) -> dict[str, Any]:
-        """The offset before the first tick."""
+        """Return the offset before the first tick."""
         return {"tick": 0, "slots": []}
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
-        """The offset of the next tick: which shards it is for."""
+        """Return the offset of the next tick, with the shards it is for."""
         del now_us
         due = [self.slots[report.shard] for report in read_reports(self.folder, ReorderReport) if report.due]
         return {"tick": start["tick"] + 1, "slots": due} if due else start
@@ -48,7 +48,7 @@ class FlushSource(TickSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "upstream_flush"
 
     def planner(self) -> FlushPlanner:

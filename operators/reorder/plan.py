@@ -64,7 +64,7 @@ class ReorderPlan:
     time_format: str | None = None
 
     def identity(self) -> dict[str, str]:
-        """What a checkpoint is bound to, in words."""
+        """Return the settings to which a checkpoint is bound, in words."""
         return {
             "operator": self.name,
             "key": ", ".join(self.by),
@@ -75,6 +75,6 @@ class ReorderPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """What else it does, in words: another run may do otherwise."""
+        """Return the other settings, in words, which may change from run to run."""
         rows = {} if self.flush_rows is None else {"rows a batch": str(self.flush_rows * self.shards)}
         return {**({} if self.prefer is None else {"prefer": self.prefer}), **rows}

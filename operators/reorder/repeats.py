@@ -39,24 +39,24 @@ class Admitted:
 
 
 def no_memory(rows: pa.Table, by: Sequence[str]) -> pa.Table:
-    """What is remembered before anything is: of these columns, with :data:`PANE` for the time, and :data:`INPUT`."""
+    """Return an empty memory of these columns, with :data:`PANE` for the time, and :data:`INPUT`."""
     fields = [rows.schema.field(name) for name in by]
     return pa.schema([*fields, pa.field(PANE, pa.int64()), pa.field(INPUT, pa.int64())]).empty_table()
 
 
 def admitted(new: pa.Table, memory: pa.Table, by: Sequence[str], repeats: Repeats, prefer: int | None) -> Admitted:
-    """Decide which rows go on.
+    """Decide which rows pass on.
 
-    Rows with the same time and the same values in `by` are one; the first to come is it. With repeats ``inputs`` the
-    other rows of its input are so, too: what an input says twice is its own business, and the later one counts, as on
-    any update stream. If an input is preferred, its rows go on even if those of another one have, and then only they
-    do.
+    Rows with the same time and the same values in `by` are repeats; the first to arrive passes on. With repeats
+    ``inputs``, further rows of the same input also pass on: an input may repeat itself, and the later row counts, as on
+    any update stream. If an input is preferred, its rows pass on even if those of another input already have, and from
+    then on only its rows do.
 
     Parameters
     ----------
     new, memory : pyarrow.Table
-        With the columns `by`, :data:`PANE` and :data:`INPUT`: rows in the order in which they count, and what is
-        remembered of those that went on before.
+        Tables with the columns `by`, :data:`PANE` and :data:`INPUT`: rows in the order in which they count, and the
+        memory of rows that passed on before.
     by : sequence of str
     repeats : Repeats
     prefer : int or None

@@ -83,12 +83,12 @@ class ReorderShard:
         self.refused: pa.Table | None = None
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, ReorderReport]:
-        """Take what arrived, give what may go on.
+        """Process the rows that arrived, and return those that may pass on.
 
         Returns
         -------
         pyarrow.Table or None
-            Rows, held ones in the order of time, then the shard's own punctuation; None if there is neither.
+            Rows, held ones in the order of time, then the shard's own punctuation; None if there are neither.
         ReorderReport
         """
         plan = self._plan
@@ -124,7 +124,7 @@ class ReorderShard:
         return (result if result is not None and result.num_rows else None), self._report(batch_id, now_us)
 
     def _taken(self, rows: pa.Table) -> pa.Table:
-        """What of the arriving rows goes on at once; the rest is held, refused or left out."""
+        """Return the arriving rows that pass on at once; the rest is held, refused or dropped."""
         plan, n = self._plan, rows.num_rows
         self._counts["rows"] += n
         seq = self._head.get("seq", 0) + np.arange(n, dtype=np.int64)
@@ -155,7 +155,7 @@ class ReorderShard:
         return self._own(rows.filter(pa.array(keep)))
 
     def _released(self, bound: int | None) -> list[pa.Table]:
-        """Held rows that the low-watermark has let go, in the order of time and arrival, as many as may go in a batch."""
+        """Return held rows that the low-watermark releases, by time and arrival, as many as a batch may release."""
         plan = self._plan
         if bound is None:
             return []
@@ -194,8 +194,9 @@ class ReorderShard:
         return [self._own(released)]
 
     def _needs(self, bound: int | None, schema: pa.Schema) -> int | None:
-        """The least low-watermark, in microseconds, that would let go of a row that is held; None if none is, or nobody
-        said what its numbers mean.
+        """Return the least low-watermark, in microseconds, that would release a row that is held.
+
+        It is None if no row is held, or if its times are numbers without a format.
         """
         plan = self._plan
         if not plan.hold or plan.time is None or not self._counts["held"] or bound == ENDED:
@@ -212,15 +213,15 @@ class ReorderShard:
 
     @property
     def _promised(self) -> int:
-        """What has been promised on: no row below it goes on in order any more."""
+        """The low-watermark that has been passed on: no row below it passes on in order any more."""
         return self._head.get("promised", LOWEST)
 
     def _admit(self, rows: pa.Table) -> Admitted:
-        """Which rows go on, given all that are equal to them, and what went on before."""
+        """Decide which rows pass on, given all rows that are equal to them, and those that passed on before."""
         return admitted(self._known(rows), self._memory(rows), self._plan.by, self._plan.repeats, self._prefer())
 
     def _once(self, rows: pa.Table, asked: Mask) -> Mask:
-        """Which of the rows that are asked about go on; they are remembered."""
+        """Return which of the `asked` rows pass on, and remember them."""
         keep = asked.copy()
         some = rows.filter(pa.array(asked))
         found = self._admit(some)
@@ -229,7 +230,7 @@ class ReorderShard:
         return keep
 
     def _remember(self, released: pa.Table, until: int) -> None:
-        """Rows that were let go, of which others like them may still come."""
+        """Remember released rows that later rows may still repeat."""
         some = released.filter(pa.array(released.column(PANE).to_numpy() >= until))
         found = self._admit(some)
         self._passed.add(self._known(some.filter(pa.array(found.remember))))
@@ -253,7 +254,7 @@ class ReorderShard:
         return rows.drop_columns([PANE, INPUT])
 
     def _inputs(self, rows: pa.Table) -> Int64s:
-        """The number of each row's input, which its feed's name begins with."""
+        """Return the number of each row's input, with whose name its feed's begins."""
         if not self._plan.inputs:
             return np.zeros(rows.num_rows, dtype=np.int64)
         encoded = system_field(rows, "source").combine_chunks().dictionary_encode()
@@ -281,7 +282,7 @@ class ReorderShard:
         self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
 
     def _low_watermark(self) -> int | None:
-        """The least bound of all feeds; None before each input has one."""
+        """Return the least bound of all feeds; None until each input has one."""
         heard = {feed.partition("/")[0] for feed in self._feeds.bounds}
         return None if set(self._plan.inputs) - heard else self._feeds.low_watermark
 
@@ -310,7 +311,7 @@ class ReorderShard:
         self._columns = schema
 
     def _fitted(self, held: pa.Table) -> pa.Table:
-        """Held rows, with null in columns that came after them."""
+        """Return held rows, with null in columns that came after them."""
         if self._columns is None:
             return held
         own = [held.schema.field(name) for name in (PANE, INPUT)]
