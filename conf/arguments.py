@@ -31,7 +31,7 @@ def whole_argument(name: str, value: Any) -> int | None:
     Raises
     ------
     OptionError
-        It is something else.
+        The argument is something else.
     """
     if value is None:
         return None
@@ -43,12 +43,12 @@ def whole_argument(name: str, value: Any) -> int | None:
 
 
 def count_argument(name: str, value: Any, *, least: int = 1) -> int:
-    """Return a whole number from `least` on. A text is none: what is computed with needs no parser.
+    """Return a whole number of at least `least`. Text is refused: a caller that computes a number needs no parser.
 
     Raises
     ------
     OptionError
-        It is something else.
+        The argument is something else.
     """
     if not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= least:
         return int(value)
@@ -56,12 +56,12 @@ def count_argument(name: str, value: Any, *, least: int = 1) -> int:
 
 
 def column_argument(name: str, value: Any) -> Any:
-    """Return a column of Spark's, or the text of one; None stays None.
+    """Return a Spark column, or its expression as text; None stays None.
 
     Raises
     ------
     OptionError
-        It is something else.
+        The argument is something else.
     """
     from pyspark.sql import Column
 
@@ -78,7 +78,7 @@ def duration_argument(name: str, value: Any, *, such_as: str = "'10 minutes'") -
     Raises
     ------
     OptionError
-        It is something else.
+        The argument is something else.
     """
     try:
         if isinstance(value, str):
@@ -89,12 +89,12 @@ def duration_argument(name: str, value: Any, *, such_as: str = "'10 minutes'") -
 
 
 def frame_argument(name: str, value: Any) -> Any:
-    """Return a DataFrame of Spark's.
+    """Return a Spark DataFrame.
 
     Raises
     ------
     OptionError
-        It is something else.
+        The argument is something else.
     """
     from pyspark.sql import DataFrame
 
@@ -109,7 +109,7 @@ def text_argument(name: str, value: Any) -> str | None:
     Raises
     ------
     OptionError
-        It is something else, or empty.
+        The argument is something else, or empty.
     """
     if value is None or (isinstance(value, str) and value.strip()):
         return value
@@ -122,7 +122,7 @@ def path_argument(name: str, value: Any) -> str:
     Raises
     ------
     OptionError
-        It is none.
+        The argument is neither.
     """
     try:
         found = os.fspath(value)
@@ -139,7 +139,7 @@ def names_argument(name: str, value: Any) -> str | Sequence[str] | None:
     Raises
     ------
     OptionError
-        It is something else.
+        The argument is something else.
     """
     if value is None or isinstance(value, str):
         return value

@@ -12,16 +12,16 @@ __all__ = ["renamed_argument", "warn_deprecated"]
 
 
 def warn_deprecated(old: str, instead: str, *, level: int = 1) -> None:
-    """Warn of an old name.
+    """Warn of a deprecated name.
 
     Parameters
     ----------
     old
-        As the caller wrote it.
+        The name as the caller wrote it.
     instead
-        What to write.
+        The name to use instead.
     level
-        How many calls lie between the caller and the function that calls this one.
+        The number of calls between the caller and the function that calls this one.
     """
     warnings.warn(
         f"{old} is deprecated and a later release removes it: use {instead}", DeprecationWarning, stacklevel=level + 2
@@ -31,18 +31,18 @@ def warn_deprecated(old: str, instead: str, *, level: int = 1) -> None:
 def renamed_argument(
     function: str, given: MutableMapping[str, Any], old: str, new: str, value: Any, *, level: int = 1
 ) -> Any:
-    """Return the value of a renamed argument, which it takes out of the others if it came by its old name.
+    """Return the value of a renamed argument, and remove its old name from the other arguments.
 
     Parameters
     ----------
     function
-        Its name, for messages.
+        The function's name, for messages.
     given
-        What came by names that the function does not declare.
+        Arguments by names that the function does not declare.
     old, new
         The argument's names.
     value
-        What came by the new name; None for nothing.
+        The value by the new name; None for nothing.
     level
         As for :func:`warn_deprecated`.
 

@@ -75,7 +75,7 @@ class MalformedRowError(UpstreamError, ValueError):
 
 
 class FeedChangedError(UpstreamError, RuntimeError):
-    """What the checkpoint says was read has disappeared, shrunk or changed: a file, a topic, a table. A
+    """Input that the checkpoint records as read has disappeared, shrunk or changed: a file, a topic, a table. A
     ``RuntimeError``.
 
     Restore it, or start with a new checkpoint; a restart alone does not help.
@@ -93,7 +93,7 @@ class TableError(UpstreamError, RuntimeError):
     """A table is missing, of another layout, cannot be read or written, or somebody else has changed it. A
     ``RuntimeError``.
 
-    Of two writers that met, the later one is refused: repeat the call.
+    If two writers meet, the later one is refused: repeat the call.
     """
 
 
@@ -105,5 +105,5 @@ class AggregateOverflowError(UpstreamError, OverflowError):
 
 class EnvironmentMissingError(UpstreamError, RuntimeError):
     """The machine or the Spark session lacks something: Java, a package, Delta's jars, room on a disk. A
-    ``RuntimeError``: the message says what to install.
+    ``RuntimeError`` whose message names what to install.
     """

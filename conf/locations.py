@@ -68,12 +68,12 @@ def local_path(path: str) -> str:
 
 
 def checkpoint_location(path: str) -> str:
-    """Return where a checkpoint lies, as :func:`absolute_location` does.
+    """Return the place of a checkpoint, as :func:`absolute_location` does.
 
     Raises
     ------
     OptionError
-        This package cannot reach it, or would look elsewhere than Spark.
+        This package cannot reach the place, or would look elsewhere than Spark.
     """
     scheme = scheme_of(path)
     if scheme and scheme not in _STORES:

@@ -43,7 +43,7 @@ Group = TypeVar("Group")
 
 @dataclasses.dataclass(frozen=True)
 class OptionDoc:
-    """What the options reference says of one option.
+    """The entry of one option in the options reference.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ def option(name: str, parser: _Parser, default: T, doc: str) -> T:
     default
         The value when the user gives none.
     doc : str
-        What the reference says of it.
+        The option's text in the reference.
     """
     meta = {"parser": parser, "doc": OptionDoc(name, parser.expected, default, doc)}
     return dataclasses.field(default=default, metadata=meta)
@@ -226,7 +226,8 @@ def parse_options(
     Raises
     ------
     OptionError
-        Naming every problem found: unknown names (with the nearest known one), values of the wrong type.
+        Options are wrong. The message names every problem: unknown names (with the nearest known one), values of the
+        wrong type.
     """
     known = {field.metadata["doc"].name.lower(): (group, field) for group in groups for field in _fields(group)}
     skipped = {name.lower() for name in ignored}
@@ -275,7 +276,7 @@ def _at_least(number: int, minimum: int) -> int:
 def internal_option(
     given: Mapping[str, str], name: str, parse: Callable[[str], T], meaning: str
 ) -> tuple[T | None, dict[str, str]]:
-    """Return the value of an option by which parts of this package reach each other, and the other options.
+    """Return the value of an option that parts of this package use among themselves, and the other options.
 
     Parameters
     ----------
@@ -283,14 +284,14 @@ def internal_option(
         All options, with names in any case.
     name : str
     parse : callable
-        Raises `ValueError`, `TypeError` or `KeyError` where nothing of ours wrote the value.
+        Raises `ValueError`, `TypeError` or `KeyError` if this package did not write the value.
     meaning : str
-        What it is for, for the error.
+        The option's purpose, for the error.
 
     Raises
     ------
     OptionError
-        Somebody else gave it.
+        Somebody else gave the option.
     """
     others = {each: value for each, value in given.items() if each.lower() != name.lower()}
     found = [value for each, value in given.items() if each not in others]

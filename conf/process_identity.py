@@ -40,12 +40,11 @@ class Process:
     host : str
         The machine's name, for people.
     machine : str
-        What tells the machine, since it came up, and the space of process numbers (a container has its own) from all
-        others; empty if that is not known.
+        An identity of the machine since its boot and of the space of process numbers (a container has its own); empty
+        if unknown.
     pid : int
     started : int
-        In ticks since the machine came up, or where there is no /proc in hundredths of a second since the epoch; 0 if
-        that is not known.
+        In ticks since the machine's boot, or without /proc in hundredths of a second since the epoch; 0 if unknown.
     """
 
     host: str
@@ -82,7 +81,7 @@ def driver_process() -> Process:
 
 
 def cores() -> int:
-    """Return how many cores this process may use; where the system does not restrict processes, all there are."""
+    """Return how many cores this process may use: all cores, unless the system restricts the process."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 

@@ -20,7 +20,7 @@ _PATIENCE_S = 20
 
 
 def warm_workers(spark: SparkSession) -> threading.Thread:
-    """Read a few synthetic rows in the background; the thread that does it, which never raises."""
+    """Read a few synthetic rows in the background, and return the thread that does so, which never raises."""
 
     def read() -> None:
         # The session may be stopped meanwhile, or the format not be installed where Spark looks: nothing is lost then.

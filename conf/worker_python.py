@@ -31,9 +31,7 @@ def _script() -> str | None:
 
 
 def use_installed_pyspark() -> None:
-    """Let the workers of the Spark that this process is about to start be this Python, unless the user has named
-    another.
-    """
+    """Let Spark's workers run this Python, unless the user has named another. Call it before Spark starts."""
     script = _script()
     if script is not None:
         os.environ.setdefault(_VARIABLE, sys.executable)
@@ -43,9 +41,7 @@ def use_installed_pyspark() -> None:
 
 
 def environment_of_workers() -> dict[str, str]:
-    """Return the settings by which workers on other machines find their Python; none unless the workers' program is
-    ours.
-    """
+    """Return the settings by which workers on other machines find their Python; none unless their program is ours."""
     script, python = _script(), os.environ.get(_VARIABLE)
     ours = python is not None and script is not None and os.environ.get("PYSPARK_PYTHON") == script
     return {f"spark.executorEnv.{_VARIABLE}": python} if ours and python is not None else {}

@@ -41,7 +41,7 @@ def arrow_schema(ddl: str) -> pa.Schema:
     Raises
     ------
     OptionError
-        The text is no schema, or names a type that is not known here.
+        The text is no schema, or names a type that has no Arrow type here.
     """
     import sqlglot
     from sqlglot import exp

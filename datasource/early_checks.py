@@ -10,9 +10,9 @@ __all__ = ["check_source"]
 
 
 def check_source(given: Mapping[str, str]) -> None:
-    """Look at the feed as a query would, in this process.
+    """Check the feed in this process as a query would.
 
-    The schema is inferred and recorded in the checkpoint as by the query, which need not infer it again.
+    The function infers the schema and records it in the checkpoint, so that the query need not infer it again.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def check_source(given: Mapping[str, str]) -> None:
     Raises
     ------
     OptionError, SchemaError
-        What the query would be refused with.
+        The error that the query would raise.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -20,8 +20,8 @@ __all__ = ["check_usable"]
 def check_usable(connector: Connector, options: SourceOptions, ranges: Sequence[Range]) -> None:
     """Refuse a first batch of which every row is malformed.
 
-    All of them would go to the quarantine, and the query would end as if nothing had come. The look ends at the first
-    row that can be used.
+    All of them would be quarantined, and the query would end as if nothing had come. The check ends at the first usable
+    row.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class _Unusable:
         return bool(good.any())
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Take one that cannot be read."""
+        """Take one row that cannot be read."""
         if not self._wrong:
             where = place + (f", line {line}" if line is not None else "")
             self._wrong = f"the first, at {where}, reads {text[:200]!r}: {reason}"

@@ -42,18 +42,18 @@ def advance(
     after_us: int | None,
     now_us: int,
 ) -> None:
-    """Let idle feeds follow the others: promise for them what the least of the live ones has promised.
+    """Let idle feeds follow the others: promise for them the least bound that the live ones have reached.
 
     Parameters
     ----------
     progress, heard
-        Of each feed.
+        The progress of each feed, and when it was last heard of.
     ended : collection of str
         Feeds that send nothing more.
     away : collection of str
         Feeds that are not read any more, or that have not begun. They follow the others under any rule, to the end.
     after_us : int or None
-        How long a feed has been silent to be idle; None if none ever is.
+        The silence after which a feed is idle; None if none ever is.
     now_us : int
         The clock.
 
@@ -129,12 +129,12 @@ class IdleRule:
         away: Collection[str],
         now_us: int,
     ) -> bool:
-        """Promise what the rule says; whether something that is held is released by an on-demand timestamp.
+        """Promise for silent feeds under the rule; return whether an on-demand timestamp releases held rows.
 
         Parameters
         ----------
         progress
-            Of each feed, after the batch's own rows. What is promised goes into it.
+            The progress of each feed, after the batch's own rows. The promises go into it.
         heard
             See :func:`heard_now`.
         ended

@@ -71,7 +71,7 @@ def latest(
 def load_source(
     spark: SparkSession, path: str | None, asked: Mapping[str, str], options: Mapping[str, object]
 ) -> DataFrame:
-    """Return what a source reads.
+    """Return the DataFrame of a source.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def load_source(
     asked
         Options of the source as texts.
     options
-        More of them, as people write them in Python; of two with one name this one counts.
+        More options, as people write them in Python; these win over `asked`.
     """
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     make_known(spark)
@@ -91,12 +91,12 @@ def load_source(
 
 
 def latest_options(key: str | Sequence[str], time: str | None) -> dict[str, str]:
-    """Return the options by which a source gives the newest row of each key.
+    """Return the options with which a source reads the newest row of each key.
 
     Raises
     ------
     OptionError
-        An argument is not of its kind.
+        An argument has the wrong type.
     """
     given = names_argument("key", key)
     names = [given] if isinstance(given, str) else list(given or ())

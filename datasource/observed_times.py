@@ -53,7 +53,7 @@ class Observation(ABC):
     def observe(
         self, start: Mapping[str, Any], ranges: Sequence[Range], progress: MutableMapping[str, Progress]
     ) -> Promises:
-        """Take in what there is to see when the batch that follows `start` is planned.
+        """Take in the times that are there to see when the batch that follows `start` is planned.
 
         Parameters
         ----------
@@ -61,14 +61,14 @@ class Observation(ABC):
             The journaled offset. Its ``unseen`` names feeds of the batch that ended there whose rows are still to be
             looked at.
         ranges : sequence of Range
-            What the batch takes.
+            The ranges of the batch.
         progress : mapping of feed to Progress
             Changed in place.
 
         Returns
         -------
         mapping of feed to bound
-            What the offset that is being made must keep as ``unseen``.
+            The ``unseen`` of the new offset.
         """
 
     def forget(self, end: Mapping[str, Any]) -> None:

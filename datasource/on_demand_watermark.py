@@ -66,16 +66,16 @@ class Enabling:
     def enable(
         self, progress: Mapping[str, Progress], heard: Mapping[str, int], needs: Collection[int], now_us: int
     ) -> bool:
-        """Promise for silent feeds if that releases something; whether it does.
+        """Promise for silent feeds if that releases something; return whether it does.
 
         Parameters
         ----------
         progress
-            Of each feed that has not ended. Promises go into it.
+            The progress of each feed that has not ended. Promises go into it.
         heard
-            The clock when each was last heard of: now, for those that are not silent.
+            The clock when each feed was last heard of: now, for feeds that are not silent.
         needs
-            The least promises that would release something, of those who hold something.
+            The least promises that would release something, of the shards that hold something.
         now_us : int
             The clock.
         """

@@ -280,7 +280,7 @@ class SourceOptions:
         Raises
         ------
         OptionError
-            Naming all of them.
+            Options contradict each other; the message names all such combinations.
         """
         problems: list[str] = []
         if self.coalesce and not self.key:

@@ -33,7 +33,7 @@ _NAMING = (
 
 
 def schema_name(given: Mapping[str, str]) -> str:
-    """Return the name of a source's record, which tells it from other sources of the query.
+    """Return the name of a source's record, which distinguishes it from the query's other sources.
 
     Parameters
     ----------
@@ -48,12 +48,13 @@ def schema_name(given: Mapping[str, str]) -> str:
 def recorded_schema(checkpoint: TableFolder | None, name: str) -> StructType | None:
     """Return the schema that a source's first run inferred; None if there is none.
 
-    A record of an earlier release belongs to the first source that asks for one: it had been inferred for that source.
+    A record of an earlier release belongs to the first source that reads one: that release had inferred it for that
+    source.
 
     Raises
     ------
     CheckpointError
-        The file that holds it cannot be read.
+        The file with the schema cannot be read.
     """
     if checkpoint is None:
         return None
@@ -87,7 +88,7 @@ def _read(checkpoint: TableFolder, name: str) -> bytes | None:
 
 
 def _adopted(checkpoint: TableFolder, name: str) -> bytes | None:
-    """Make the record that all sources had in common this source's, unless another one has taken it."""
+    """Give this source the record that all sources had in common, unless another source has taken it."""
     shared = _read(checkpoint, SHARED_SCHEMA)
     if shared is None:
         return None

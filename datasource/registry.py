@@ -44,12 +44,12 @@ CONNECTORS = {
 
 
 def make_connector(common: SourceOptions, own: object, raw: pa.Schema | None = None) -> Connector:
-    """Make the connector that the options name, with the columns of `select` in place of its own if they are asked for.
+    """Make the connector that the options name, with the columns of `select` in place of its own, if given.
 
     Parameters
     ----------
     common, own
-        What :func:`parse_source_options` gives.
+        The result of :func:`parse_source_options`.
     raw
         With `select`: the schema of the feed itself, if it is known.
     """

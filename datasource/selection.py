@@ -85,9 +85,9 @@ class Selection:
         Raises
         ------
         OptionError
-            The text is no list of columns, uses what is not supported here, or names a column twice.
+            The text is no list of columns, has an unsupported expression, or names a column twice.
         SchemaError
-            It names a column that the feed does not have.
+            The text names a column that the feed does not have.
         """
         columns: list[SelectedColumn] = []
         for node in _parsed(text):
@@ -118,16 +118,16 @@ class Selection:
         Parameters
         ----------
         rows
-            In the feed's schema; columns that are not needed may be absent.
+            Rows in the feed's schema; columns that are not needed may be absent.
         names
-            Which columns; None for all.
+            The columns to compute; None for all.
 
         Returns
         -------
         pyarrow.Table
             The columns, as many rows as were given.
         list or None
-            Per row what could not be converted, None where all could; None if all rows are fit.
+            For each row, the value that could not be converted, None if all could; None if all rows are fit.
         """
         wanted = [column for column in self.columns if names is None or column.name in names]
         checked = [column for column in wanted if column.misfits is not None]

@@ -40,7 +40,7 @@ _TIMESTAMP_FUNCTIONS = {"TIMESTAMP_SECONDS": 1, "TIMESTAMP_MILLIS": 1_000, "TIME
 
 
 def column_at_path(way: Sequence[str]) -> pl.Expr:
-    """Give the column, or the field of it, at the end of a path."""
+    """Return the column at the end of a path, or the field of a column."""
     import polars as pl
 
     value = pl.col(way[0])
@@ -333,7 +333,7 @@ def as_written(node: Expression) -> str:
 
 
 def unsupported(node: Expression) -> OptionError:
-    """Make the error for an expression that is not let through."""
+    """Return the error for an unsupported expression."""
     return OptionError(
         f"{OPTION} uses {as_written(node)}, which is not supported here",
         expected="names of columns and fields, casts, timestamp_seconds, _millis and _micros, arithmetic, comparisons, "

@@ -55,9 +55,7 @@ _INNER = {"array": (("elementType", "element"),), "map": (("keyType", "key"), ("
 
 
 def needs_mapping(schema: Json) -> bool:
-    """Return whether a schema, in the JSON that Spark and Delta share, has a name at any depth that plain Delta
-    rejects.
-    """
+    """Return whether a schema, in Spark's and Delta's JSON, has a name at any depth that plain Delta rejects."""
     return any(_UNPLAIN.search(path[-1]) for path, _ in _fields(schema))
 
 
@@ -67,19 +65,19 @@ def is_mapped(configuration: Mapping[str, str]) -> bool:
 
 
 def check_mapping(schema: Json, configuration: Mapping[str, str], location: str) -> None:
-    """Refuse a table whose columns are called otherwise in its files.
+    """Refuse a table whose files have other names for its columns.
 
     Parameters
     ----------
     schema, configuration
-        The table's.
+        The table's schema and properties.
     location
-        Where it lies.
+        The table's path or address.
 
     Raises
     ------
     TableError
-        Naming the columns.
+        Columns have other names; the message names them.
     """
     if not is_mapped(configuration):
         return

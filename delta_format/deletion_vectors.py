@@ -191,7 +191,7 @@ def read_vector(folder: TableFolder, vector: DeletionVector, rows: int) -> Mask:
 
 
 def copy_of(path: str) -> str:
-    """Return where the copy of a vector's file lies: in a folder that no VACUUM looks into."""
+    """Return the path of the copy of a vector's file, in a folder that no VACUUM looks into."""
     return f"{COPIES}/{path.rpartition('/')[2]}"
 
 
@@ -263,7 +263,7 @@ def _encode_bitmap(dead: Mask) -> bytes:
 
 
 def _decode_bitmap(data: bytes, at: int, dead: Mask, base: int) -> int:
-    """Mark what one 32-bit bitmap holds; returns where it ends."""
+    """Mark the rows of one 32-bit bitmap; return where it ends."""
     (cookie,) = struct.unpack_from("<I", data, at)
     at += 4
     if cookie & 0xFFFF == _RUN_COOKIE:

@@ -122,12 +122,12 @@ class LogReplay:
         self._start()
 
     def follow(self, version: int) -> None:
-        """Come to a version; what is read already is not read again.
+        """Follow the log up to a version; entries that are read already are not read again.
 
         Raises
         ------
         TableError
-            An entry is gone, or what stands for it cannot be read.
+            An entry is gone, or the checkpoint in its place cannot be read.
         """
         if version < self.version:
             self._start()
@@ -218,9 +218,7 @@ class LogReplay:
 
 
 def _plain(action: Mapping[str, Any]) -> Action:
-    """Return an action of a checkpoint in the form of a log entry: Parquet has lists of pairs for maps, and null for
-    absent.
-    """
+    """Return a checkpoint's action as a log entry has it: Parquet has pairs for maps, and null for what is absent."""
     found: Action = {}
     for name, value in action.items():
         if value is None or name.endswith("_parsed"):

@@ -22,14 +22,14 @@ def open_parquet(where: str | BinaryIO, filesystem: Any = None, *, memory_map: b
     Parameters
     ----------
     where, filesystem
-        Its place, or the file itself.
+        The file's place, or the file itself.
     memory_map
         Whether to map the file into memory.
 
     Raises
     ------
     OSError, pyarrow.ArrowException
-        It is gone, or is no whole Parquet file.
+        The file is gone, or is no whole Parquet file.
     """
     import pyarrow.parquet as pq
 

@@ -21,11 +21,11 @@ def append_to(folder: str, reference: Mapping[str, Any], data: bytes) -> dict[st
     Parameters
     ----------
     folder : str
-        Where lists are.
+        The folder of the lists.
     reference : mapping
         The list so far: its file's name (``list``), length (``bytes``) and checksum (``crc``); empty for a new list.
     data : bytes
-        What is added.
+        The data to add.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def append_to(folder: str, reference: Mapping[str, Any], data: bytes) -> dict[st
 
 
 def read_appended(folder: str, reference: Mapping[str, Any]) -> bytes:
-    """Read what a reference names.
+    """Return the list that a reference names.
 
     Raises
     ------

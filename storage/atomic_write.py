@@ -22,7 +22,10 @@ _LEFT_SECONDS = 3600
 
 
 def write_whole(folder: str | TableFolder, name: str, write: Callable[[Any], object]) -> None:
-    """Put a file in the place of the last one of that name.
+    """Replace the last file of that name by a new one, as a whole.
+
+    On a disk, the function then removes unfinished files that killed writers of the same name left long ago, so that
+    these cannot gather for years.
 
     What earlier writers of the same name left unfinished when they were killed is taken away, so that it cannot gather
     for years.

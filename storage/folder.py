@@ -122,8 +122,9 @@ class TableFolder:
             return bytes(stream.read(count))
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file whole; what a process leaves that dies meanwhile may be a part of it on a disk, and nothing in a
-        store.
+        """Write a file whole.
+
+        If the process dies meanwhile, a disk may have a part of the file; an object store has nothing of it.
         """
         with self.opened_to_write(path, len(content) + 1) as stream:
             stream.write(content)
@@ -143,13 +144,14 @@ class TableFolder:
         return pa.OSFile(where, "wb")
 
     def put_new(self, path: str, content: bytes) -> bool:
-        """Write a file whole into a folder that is there, if there is none of its name. A process that dies meanwhile
-        leaves no part of it.
+        """Write a file whole into a folder that is there, if there is none of its name.
+
+        If the process dies meanwhile, no part of the file stays.
 
         Parameters
         ----------
         path, content
-            Of the file. The content has an id in it that no other content has.
+            The file's path and content. The content has an id in it that no other content has.
 
         Returns
         -------
@@ -159,7 +161,7 @@ class TableFolder:
         Raises
         ------
         OSError
-            It cannot be written, or the store has not said whether it is there.
+            The file cannot be written, or the store has not confirmed whether it is there.
         EnvironmentMissingError, TableError
             As of :meth:`puts_refused`.
         """
@@ -218,7 +220,7 @@ class TableFolder:
         return True
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Wait until files are on the disk with the entries of their folders, where that was asked for."""
+        """Wait until files are on the disk with the entries of their folders, if the folder is `durable` and local."""
         if self.durable and self.is_local:
             sync_paths(self.location, paths)
 
@@ -263,8 +265,9 @@ class TableFolder:
         return found
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Delete files that nobody needs. One that is gone already, or cannot be removed, is left to the next attempt,
-        or to VACUUM.
+        """Delete files that nobody needs.
+
+        A file that cannot be removed is left to the next attempt, or to VACUUM.
         """
         self.each(self._remove, paths)
 
@@ -344,15 +347,16 @@ class TableFolder:
 
 
 def folder_at(place: str | TableFolder) -> TableFolder:
-    """Return the folder at a path or an address, for which the store's client finds credentials in the environment; a
-    folder as it is.
+    """Return the folder at a path or an address; a folder stays as it is.
+
+    For an address, the store's client finds credentials in the environment.
     """
     return TableFolder(absolute_location(place)) if isinstance(place, str) else place
 
 
 @functools.lru_cache(maxsize=64)
 def _connected(location: str, storage: tuple[tuple[str, str], ...]) -> Any:
-    """Return Arrow's view of a store. A process connects once, however many objects speak of the folder."""
+    """Return Arrow's view of a store. A process connects once, however many objects use the folder."""
     import pyarrow.fs as pa_fs
     from deltalake.fs import DeltaStorageHandler
 

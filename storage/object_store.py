@@ -69,14 +69,14 @@ def put_if_absent(location: str, storage: Mapping[str, str], path: str, content:
     Parameters
     ----------
     location, storage
-        The address below which it is to lie, and the options of its store.
+        The address below which to put the object, and the options of its store.
     path, content
-        Of the object.
+        The object's path and content.
 
     Raises
     ------
     OSError
-        It was not put, or the store has not said whether it was.
+        The object was not put, or the store has not confirmed whether it was.
     """
     return _put(_opened(location, _hashable(storage)), path, content)
 
@@ -91,7 +91,7 @@ def puts_refused(location: str, storage: Mapping[str, str], masked: Callable[[ob
     location, storage
         As of :func:`put_if_absent`.
     masked
-        Takes secrets out of what the store says.
+        Takes secrets out of the store's messages.
     """
     key = (location, _hashable(storage))
     known = before = _tried.get(key)

@@ -56,39 +56,40 @@ SHARED_SCHEMA = "upstream-schema.json"
 
 
 def queue_folder(checkpoint: str, number: int = 0) -> str:
-    """Return where the shards of a query's queue report; its queues are numbered from 0 on."""
+    """Return the folder in which the shards of a query's queue report; its queues are numbered from 0 on."""
     return f"{checkpoint_location(checkpoint)}/upstream-queue{f'-{number}' if number else ''}"
 
 
 def windows_folder(checkpoint: str, number: int = 0) -> str:
-    """Return where the shards of a query's window operators report; they are numbered from 0 on."""
+    """Return the folder in which the shards of a query's window operators report; they are numbered from 0 on."""
     return f"{checkpoint_location(checkpoint)}/upstream-windows/{number}"
 
 
 def reorder_folder(checkpoint: str, number: int) -> str:
-    """Return where the shards of a union, a merge, an ordered release or a distinct report; they are numbered from 0
-    on.
+    """Return the folder in which the shards of a union, a merge, an ordered release or a distinct report.
+
+    These operators are numbered from 0 on.
     """
     return f"{checkpoint_location(checkpoint)}/upstream-reorder/{number}"
 
 
 def feeds_folder(checkpoint: str, name: str) -> str:
-    """Return where the input of that name reports on its feeds."""
+    """Return the folder in which the input of that name reports on its feeds."""
     return f"{checkpoint_location(checkpoint)}/upstream-feeds/{name}"
 
 
 def operator_folder(checkpoint: str, kind: Kind, number: int) -> str:
-    """Return where the shards of a numbered operator report."""
+    """Return the folder in which the shards of a numbered operator report."""
     return _OF_KIND[kind](checkpoint, number)
 
 
 def quarantine_folder(checkpoint: str | os.PathLike[str]) -> str:
-    """Return where an input of Spark's own puts rows that cannot be used, unless it is given a place."""
+    """Return the default folder in which an input of Spark's own quarantines rows."""
     return f"{os.fspath(checkpoint)}/quarantine"
 
 
 def times_folder(checkpoint: TableFolder) -> TableFolder:
-    """Return where the tasks of a source with this checkpoint report the times that they read."""
+    """Return the folder in which the tasks of a source with this checkpoint report the times that they read."""
     return checkpoint.below("upstream-times")
 
 

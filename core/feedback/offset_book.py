@@ -84,7 +84,7 @@ class OffsetBook:
         Parameters
         ----------
         before, offset
-            The offset journaled last, and the one that follows, whole.
+            The offset that was journaled last, and the next one, both whole.
         """
         if self._folder is None or "progress" not in offset:
             return offset
@@ -100,7 +100,7 @@ class OffsetBook:
         return found if listed.lines else offset
 
     def forget(self, end: Offset) -> None:
-        """Remove the list that was written anew before `end`, which has been committed, was planned."""
+        """Remove the list that the list of the committed offset `end` has replaced."""
         if self._folder is None or self._replaced is None or self._list is None:
             return
         if end.get("kept", {}).get("list", {}).get("list") == self._list.reference.get("list"):
@@ -130,14 +130,14 @@ class OffsetBook:
 
 
 def whole_offset(offset: Offset, checkpoint: TableFolder | None) -> Offset:
-    """Give the offset that was kept below a checkpoint.
+    """Return the whole offset of one that was journaled, with the list below the checkpoint.
 
     Parameters
     ----------
     offset : dict
-        As it was journaled.
+        The offset as journaled.
     checkpoint : TableFolder or None
-        The query's.
+        The query's checkpoint.
     """
     return OffsetBook(checkpoint).whole(offset)
 

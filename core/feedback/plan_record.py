@@ -18,12 +18,12 @@ _NAME = "operators.json"
 
 
 def has_begun(checkpoint: str) -> bool:
-    """Return whether Spark has journaled a batch there."""
+    """Return whether Spark has journaled a batch below a checkpoint."""
     return any(name.isdigit() for name in folder_at(checkpoint_location(checkpoint)).names("offsets"))
 
 
 def read_plan_record(checkpoint: str) -> Any:
-    """Return what :func:`write_plan_record` wrote; None if there is nothing.
+    """Return the record that :func:`write_plan_record` wrote; None if there is none.
 
     Raises
     ------
@@ -45,12 +45,12 @@ def read_plan_record(checkpoint: str) -> Any:
 
 
 def write_plan_record(checkpoint: str, stages: Any) -> None:
-    """Put a record in the place of the last one.
+    """Replace the last record by this one.
 
     Parameters
     ----------
     checkpoint
-        The query's.
+        The query's checkpoint.
     stages
         A JSON value.
     """

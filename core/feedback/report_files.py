@@ -50,7 +50,7 @@ ReportT = TypeVar("ReportT", bound=Report)
 
 
 def write_report(folder: str | TableFolder, report: Report) -> None:
-    """Put a shard's report in the place of its last one."""
+    """Replace a shard's last report by this one."""
     write_value(folder, f"{report.prefix}{report.shard}.json", report.to_json())
 
 
@@ -60,7 +60,7 @@ def read_reports(folder: str | TableFolder, kind: type[ReportT]) -> list[ReportT
 
 
 def write_value(folder: str | TableFolder, name: str, value: Mapping[str, Any]) -> None:
-    """Put a JSON value in the place of the last one of that name, whole or not at all."""
+    """Replace the last JSON value of that name by this one, as a whole or not at all."""
     text = json.dumps(value).encode()
     write_whole(folder, name, lambda stream: stream.write(text))
 
@@ -73,6 +73,6 @@ def read_values(folder: str | TableFolder, prefix: str) -> list[dict[str, Any]]:
 
 
 def remove_values(folder: str | TableFolder, prefix: str, below: str) -> None:
-    """Remove the values whose name begins with `prefix` and comes before `below`; what is gone already is no error."""
+    """Remove the values whose names begin with `prefix` and come before `below`; missing ones are no error."""
     place = folder_at(folder)
     place.remove(name for name in place.names("") if name.startswith(prefix) and name < below)

@@ -60,8 +60,9 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
 
 
 def source_options(df: DataFrame) -> Mapping[str, str] | None:
-    """Return the options of the source that `df` is read from, names in lower case; None if something else than a
-    choice of columns is between.
+    """Return the options of the source that `df` is read from, names in lower case.
+
+    None if the plan has more than a choice of columns between.
     """
     found = _chosen(df)
     if found is None:
@@ -71,8 +72,9 @@ def source_options(df: DataFrame) -> Mapping[str, str] | None:
 
 
 def reads_coalesced(df: DataFrame) -> bool:
-    """Return whether a DataFrame reads, whatever is in between, a source that keeps only the newest row of each key of
-    a batch.
+    """Return whether a DataFrame reads a source that keeps only the newest row of each key of a batch.
+
+    Anything may be between the source and the DataFrame.
     """
     known: Any = getattr(df, "_jdf", None)
     if known is None:
@@ -95,9 +97,7 @@ def _coalesces(options: Mapping[str, str]) -> bool:
 
 
 def _as_from_spark(earlier: ArrowStep | None, places: Sequence[int], schema: pa.Schema, step: ArrowStep) -> ArrowStep:
-    """Return the step after the earlier ones, on the chosen columns, under the names and in the types that Spark would
-    give.
-    """
+    """Return the step after the earlier ones, on the chosen columns, under Spark's names and in Spark's types."""
 
     def given(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [batch.column(place) for place in places]
@@ -121,9 +121,7 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
 
 
 def _chosen(df: DataFrame) -> tuple[Any, list[int]] | None:
-    """Return the source of a plan that otherwise only chooses columns, and the columns' places in it; None for any
-    other plan.
-    """
+    """Return the source of a plan that only chooses columns, and the columns' places in it; None for any other plan."""
     known: Any = getattr(df, "_jdf", None)
     if known is None:
         return None  # another process, by Spark Connect, has the plan

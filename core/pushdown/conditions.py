@@ -26,19 +26,19 @@ class _Unsupported(Exception):  # noqa: N818 it never leaves this module
 
 
 def arrow_condition(text: str, schema: pa.Schema) -> Condition | None:
-    """Return a condition over Arrow batches, or None where Spark could see it otherwise.
+    """Return a condition over Arrow batches, or None if its value could differ from Spark's.
 
-    Comparisons of a column with a constant of its kind, ``IS NULL``, ``IN``, ``BETWEEN``, and ``AND``, ``OR``, ``NOT``
-    of these. A null is neither true nor false, and NaN is greater than any number, as in Spark. No arithmetic, which
-    may overflow; no casts; no fields of structs; no times, which Spark compares with texts in the session's zone; no
-    text whose meaning a setting of the session decides.
+    The function supports comparisons of a column with a constant of its kind, ``IS NULL``, ``IN``, ``BETWEEN``, and
+    ``AND``, ``OR``, ``NOT`` of these. As in Spark, a null is neither true nor false, and NaN is greater than any
+    number. It supports no arithmetic, which may overflow; no casts; no fields of structs; no times, which Spark
+    compares with texts in the session's zone; and no text whose meaning a setting of the session decides.
 
     Parameters
     ----------
     text
-        In Spark's SQL.
+        The condition in Spark's SQL.
     schema
-        Of the columns that it may name.
+        The columns that the condition may name.
     """
     import sqlglot
     from sqlglot.errors import SqlglotError
@@ -61,7 +61,7 @@ class _Columns:
             self._fields.setdefault(field.name.casefold(), []).append(field)
 
     def field(self, node: Expression) -> pa.Field:
-        """Return the one that a name means."""
+        """Return the field that a name means."""
         from sqlglot import exp
 
         if not isinstance(node, exp.Column) or len(node.parts) != 1:

@@ -26,7 +26,7 @@ def collations_of(fields: Iterable[Json]) -> dict[str, str]:
     Parameters
     ----------
     fields
-        In the JSON that Spark and Delta share.
+        Fields in the JSON that Spark and Delta share.
     """
     found: dict[str, str] = {}
     for field in fields:
@@ -44,14 +44,14 @@ def check_collations(schema: StructType, *, names: Iterable[str] | None = None) 
     Parameters
     ----------
     schema
-        Of a stream.
+        The schema of a stream.
     names
-        Of the columns that matter; all unless given.
+        The columns that matter; all by default.
 
     Raises
     ------
     SchemaError
-        Naming the columns and their collations.
+        Columns have a collation; the message names both.
     """
     wanted = None if names is None else set(names)
     fields = schema.jsonValue()["fields"]

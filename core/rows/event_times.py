@@ -52,12 +52,12 @@ def is_pattern(time_format: str | None) -> bool:
 
 
 def check_time_type(name: str, dtype: pa.DataType, time_format: str | None, option: str = "timeFormat") -> None:
-    """Refuse a time column whose type and format do not go together; `option` is what the user knows the format by.
+    """Refuse a time column whose type and format do not fit each other; `option` is the name of the format's option.
 
     Raises
     ------
     SchemaError
-        Naming the column, its type, and the option to give.
+        They do not fit. The message names the column, its type, and the option to give.
     """
     number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype)
     if time_format is not None and time_format not in EPOCH_UNITS and not is_pattern(time_format):
@@ -80,12 +80,12 @@ def check_time_type(name: str, dtype: pa.DataType, time_format: str | None, opti
 
 
 def check_time_zone(option: str, time_zone: str) -> None:
-    """Refuse a zone that times cannot be read in, before the first row comes.
+    """Refuse a zone in which times cannot be read, before the first row comes.
 
     Raises
     ------
     OptionError
-        Naming the option.
+        Times cannot be read in the zone. The message names the option.
     """
     if not isinstance(time_zone, str):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
         raise OptionError(f"{option}={time_zone!r}", expected="an IANA name such as 'Europe/Paris', or UTC")
@@ -223,11 +223,10 @@ def _floats(times_us: Int64s, units: int, kind: type[np.floating]) -> npt.NDArra
 
 
 def _from_floats(values: npt.NDArray[np.floating], time_format: str | None) -> Int64s:
-    """Return the last microsecond whose own float is not beyond the value: rounded down, the inverse of
-    :func:`_floats`.
+    """Return the last microsecond whose own float is not beyond the value: the inverse of :func:`_floats`.
 
-    If it rounded to the nearest microsecond, a row shortly before a bound would count as promised in the column's
-    terms, but not in microseconds.
+    The result is rounded down. If it were the nearest microsecond, a row shortly before a bound would count as promised
+    in the column's terms, but not in microseconds.
     """
     units = EPOCH_UNITS[time_format or "epoch_us"]
     exact = values.astype(np.float64)

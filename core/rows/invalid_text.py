@@ -73,7 +73,7 @@ def _inside(array: pa.Array) -> list[tuple[pa.Array, npt.NDArray[np.int64]]]:
 
 
 def _look(array: pa.Array, found: Mask) -> None:
-    """Mark what is no text: whole ranges are checked, and those divided that do not pass."""
+    """Mark text that is not UTF-8: check whole ranges, and divide those that fail."""
     left = [(0, len(array))]
     while left:
         start, end = left.pop()

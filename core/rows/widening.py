@@ -8,8 +8,9 @@ __all__ = ["covers", "with_nulls"]
 
 
 def covers(schema: pa.Schema, kept: pa.Schema) -> bool:
-    """Return whether each column of the kept rows is in a schema, with the same type: then what is new is null in them,
-    and nothing is lost.
+    """Return whether a schema has each column of the kept rows, with the same type.
+
+    If so, new columns are null in the kept rows, and nothing is lost.
     """
     return all(
         schema.get_field_index(field.name) >= 0 and schema.field(field.name).type == field.type for field in kept
@@ -17,7 +18,7 @@ def covers(schema: pa.Schema, kept: pa.Schema) -> bool:
 
 
 def with_nulls(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table's rows with the columns of a schema, in its order; null in those that the table has not."""
+    """Return a table's rows with the columns of a schema, in its order; null where the table lacks the column."""
     if table.schema.names == schema.names:
         return table
     has = set(table.schema.names)

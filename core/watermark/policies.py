@@ -165,7 +165,7 @@ class Progress:
         return learned if enough else max(learned, self._policy.delay_us)
 
     def observe(self, times_us: Int64s) -> None:
-        """Take the times of further rows, in arrival order; :data:`NO_TIME` entries are passed over."""
+        """Take the times of further rows, in arrival order; skip :data:`NO_TIME` entries."""
         times = times_us[times_us != NO_TIME]
         self.received += len(times)
         if self.bound is not None:
@@ -180,7 +180,7 @@ class Progress:
         self._guard(times)
 
     def observe_punctuation(self, time_us: int) -> None:
-        """Take a punctuation row of the feed itself (``embedded``), or what it says besides its rows (``promised``)."""
+        """Take a punctuation row of the feed itself (``embedded``), or a bound from outside its rows (``promised``)."""
         self._claimed = time_us if self._claimed is None else max(self._claimed, time_us)
 
     def close_batch(self, now_us: int, waiting_us: int | None = None) -> None:
@@ -191,8 +191,7 @@ class Progress:
         now_us : int
             The batch's clock.
         waiting_us : int or None
-            When the oldest of the feed's rows arrived that have been seen and are not in the batch; None if there is
-            none.
+            The arrival of the oldest row of the feed that has been seen and is not in the batch; None if there is none.
         """
         if self._batch is not None:
             least, greatest = self._batch
@@ -212,7 +211,7 @@ class Progress:
             self.bound = BEFORE_ALL
 
     def promise(self, bound_us: int) -> None:
-        """Promise more than the policy does, for a feed that is silent while others wait for it."""
+        """Promise more than the policy does, for a silent feed that others wait for."""
         self.bound = bound_us if self.bound is None else max(self.bound, bound_us)
 
     @property
@@ -256,7 +255,7 @@ class Progress:
             self.promise(self._own)
 
     def _believe(self, times: Int64s, largest: Int64s) -> None:
-        """Learn from rows that the guard has let pass; `largest` is the largest time before each."""
+        """Learn from rows that pass the guard; `largest` is the largest time before each."""
         if not len(times):
             return
         behind = np.maximum(largest - times, 0)

@@ -129,8 +129,9 @@ class MalformedRows(Protocol):
     """Where a connector reports what it cannot read. May raise (`onMalformed=fail`)."""
 
     def report(self, *, text: str, place: str, line: int | None, reason: str) -> None:
-        """Take one malformed row: its raw text, a readable place (a file and position), its 1-based line if known, the
-        reason.
+        """Take one malformed row.
+
+        Its parts are its raw text, a readable place (a file and position), its 1-based line if known, and the reason.
         """
         ...
 
@@ -156,7 +157,7 @@ class Connector(ABC):
 
     @abstractmethod
     def fix_schema(self, schema: pa.Schema) -> None:
-        """Take `schema` (the user's, or the one that was inferred) as the one to read by from now on."""
+        """Read by `schema` (the user's, or the one that was inferred) from now on."""
 
     @abstractmethod
     def feeds(self, position: Position | None) -> Sequence[str]:

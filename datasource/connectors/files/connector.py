@@ -227,8 +227,9 @@ class FilesConnector(Connector):
         return frontier
 
     def _give_up(self, frontier: Frontier, now_us: int) -> None:
-        """Let files that have not changed for a while take their turn once more: their last rows may wait for a quote
-        that never comes.
+        """Let files that have not changed for a while take another turn.
+
+        Their last rows may wait for a quote that never comes.
         """
         for path, why in list(frontier.held.items()):
             changed_ns = frontier.entries[path].mtime_ns

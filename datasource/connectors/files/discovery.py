@@ -68,7 +68,7 @@ class Discovery:
         self.seconds = 0.0
 
     def freeze(self) -> None:
-        """Make one complete pass, and stay with what it finds."""
+        """Make one complete pass, and keep to its result."""
         self._frozen = False
         self._pass()
         self._frozen = True

@@ -112,7 +112,7 @@ class Frontier:
         Raises
         ------
         FeedChangedError
-            It has shrunk, or is not what was consumed.
+            The file has shrunk, or differs from what was consumed of it.
         """
         size, mtime_ns, root = seen
         entry = self.entries.get(path)
@@ -138,7 +138,7 @@ class Frontier:
         self.ledger.touch(path)
 
     def rename(self, found: Mapping[str, Seen], gone: Iterable[str]) -> None:
-        """Let what was consumed of files go with them to the names that they have now."""
+        """Move the consumed state of files to the names that they have now."""
         names = renamed(self.entries, found, gone)
         moved = [
             (old, new, self.entries[old], self._feeds.get(old), self.held.pop(old, None)) for old, new in names.items()
@@ -181,12 +181,12 @@ class Frontier:
             self._extend(path, entry, entry.size, now_us)
 
     def hold(self, path: str, why: str) -> None:
-        """Put a file aside until it changes: what was seen of it beyond its consumed part is not to be read yet."""
+        """Hold a file back until it changes: what was seen of it beyond its consumed part is not to be read yet."""
         self.entries[path].segments.clear()
         self.held[path] = why
 
     def vanish(self, paths: list[str]) -> None:
-        """Take in that files are gone; those that were consumed may go."""
+        """Take in that files are gone; raise FeedChangedError if one was not wholly consumed."""
         for path in paths:
             entry = self.entries.get(path)
             if entry is None or self._access.exists(path):

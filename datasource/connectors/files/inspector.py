@@ -103,5 +103,5 @@ class FileInspector:
         return form
 
     def fit(self, path: str, foot: Footer) -> None:
-        """Refuse other columns."""
+        """Refuse a Parquet file whose columns are not those of the schema."""
         self._fits(path, foot)

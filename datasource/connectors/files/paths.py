@@ -56,8 +56,9 @@ def is_pattern(path: str) -> bool:
 
 
 def kind_by_name(path: str) -> tuple[str | None, str | None]:
-    """Format and codec that a file's extensions say, each ``None`` if they say nothing. ``a.csv.1`` and
-    ``a.csv-20240701`` are CSV, too.
+    """Return the format and the codec that a file's extensions name, each ``None`` if they name none.
+
+    ``a.csv.1`` and ``a.csv-20240701`` are CSV, too.
     """
     stem, extension = os.path.splitext(_without_rotation(path))
     codec = CODECS.get(extension)

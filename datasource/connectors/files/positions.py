@@ -73,8 +73,9 @@ class Entry:
         return self.segments[-1][0] if self.segments else self.to
 
     def see(self, end: int, now_us: int) -> None:
-        """Note that the file was seen up to `end` at `now_us`. Few segments are kept; merged ones keep the older
-        arrival.
+        """Note that the file was seen up to `end` at `now_us`.
+
+        Few segments are kept; merged ones keep the older arrival.
         """
         self.segments.append((end, now_us))
         if len(self.segments) > _MOST_SEGMENTS:

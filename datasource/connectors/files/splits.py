@@ -124,7 +124,7 @@ class FileSplitter:
     # Text: ranges of bytes between line ends
 
     def _begun(self) -> bool:
-        """Step over the header; whether it is complete."""
+        """Step over the header; return whether it is complete."""
         entry = self._entry
         if entry.mark:
             return True
@@ -138,7 +138,7 @@ class FileSplitter:
         return True
 
     def _continued(self) -> bool:
-        """Step over the end of a last line that was taken without one; whether anything can be said of what follows."""
+        """Step over the end of a last line that was taken without one; return whether the rest can be split."""
         entry = self._entry
         if entry.to < 4:  # nothing, or a byte order mark
             return True

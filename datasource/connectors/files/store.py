@@ -25,12 +25,12 @@ _SCHEMES = ("s3", "s3a")
 
 
 def check_scheme(path: str) -> None:
-    """Refuse a path on what this connector cannot read.
+    """Refuse a path on a file system that this connector cannot read.
 
     Raises
     ------
     OptionError
-        It names another file system than a mounted one or S3.
+        The path names another file system than a mounted one or S3.
     """
     scheme = scheme_of(path)
     if scheme and scheme not in _SCHEMES:
@@ -59,12 +59,12 @@ class FileAccess:
     storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def open(self, path: str) -> Any:
-        """Return a binary file that can be sought in.
+        """Open a file or an object for binary, seekable reads.
 
         Raises
         ------
         FileNotFoundError
-            There is none.
+            There is no such file.
         """
         if not is_remote(path):
             return open(path, "rb")
@@ -81,7 +81,7 @@ class FileAccess:
         Raises
         ------
         FileNotFoundError
-            There is none.
+            There is no such file.
         """
         if not is_remote(path):
             return os.path.getsize(path)

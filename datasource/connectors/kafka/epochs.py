@@ -45,8 +45,7 @@ class End(NamedTuple):
 def agreed_offsets(
     make: Any, settings: Mapping[str, Any], read: Mapping[tuple[str, int], tuple[int, int]], timeout_s: float
 ) -> dict[tuple[str, int], int]:
-    """Return up to where logs are still what was read of them: the offset read to, or an earlier one if the log was
-    cut.
+    """Return up to where logs are still what was read of them: the offset read to, or an earlier one after a cut.
 
     The client gets the end of an epoch from the leader (OffsetForLeaderEpoch) when it is assigned an offset with an
     epoch. It has no call for that alone, but begins to read there.

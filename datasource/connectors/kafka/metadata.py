@@ -73,7 +73,7 @@ def keys_as(keys: Sequence[bytes | None], dtype: pa.DataType) -> tuple[pa.Array,
 
 
 def check_key_type(name: str, dtype: pa.DataType) -> None:
-    """Refuse a type that no text becomes.
+    """Refuse a type that text cannot be converted to.
 
     Raises
     ------

@@ -182,12 +182,12 @@ class KafkaOptions:
     """What goes to the client as it is; secrets among it."""
 
     def check(self) -> None:
-        """Refuse what cannot be read.
+        """Refuse options with which nothing can be read.
 
         Raises
         ------
         OptionError
-            Naming all problems.
+            Options are wrong; the message names all problems.
         """
         problems: list[str] = []
         if self.servers is None:

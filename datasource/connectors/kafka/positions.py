@@ -311,7 +311,7 @@ class Positions:
         return Range(feed, place, high - low, arrivals[0][1] if len(arrivals) == 1 else None)
 
     def _skip_lost(self, at: dict[str, int], waiting: dict[str, int]) -> int:
-        """Go on from the first message that is there; how many offsets are gone."""
+        """Resume from the first message that is there; return how many offsets are gone."""
         gone = 0
         for feed, first in self._cluster.begins(waiting).items():
             if first > at[feed]:
@@ -333,8 +333,9 @@ class Positions:
 
 
 def shared(waiting: Mapping[str, int], most: int | None) -> dict[str, int]:
-    """Share `most` offsets among feeds by what waits in each, so that all come to their end together; each gets one at
-    least, while there are any.
+    """Share `most` offsets among feeds by what waits in each, so that all come to their end together.
+
+    Each feed gets at least one offset, while there are any.
     """
     total = sum(waiting.values())
     if most is None or total <= most:

@@ -133,8 +133,7 @@ class MessageRows:
         )
 
     def _tombstones(self, gone: Int64s, messages: list[Any], part: Range, malformed: MalformedRows) -> Piece:
-        """Return the keys of tombstones in the key's columns; a tombstone whose message lacks such a key is malformed.
-        """
+        """Return the keys of tombstones in the key's columns; tombstones whose message has no such key are reported."""
         names = [name for name in self._common.key if name in self._value_columns]
         if not names:
             return _rows_without_columns(len(gone)), gone

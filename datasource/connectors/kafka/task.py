@@ -151,7 +151,7 @@ class _Reading:
         return kept
 
     def _judge(self, message: Any) -> None:
-        """Take in what the client says besides messages."""
+        """Take in a client's event that is no message."""
         from confluent_kafka import KafkaError
 
         error = message.error()
@@ -185,7 +185,7 @@ class _Reading:
         _log.warning("failOnDataLoss=false: %s", error.problem)
 
     def _wait(self) -> None:
-        """Judge how long it has been since the last message came: a broker may be just coming up."""
+        """Give up once no message has come for too long; a broker may be just coming up."""
         waited_s = time.monotonic() - self._moved_s
         if self._at >= self._to:
             return

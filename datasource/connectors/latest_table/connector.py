@@ -76,7 +76,7 @@ class LatestConnector(Connector):
         Raises
         ------
         SchemaError
-            It names columns that the table does not have.
+            The schema names columns that the table does not have.
         """
         columns = self._table().columns.names
         absent = [name for name in schema.names if name not in columns]

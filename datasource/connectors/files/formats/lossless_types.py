@@ -75,12 +75,12 @@ def _any(texts: pa.ChunkedArray, pattern: str) -> bool:
 
 
 def written_otherwise(fields: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Return which fields are not written as the whole number is that they may stand for: `00123`, `+1`, `-0`, ` 7`.
+    """Return which fields are not written as the whole number that they may mean: `00123`, `+1`, `-0`, ` 7`.
 
     Parameters
     ----------
     fields : string or binary array
-        Whether they are numbers at all is not looked at. Nulls and empty fields are not otherwise.
+        The function does not check whether they are numbers at all. Nulls and empty fields do not count.
     """
     chunks = [_otherwise(chunk) for chunk in fields.chunks]
     return np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.bool_)
