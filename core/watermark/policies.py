@@ -142,7 +142,7 @@ class Progress:
 
     @property
     def empty(self) -> bool:
-        """Whether what seemed to be rows held none: other feeds wait for this one, and it has not begun."""
+        """Whether what seemed to be rows held none: the feed is known downstream, and has not begun."""
         return self.bound is not None and self._own is None and not self.received
 
     @property

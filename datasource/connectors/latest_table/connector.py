@@ -132,7 +132,10 @@ class LatestConnector(Connector):
         return Limit(common.rows, common.bytes, self._options.max_files)
 
     def quarantine_folder(self) -> str:
-        """Return a folder beside a table on a disk: VACUUM would remove files within the table."""
+        """Return a folder beside the table if the table is on a disk, else the default folder.
+
+        VACUUM would remove files within the table.
+        """
         return self._folder.location + "_quarantine" if self._folder.is_local else super().quarantine_folder()
 
     def __getstate__(self) -> dict[str, Any]:
