@@ -58,161 +58,173 @@ class SourceOptions:
     """What the user may ask of any feed."""
 
     connector: str = option(
-        "connector", one_of("files", "kafka", "latest", "replay", "synthetic"), "files", "Where the rows come from."
+        "connector",
+        one_of("files", "kafka", "latest", "replay", "synthetic"),
+        "files",
+        "Choose where the rows come from.",
     )
     key: tuple[str, ...] = option(
         "key",
         columns(),
         (),
-        "The update key: a row replaces the earlier row with the same values in these columns, or fields of structs "
-        "(`position.id`).",
+        "Set the update key: columns, or fields of structs (`position.id`). A row replaces the earlier row "
+        "with the same values in them.",
     )
-    time: str | None = option("time", text(), None, "The column that holds the event time.")
+    time: str | None = option("time", text(), None, "Name the column that holds the event time.")
     time_format: str | None = option(
         "timeFormat",
         text(),
         None,
-        "How to read the time column: a strptime pattern for text (the column becomes a TIMESTAMP), or what numbers "
-        "count: "
-        "epoch_s, epoch_ms, epoch_us, epoch_ns. Not needed for timestamps, dates and ISO 8601 text.",
+        "Set how to read the time column. For text, give a strptime pattern; the column becomes a TIMESTAMP. "
+        "For numbers, give what they count: epoch_s, epoch_ms, epoch_us, or epoch_ns. Timestamps, dates, and "
+        "ISO 8601 text need no format.",
     )
     time_zone: str = option(
         "timeZone",
         text(),
         "UTC",
-        "The zone of times that do not name theirs; a date means the midnight there with which its day begins.",
+        "Set the time zone of times that name none. A date means midnight at the beginning of that day in this zone.",
     )
     schema: str | None = option(
-        "schema", text(), None, "The rows' schema in Spark's DDL, without the system column; inferred if not given."
+        "schema",
+        text(),
+        None,
+        "Set the schema of the rows in Spark's DDL, without the system column. If it is not set, UpStream infers it.",
     )
     select: str | None = option(
         "select",
         text(),
         None,
-        "Columns that leave in place of the feed's own, in Spark's SQL: `data.s AS symbol, timestamp_millis(data.E) AS "
-        "at, data.b::DOUBLE AS bid`. "
-        "Key, time and `where` are then columns of these; `schema` stays the feed's own. A row of which one cannot be "
-        "computed is malformed. For files and kafka.",
+        "Compute columns in Spark's SQL, in place of the feed's own: `data.s AS symbol, "
+        "timestamp_millis(data.E) AS at, data.b::DOUBLE AS bid`. `key`, `time`, and `where` then name these "
+        "columns; `schema` still describes the feed's own. If a column of a row cannot be computed, the row "
+        "is malformed. For the connectors `files` and `kafka`.",
     )
     where: str | None = option(
-        "where", text(), None, "Rows for which this SQL condition is not true are left out, before any coalescing."
+        "where", text(), None, "Drop rows for which this SQL condition is not true, before any coalescing."
     )
     coalesce: bool = option(
         "coalesce",
         boolean(),
         False,
-        "Of the rows that a task reads in a batch, let only the newest per key leave. Right only where nothing but "
-        "the newest row per key is asked for; `_upstream.covered` says how many rows each stands for.",
+        "Keep only the newest row per key of the rows that a task reads in a batch. Use it only if you need "
+        "nothing but the newest row per key. `_upstream.covered` counts the rows that each one replaces, "
+        "itself included.",
     )
     progress: str | None = option(
         "progress",
         one_of("ordered", "bounded", "displaced", "embedded", "heartbeat", "latent", "adaptive", "promised"),
         None,
-        "How the low-watermark of a feed is found. Without it: `bounded` if `time` is given, else `latent`; of a "
-        "latest table `promised`, which takes what its commits say.",
+        "Choose how to find the low-watermark of a feed. If it is not set: `bounded` with `time`, and "
+        "`latent` (no low-watermark) without. A latest table uses `promised`: the low-watermarks in its "
+        "commits.",
     )
     progress_delay_us: int = option(
         "progressDelay",
         duration_us(),
         600_000_000,
-        "For `bounded`: how far behind the largest time a row may come. For `adaptive`, and for `idle=ets` without "
-        "`etsDelay`: what to take until "
-        "enough rows have been seen.",
+        "For `bounded`: how far a row's time may lie behind the largest time so far. For `adaptive`, and for "
+        "`idle=ets` without `etsDelay`: the delay to use until enough rows have arrived.",
     )
     progress_displacement: int = option(
-        "progressDisplacement", whole(), 1000, "For `displaced`: by how many rows a row may be out of its place."
+        "progressDisplacement",
+        whole(),
+        1000,
+        "For `displaced`: by how many rows a row may be out of place. At most 100000.",
     )
     target_late: float = option(
         "targetLate",
         share(),
         0.001,
-        "For `adaptive`: the share of a feed's rows that may come below its low-watermark.",
+        "For `adaptive`: the share of a feed's rows that may be late.",
     )
     idle: str = option(
         "idle",
         one_of("wait", "advance", "ets"),
         "wait",
-        "What to do about a feed that is silent while others move. `wait`: the low-watermark waits for it. `advance`: "
-        "after `idleAfter` it "
-        "follows the others. `ets`: while an operator holds rows that it blocks, it is promised to have come as far as "
-        "its clock says.",
+        "Choose what to do about a feed that is silent while others move. `wait`: the low-watermark waits for "
+        "it. `advance`: after `idleAfter`, it follows the others. `ets`: while it blocks rows that an "
+        "operator holds, its low-watermark follows its clock. `ets` needs `checkpointLocation`.",
     )
     idle_after_us: int = option(
         "idleAfter",
         duration_us(),
         60_000_000,
-        "For `idle=advance`: how long a feed has been silent when it counts as idle.",
+        "For `idle=advance`: how long a feed is silent before it counts as idle.",
     )
     ets_delay_us: int | None = option(
         "etsDelay",
         duration_us(),
         None,
-        "For `idle=ets`: by how much the delays of a feed's rows differ at most. Without it: measured, and no less "
-        "than `progressDelay` with `bounded`.",
+        "For `idle=ets`: by how much the delays of a feed's rows differ at most. If it is not set, UpStream "
+        "measures it; with `bounded`, it is at least `progressDelay`.",
     )
     at_end: str = option(
         "atEnd",
         one_of("close", "keep"),
         "keep",
-        "What the end of a run with `Trigger.AvailableNow` (`--once`) means for feeds. `keep`: the next run goes on "
-        "with them, and windows wait for "
-        "it. `close`: every feed has ended and every window closes; rows that come in a later run are late. Feeds that "
-        "end by themselves (a "
-        "recording, `rows` of synthetic feeds, `endingOffsets`) always close.",
+        "Choose what happens to feeds at the end of a run with `Trigger.AvailableNow` (`--once`). `keep`: the "
+        "next run continues them, and windows wait for it. `close`: every feed ends and every window closes; "
+        "rows of a later run are late. Feeds that end by themselves always close: a recording, synthetic "
+        "feeds with `rows`, Kafka with `endingOffsets`.",
     )
     max_jump_us: int = option(
         "maxJump",
         duration_us(),
         3_600_000_000,
-        "Outlier guard: a row further than this beyond the largest confirmed time does not move progress until "
-        "confirmed.",
+        "Set the outlier guard. A row further than this beyond the largest confirmed time is suspect, and "
+        "does not move the low-watermark until other rows confirm it.",
     )
     confirmations: int = option(
-        "confirmations", positive_int(), 5, "Outlier guard: so many rows in succession beyond a jump confirm it."
+        "confirmations", positive_int(), 5, "Set how many rows in succession beyond a jump confirm it (see `maxJump`)."
     )
     punctuation: bool = option(
         "punctuation",
         boolean(),
         True,
-        "Append punctuation rows that tell how far each feed is complete (streams only).",
+        "Append punctuation rows, which mark how far each feed is complete. Only for streams.",
     )
     on_malformed: str = option(
         "onMalformed",
         one_of("quarantine", "fail"),
         "quarantine",
-        "What to do with a row that cannot be read, has no key or no readable time: `fail` stops the query and names "
-        "it, "
-        "`quarantine` writes it to `quarantineLocation` and goes on.",
+        "Choose what to do with a row that is unreadable, or has no key or no readable time. `fail`: stop the "
+        "query with an error that names the row. `quarantine`: write the row to `quarantineLocation`, and "
+        "continue.",
     )
     quarantine_location: str | None = option(
         "quarantineLocation",
         parsed("a folder, or its address", _place),
         None,
-        "A folder for malformed rows, as JSON lines. Without it: `quarantine` below `checkpointLocation` if that is "
-        "given, "
-        "else a hidden folder beside the data.",
+        "Set the folder for malformed rows, as JSON lines. If it is not set: `quarantine` below "
+        "`checkpointLocation`; without that, a hidden folder beside the data.",
     )
     checkpoint_location: str | None = option(
         "checkpointLocation",
         parsed("a folder, or its address", _checkpoint),
         None,
-        "The query's checkpoint folder. Optional here; with it the inferred schema is kept in it, and so are lists of "
-        "files and of feeds at rest, which every offset names otherwise. For one in an object store, "
-        "options that begin with `storage.` go to the store without that prefix.",
+        "Set the query's checkpoint folder; optional for the source. The folder then also holds the inferred "
+        "schema, and the lists of files and of feeds at rest, which otherwise are in every offset. If it is "
+        "in an object store, options that begin with `storage.` go to the store without that prefix.",
     )
     max_rows_per_trigger: int | None = option(
-        "maxRowsPerTrigger", positive_int(), None, "The most rows in a batch; a compressed file is never divided."
+        "maxRowsPerTrigger",
+        positive_int(),
+        None,
+        "Set the maximum number of rows in a batch. A compressed file is never split.",
     )
     max_bytes_per_trigger: int | None = option(
-        "maxBytesPerTrigger", bytes_(), None, "The most bytes in a batch; a compressed file is never divided."
+        "maxBytesPerTrigger",
+        bytes_(),
+        None,
+        "Set the maximum number of bytes in a batch. A compressed file is never split.",
     )
     min_partitions: int | None = option(
         "minPartitions",
         positive_int(),
         None,
-        "Into how many tasks a batch is divided, as far as it has so many ranges. Without it: the number of cores of "
-        "the "
-        "driver's machine, fewer for a small batch.",
+        "Set the number of tasks per batch, if the batch has that many ranges. If it is not set: the number "
+        "of cores of the driver's machine, and fewer for a small batch.",
     )
     storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 

@@ -186,7 +186,11 @@ class Connector(ABC):
         return common
 
     def quarantine_folder(self) -> str:
-        """Return the default folder for malformed rows: a hidden folder beside the data."""
+        """Return the folder for malformed rows, for a query with neither `quarantineLocation` nor a checkpoint.
+
+        By default this is `_quarantine` in the working directory. A connector that reads a folder returns one beside
+        the data.
+        """
         return "_quarantine"
 
     def backlog(self, position: Position | None, now_us: int) -> dict[str, Any] | None:

@@ -42,76 +42,82 @@ class FilesOptions:
         "path",
         text(),
         None,
-        "A file, a directory or a glob (*, ?, [ab], {a,b}, **) whose rows are read; or the same in a store that speaks "
-        "S3's protocol (`s3://bucket/folder/*.csv`), whose options "
-        "begin with `storage.`.",
+        "Set what to read: a file, a directory, or a glob (*, ?, [ab], {a,b}, **). It can also be in a store "
+        "that supports the S3 protocol (`s3://bucket/folder/*.csv`); options of the store begin with "
+        "`storage.`.",
     )
     paths: tuple[str, ...] = option(
-        "paths", parsed("a JSON list of paths", _path_list), (), "Several of them; what load([…]) sets."
+        "paths", parsed("a JSON list of paths", _path_list), (), "Set several paths, as `load([…])` does."
     )
     file_format: str | None = option(
         "fileFormat",
         one_of("csv", "json", "parquet", "zeek"),
         None,
-        "How the files are written. By default their extension says: .csv .tsv .json .jsonl .ndjson .parquet, .log for "
-        "Zeek; "
-        ".gz and .zst after it mean compression. JSON is one object a line.",
+        "Set the format of the files. If it is not set, the extension determines it: .csv .tsv .json .jsonl "
+        ".ndjson .parquet, and .log for Zeek. A further .gz or .zst means compression. JSON has one object "
+        "per line.",
     )
-    header: bool = option("header", boolean(), True, "CSV: whether each file begins with a line of column names.")
+    header: bool = option("header", boolean(), True, "For CSV: whether each file begins with a line of column names.")
     sep: str | None = option(
         "sep",
         parsed("one character", _one_byte),
         None,
-        r"CSV: what separates fields; by default a comma, in .tsv a tab (\t).",
+        r"For CSV: the separator of fields. If it is not set: a comma, and in .tsv files a tab (\t).",
     )
     quote: str = option(
-        "quote", parsed("one character", _one_byte), '"', "CSV: what encloses fields that hold separators."
+        "quote",
+        parsed("one character", _one_byte),
+        '"',
+        "For CSV: the character around fields that contain separators.",
     )
     multi_line: bool = option(
         "multiLine",
         boolean(),
         False,
-        "CSV: whether quoted fields may hold line ends. A file is then read by one task at a time, not split.",
+        "For CSV: whether quoted fields may contain line ends. If so, one task at a time reads a file, and no "
+        "file is split.",
     )
     max_row_bytes: int = option(
         "maxRowBytes",
         bytes_(),
         1 << 20,
-        "CSV with `multiLine`: how long a row of several lines may be. A line whose quote is not closed within so many "
-        "bytes is malformed, and the next "
-        "line is read on; so is one whose quote is open when the file has not changed for a minute.",
+        "For CSV with `multiLine`: the maximum size of a row of several lines. If a line's quote is still "
+        "open after that many bytes, the line is malformed, and reading continues with the next line. The "
+        "same holds if a quote is open and the file has not changed for a minute.",
     )
     null_value: str = option(
-        "nullValue", parsed("text", str), "", "CSV: unquoted text that means null, besides nothing at all."
+        "nullValue", parsed("text", str), "", "For CSV: the unquoted text that means null. Empty text always does."
     )
-    recursive: bool = option("recursiveFileLookup", boolean(), False, "Whether directories are searched at any depth.")
+    recursive: bool = option("recursiveFileLookup", boolean(), False, "Search directories at any depth.")
     name_filter: str | None = option(
-        "pathGlobFilter", text(), None, "A pattern that file names must match, such as *.csv."
+        "pathGlobFilter", text(), None, "Read only files whose names match this pattern, such as *.csv."
     )
     encoding: str = option(
-        "encoding", parsed("UTF-8, the only encoding read", _encoding), "utf-8", "The files' encoding."
+        "encoding", parsed("UTF-8, the only encoding read", _encoding), "utf-8", "Set the encoding of the files."
     )
-    max_files: int = option("maxFilesPerTrigger", positive_int(), 1000, "The most files of which one batch takes rows.")
+    max_files: int = option(
+        "maxFilesPerTrigger", positive_int(), 1000, "Set the maximum number of files that one batch reads rows from."
+    )
     split_bytes: int = option(
         "splitBytes",
         bytes_(),
         16 << 20,
-        "The size of the ranges that plain files are cut into, so that tasks share a file.",
+        "Set the size of the ranges into which plain files are split, so that tasks can share a file.",
     )
     feeds: str = option(
         "feeds",
         one_of("path", "file"),
         "path",
-        "Whose progress is separate: each path given, with its files in order of arrival, or each file (one per "
-        "sensor, say).",
+        "Choose what a feed is, with a low-watermark of its own. `path`: each path that you give, with its "
+        "files in the order of arrival. `file`: each file, for example one per sensor.",
     )
     last_line: str = option(
         "lastLine",
         one_of("auto", "terminated", "complete"),
         "auto",
-        "Whether a last line without a line end is a row: `terminated` never, `complete` always; `auto` when reading "
-        "what is "
-        "there now (batch, availableNow) and the file has not changed for 10 seconds, or is read whole by a batch.",
+        "Choose whether a last line without a line end is a row. `terminated`: never. `complete`: always. "
+        "`auto`: if the run ends with the present data (batch, availableNow), and the file has not changed "
+        "for 10 seconds or a batch reads it whole.",
     )
 
     def given(self) -> tuple[str, ...]:

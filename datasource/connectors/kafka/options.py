@@ -85,99 +85,100 @@ class KafkaOptions:
         "kafka.bootstrap.servers",
         text(),
         None,
-        "The brokers, host:port separated by commas. All other options that begin with `kafka.` go to the client "
-        "(librdkafka's names), without "
-        "that prefix; their values are in no message, offset or plan of ours. `kafka.isolation.level` is "
-        "read_committed if not given.",
+        "Set the brokers, as host:port separated by commas. All other options that begin with `kafka.` go to "
+        "the client without that prefix, under librdkafka's names. Their values appear in no message, offset, "
+        "or plan of UpStream. `kafka.isolation.level` is read_committed unless you set it.",
     )
     subscribe: tuple[str, ...] = option(
-        "subscribe", parsed("topics, separated by commas", _topics), (), "The topics to read."
+        "subscribe", parsed("topics, separated by commas", _topics), (), "Set the topics to read."
     )
     subscribe_pattern: str | None = option(
         "subscribePattern",
         parsed("a regular expression", _pattern),
         None,
-        "All topics whose whole name matches, also those that come later.",
+        "Read all topics whose whole name matches, including topics that are created later.",
     )
     assign: Mapping[str, tuple[int, ...]] | None = option(
         "assign",
         parsed('JSON such as {"topic": [0, 1]}', _assigned),
         None,
-        "These partitions, and no others.",
+        "Read these partitions, and no others.",
     )
     starting_offsets: Offsets = option(  # noqa: RUF009 as all the others
         "startingOffsets",
         _STARTS,
         "earliest",
-        "Where the first run begins: `earliest`, `latest`, or an offset for each partition (-2 earliest, -1 latest; "
-        "one that is not named begins "
-        "at the earliest). Partitions that come later are read from their beginning. Spark's source begins at the "
-        "latest by default; a table of "
-        "the newest row per key is complete only from the beginning.",
+        "Choose where the first run begins: `earliest`, `latest`, or an offset for each partition. In JSON, "
+        "-2 means earliest and -1 latest; a partition that it does not name begins at the earliest offset. "
+        "Partitions that are created later are read from their beginning. Spark's own source begins at the "
+        "latest offset by default. A table of the newest row per key is complete only from the beginning.",
     )
     ending_offsets: Offsets = option(  # noqa: RUF009
         "endingOffsets",
         _ENDS,
         "latest",
-        "Where reading ends, of a batch or of a stream: a feed that has reached its offset has ended. `latest` is what "
-        "is there now for a batch, "
-        "and no end for a stream.",
+        "Choose where reading ends, in a batch or a stream. A feed ends when it reaches its offset. `latest` "
+        "means the present end for a batch, and no end for a stream.",
     )
     max_offsets: int | None = option(
         "maxOffsetsPerTrigger",
         positive_int(),
         None,
-        "The most offsets in a batch, shared among partitions by what waits in each.",
+        "Set the maximum number of offsets in a batch. The partitions share it in proportion to their backlogs.",
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         boolean(),
         True,
-        "Whether the query stops when messages that it has not read are gone (past retention, a topic deleted or made "
-        "again). Otherwise it goes "
-        "on with what is there, says so in the log, and counts what is missing in the offset (`lost`).",
+        "Stop the query if messages are gone before it has read them: past their retention, or in a topic "
+        "that was deleted or recreated. If false, the query continues with the present messages, logs a "
+        "warning, and counts the missing ones in the offset (`lost`).",
     )
     value_format: str = option(
         "valueFormat",
         one_of("json", "csv", "raw", "avro", "protobuf"),
         "json",
-        "How values are written. json: an object; csv: fields in the order of `schema`; raw: Spark's own columns key, "
-        "value, topic, partition, "
-        "offset, timestamp, timestampType; avro and protobuf: by a schema that is given, Avro also by a registry. A "
-        "null value is a tombstone.",
+        "Set the format of values. `json`: an object. `csv`: fields in the order of `schema`. `raw`: Spark's "
+        "own columns key, value, topic, partition, offset, timestamp, timestampType. `avro` and `protobuf`: "
+        "by a given schema; Avro also by a registry. A null value is a tombstone.",
     )
     key_format: str = option(
         "keyFormat",
         one_of("text", "json"),
         "text",
-        "How a message's key says which key a tombstone deletes: text is the one column of `key`; json is an object "
-        "with all of them.",
+        "Set how a message's key names the key that a tombstone deletes. `text`: the value of the single "
+        "column of `key`. `json`: an object with all columns of `key`.",
     )
     include_headers: bool = option(
         "includeHeaders",
         boolean(),
         False,
-        "Add the messages' headers, as Spark does: `headers` if raw, else `_headers`.",
+        "Add the headers of messages, as Spark does: `headers` with `raw`, otherwise `_headers`.",
     )
-    sep: str = option("sep", text(), ",", "CSV: what separates fields.")
+    sep: str = option("sep", text(), ",", "For CSV: the separator of fields.")
     schema_registry: str | None = option(
         "schemaRegistry",
         text(),
         None,
-        "Avro: the address of a schema registry, such as http://host:8081 (user and password before the host, if it "
-        "asks for them). Values then begin "
-        "with a zero and the number of their schema, as Confluent's do.",
+        "For Avro: the address of a schema registry, such as http://host:8081. If the registry needs them, "
+        "put user and password before the host. Values then begin with a zero byte and the number of their "
+        "schema, in Confluent's format.",
     )
     avro_schema: str | None = option(
-        "avroSchema", text(), None, "Avro: the schema as JSON, or the path of a file of it, that every worker can read."
+        "avroSchema",
+        text(),
+        None,
+        "For Avro: the schema as JSON, or the path of a file with it that every worker can read.",
     )
     descriptor_file: str | None = option(
         "descriptorFile",
         text(),
         None,
-        "Protobuf: a file of descriptors, as `protoc --include_imports --descriptor_set_out=FILE` writes it.",
+        "For Protobuf: a file of descriptors, the output of `protoc --include_imports --descriptor_set_out=FILE`.",
     )
-    message_name: str | None = option("messageName", text(), None, "Protobuf: the full name of the values' message.")
+    message_name: str | None = option(
+        "messageName", text(), None, "For Protobuf: the full name of the message in the values."
+    )
     passed_on: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     """What goes to the client as it is; secrets among it."""
 

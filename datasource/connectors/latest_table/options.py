@@ -26,15 +26,15 @@ class LatestOptions:
         "path",
         text(),
         None,
-        "The table: a folder, or the address of an object store. Options that begin with `storage.` go to the store "
-        "without that prefix.",
+        "Set the table: a folder, or an address in an object store. Options that begin with `storage.` go to "
+        "the store without that prefix.",
     )
     max_files: int = option(
         "maxFilesPerTrigger",
         positive_int(),
         1000,
-        "The most files of which one batch takes rows. A commit is never divided; the table that the first run begins "
-        "with is, between files.",
+        "Set the maximum number of files that one batch reads rows from. A commit is never split. The table "
+        "that the first run begins with is split between files.",
     )
     passed_on: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 

@@ -21,18 +21,20 @@ class ReplayOptions(FilesOptions):
         "speed",
         positive_float(),
         None,
-        "Play a recording at so many times its own event times, from the column `time`.",
+        "Play a recording at this multiple of the pace of its own event times, from the column `time`.",
     )
     rows_per_second: float | None = option(
-        "rowsPerSecond", positive_float(), None, "Play a recording at so many rows per second, whatever its times."
+        "rowsPerSecond",
+        positive_float(),
+        None,
+        "Play a recording at this many rows per second, regardless of its times.",
     )
     max_gap_us: int = option(
         "maxGap",
         duration_us(),
         3_600_000_000,
-        "With `speed`: a longer gap in a recording is cut to this, and times further ahead than this of the rows after "
-        "them "
-        "are taken for errors.",
+        "For `speed`: the maximum gap in a recording; a longer gap is shortened to it. A time that is further "
+        "than this ahead of the rows after it counts as an error.",
     )
 
     def pace(self, common: SourceOptions) -> Pace:

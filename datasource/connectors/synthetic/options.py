@@ -48,64 +48,82 @@ def _silences(text: str) -> tuple[Silence, ...]:
 class SyntheticOptions:
     """What the rows are and when they come. Times count from the moment the query first looks."""
 
-    seed: int = option("seed", whole(), 0, "Two runs with the same seed and options make the same rows.")
-    rows_per_second: float | None = option(
-        "rowsPerSecond", positive_float(), None, "Mean rows per second of all feeds together. Without it: 1."
+    seed: int = option(
+        "seed", whole(), 0, "Set the seed. Two runs with the same seed and options create the same rows."
     )
-    keys: int | None = option("keys", positive_int(), None, "How many keys there are. Without it: 100.")
+    rows_per_second: float | None = option(
+        "rowsPerSecond",
+        positive_float(),
+        None,
+        "Set the mean number of rows per second of all feeds together. If it is not set: 1.",
+    )
+    keys: int | None = option("keys", positive_int(), None, "Set the number of keys. If it is not set: 100.")
     skew: float | None = option(
         "skew",
         parsed("a number of at least 0", _not_negative),
         None,
-        "Zipf θ: key k (from 0) has a share proportional to 1 / (k + 1)^θ. 0, the default, is uniform.",
+        "Set Zipf's θ: key k (from 0) has a share proportional to 1 / (k + 1)^θ. 0 is uniform, and applies if "
+        "it is not set.",
     )
     rates: tuple[float, ...] | None = option(
-        "rates", numbers(), None, "Rows per second of each key, instead of `rowsPerSecond`, `keys` and `skew`."
+        "rates",
+        numbers(),
+        None,
+        "Set the rows per second of each key, in place of `rowsPerSecond`, `keys`, and `skew`.",
     )
     key_order: str = option(
-        "keyOrder", one_of("random", "roundrobin"), "random", "Whether keys are drawn at random or take turns."
+        "keyOrder", one_of("random", "roundrobin"), "random", "Choose whether keys are drawn at random or take turns."
     )
-    key_type: str = option("keyType", one_of("long", "string"), "long", "Type of the key column: BIGINT or STRING.")
+    key_type: str = option(
+        "keyType", one_of("long", "string"), "long", "Set the type of the key column: BIGINT or STRING."
+    )
     arrivals: str = option(
         "arrivals",
         one_of("constant", "poisson", "bursty"),
         "constant",
-        "When rows arrive: at a constant pace, at random (a Poisson process), or at random with a rate that swings.",
+        "Choose when rows arrive. `constant`: at a constant pace. `poisson`: at random, as a Poisson process. "
+        "`bursty`: at random, with a rate that swings.",
     )
-    burst_length_us: int = option("burstLength", duration_us(), 1_000_000, "For `bursty`: how long a burst lasts.")
-    burst_every_us: int = option("burstEvery", duration_us(), 10_000_000, "For `bursty`: the time from burst to burst.")
+    burst_length_us: int = option("burstLength", duration_us(), 1_000_000, "For `bursty`: the length of a burst.")
+    burst_every_us: int = option(
+        "burstEvery", duration_us(), 10_000_000, "For `bursty`: the time from the start of one burst to the next."
+    )
     burst_factor: float = option(
         "burstFactor",
         positive_float(),
         5.0,
-        "For `bursty`: the rate in a burst, in mean rates; at burstEvery / burstLength nothing comes between bursts.",
+        "For `bursty`: the rate in a burst, as a multiple of the mean rate. At its maximum, burstEvery / "
+        "burstLength, no rows arrive between bursts.",
     )
     disorder: str = option(
         "disorder",
         one_of("none", "band", "block"),
         "none",
-        "How event times differ from arrivals. `band`: each is behind by a random lateness up to disorderWidth. "
-        "`block`: what happened in one stretch of disorderWidth arrives shuffled in the next.",
+        "Choose how event times differ from arrivals. `band`: each time lies behind its arrival by a random "
+        "lateness of up to disorderWidth. `block`: the rows of one stretch of disorderWidth arrive shuffled "
+        "in the next.",
     )
-    disorder_width_us: int | None = option("disorderWidth", duration_us(), None, "How far `disorder` reaches.")
-    num_feeds: int = option("numFeeds", positive_int(), 1, "Independent feeds, which share the rate and the keys.")
+    disorder_width_us: int | None = option("disorderWidth", duration_us(), None, "Set how far `disorder` reaches.")
+    num_feeds: int = option(
+        "numFeeds", positive_int(), 1, "Set the number of independent feeds. They share the rate and the keys."
+    )
     idle_feeds: tuple[Silence, ...] = option(
         "idleFeeds",
         parsed("feeds and when they are silent, such as '1@30s-90s, 2@5m' (no end: for ever)", _silences),
         (),
-        "Feeds (numbered from 0) that fall silent; what they would have sent comes afterwards.",
+        "Set which feeds (numbered from 0) fall silent, and when. Their rows of that time arrive after it.",
     )
     payload_bytes: int = option(
-        "payloadBytes", whole(), 0, "Width of an additional column `payload`; 0 is no such column."
+        "payloadBytes", whole(), 0, "Set the width of an additional column `payload`, in bytes. 0 means no such column."
     )
     start_time_us: int | None = option(
         "startTime",
         parsed("an instant such as '2024-01-01T00:00:00Z'", _instant_us),
         None,
-        "The event time at which the feeds start. Without it: the clock's.",
+        "Set the event time at which the feeds begin. If it is not set: the time of the clock.",
     )
     rows: int | None = option(
-        "rows", positive_int(), None, "The feeds end after so many rows in all. Without it they never do."
+        "rows", positive_int(), None, "End the feeds after this many rows in all. If it is not set, they never end."
     )
 
     def recipe(self) -> Recipe:
