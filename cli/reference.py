@@ -1,4 +1,4 @@
-"""The options reference, rendered from the declarations themselves: docs/options.md, and `upstream options`."""
+"""Render the options reference from the declarations: docs/options.md, and `upstream options`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["options_reference"]
 _INTRODUCTION = """\
 # Options
 
-Names are case-insensitive. Unknown names are refused with the nearest known one, and every problem is reported at once.
-This page is printed by `upstream options`; a test keeps it true.
+Names are case-insensitive. UpStream rejects an unknown name and suggests the nearest known one. It
+reports all problems at once. The command `upstream options` prints this page.
 """
 
 _CONNECTORS = {
-    "files": "Files that are there and files that come: CSV, JSON lines, Parquet, Zeek; plain, gzip or zstd.",
-    "kafka": "Kafka topics; each partition is a feed (`topic/3`). Besides the value's own columns a schema may name "
-    "`_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_timestampType` and `_headers`, which the message says; "
-    "`key` and `time` may name them without a schema. Needs the extra `kafka`.",
-    "latest": "A table that this package's sink writes: what each commit delivers, after the table as the first run "
-    "finds it. `key` and `time` are the table's own unless given; with its own time `progress` is `embedded`, which "
-    "passes on what the table's commits promise.",
-    "replay": "A recorded file played against the clock.",
-    "synthetic": "Seeded feeds made to measure.",
+    "files": "Read present and future files: CSV, JSON lines, Parquet, or Zeek; plain, gzip, or zstd.",
+    "kafka": "Read Kafka topics; each partition is a feed (`topic/3`). Besides the columns of the value, a schema can "
+    "name fields of the message: `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, `_timestampType`, and "
+    "`_headers`. `key` and `time` can name them without a schema. The connector needs the extra `kafka`.",
+    "latest": "Read a table that UpStream's sink writes: first its rows at the start of the first run, then the rows "
+    "that each commit applies. `key` and `time` are the table's own unless you set them. With the table's own time, "
+    "`progress` is `promised`: the low-watermarks in the table's commits.",
+    "replay": "Play recorded files against the clock.",
+    "synthetic": "Generate feeds from a seed.",
 }
 
 
@@ -46,8 +46,8 @@ def options_reference() -> str:
         + "\nOptions that begin with `storage.` go to the object store without that prefix.\n"
     )
     sections.append(
-        '### Batches: `df.write.format("upstream")`\n\nThe same, apart from `checkpointLocation`, and what names a '
-        "write, so that it is recognised when it is repeated.\n\n" + _table(documented(BatchOptions))
+        '### Batches: `df.write.format("upstream")`\n\nThe same options, except `checkpointLocation`. Further options '
+        "name a write, so that UpStream recognizes a repeat.\n\n" + _table(documented(BatchOptions))
     )
     return "\n".join(sections)
 

@@ -83,7 +83,7 @@ class SourceOptions:
         "timeZone",
         text(),
         "UTC",
-        "Set the time zone of times that name none. A date means midnight at the beginning of that day in this zone.",
+        "Set the time zone of times without one. A date means midnight at the beginning of that day in this zone.",
     )
     schema: str | None = option(
         "schema",
@@ -123,7 +123,7 @@ class SourceOptions:
         "progressDelay",
         duration_us(),
         600_000_000,
-        "For `bounded`: how far a row's time may lie behind the largest time so far. For `adaptive`, and for "
+        "For `bounded`: how far a row's time may be behind the largest time so far. For `adaptive`, and for "
         "`idle=ets` without `etsDelay`: the delay to use until enough rows have arrived.",
     )
     progress_displacement: int = option(

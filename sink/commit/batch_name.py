@@ -70,28 +70,29 @@ class BatchOptions:
         "txnAppId",
         text(),
         None,
-        "Who writes, such as the name of a job: with `txnVersion` it names a write. Of each writer the table remembers "
-        "the last number.",
+        "Name the writer, for example the name of a job. Together with `txnVersion`, it names a write. The "
+        "table records the last number of each writer.",
     )
     txn_version: int | None = option(
         "txnVersion",
         whole(),
         None,
-        "The number of the write: one that is not above the last of this `txnAppId` is taken for a repeat, and changes "
-        "nothing.",
+        "Set the number of the write. A number that is not above the last one of this `txnAppId` counts as a "
+        "repeat, and changes nothing.",
     )
     query_id: str | None = option(
         "queryId",
         text(),
         None,
-        "The same as `txnAppId`, by the name that suits a `foreachBatch`; it goes with `batchId`.",
+        "Name the writer as `txnAppId` does, in the terms of a `foreachBatch`. Give it together with `batchId`.",
     )
     batch_id: int | None = option(
         "batchId",
         whole(),
         None,
-        "Spark's number of a query's batch; it goes with `queryId`. The last one again is a repeat. An earlier one is "
-        "refused: Spark repeats none, so the query's checkpoint was put back.",
+        "Set Spark's number of a query's batch. Give it together with `queryId`. The last number again is a "
+        "repeat. An earlier number is an error: Spark never repeats one, so the query's checkpoint was put "
+        "back.",
     )
 
 

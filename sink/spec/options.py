@@ -56,115 +56,115 @@ class Retention:
 class SinkOptions:
     """What the user says of the table. `path` and `key` must be given."""
 
-    path: str = option("path", text(), "", "Where the Delta table lies: a folder, or the address of an object store.")
+    path: str = option(
+        "path", text(), "", "Set the location of the Delta table: a folder, or an address in an object store."
+    )
     key: tuple[str, ...] = option(
         "key",
         columns(),
         (),
-        "The update key: the table holds one row for each of its values. Columns, or fields of structs "
-        "(`position.id`).",
+        "Set the update key: columns, or fields of structs (`position.id`). The table holds one row for each "
+        "value of the key.",
     )
     time: str | None = option(
         "time",
         text(),
         None,
-        "The column that says which of two rows of a key is newer; without it the row that arrives later is.",
+        "Name the column of the event time: the row of a key with the larger time is newer. If it is not set, "
+        "the row that arrives later is newer.",
     )
     guard: str | None = option(
         "guard",
         one_of("time", "arrival"),
         None,
-        "What says which of two rows of a key is newer: `time`, the default where a time column is given, or "
-        "`arrival`, the default where none is. With `arrival` a "
-        "time column says only how far the feeds are complete: for times that are not to be trusted, or absent from "
-        "some rows.",
+        "Choose what makes one of two rows of a key the newer one: `time` or `arrival`. If it is not set: "
+        "`time` if a time column is given, otherwise `arrival`. With `arrival`, a time column only moves the "
+        "low-watermark. Use it for times that are unreliable, or missing in some rows.",
     )
     keep: Keep = option(  # noqa: RUF009 it is frozen
         "keep",
         parsed("latest, 'latest N' or all", Keep.parse),
         Keep(),
-        "What the table keeps: `latest`, the newest row of each key; `latest N`, its N newest, one for each time; "
-        "`all`, every row, nothing compared, with a key or without. "
-        "Fixed when the table is made; `upstream keep` changes N, and makes one of the first two the other.",
+        "Choose what the table keeps. `latest`: the newest row of each key. `latest N`: its N newest rows, "
+        "one for each time. `all`: every row, without comparison, with or without a key. The first write "
+        "fixes the choice; `upstream keep` changes N, and changes `latest` to `latest N` or back.",
     )
     delete_when: str | None = option(
         "deleteWhen",
         text(),
         None,
-        "A column of booleans: a row in which it is true deletes its key, from its time on. The table does not have "
-        "this column. `write_latest` takes an SQL condition or a "
-        "column expression, too.",
+        "Name a boolean column: a row in which it is true deletes its key, from the row's time on. The table "
+        "does not get this column. `write_latest` also accepts an SQL condition or a column expression.",
     )
     late_output: str | None = option(
         "lateOutput",
         text(),
         None,
-        "Where a Delta table of late rows is kept: those with a time below the low-watermark that the query had "
-        "committed for their feed. They take part as any others.",
+        "Set the location of a Delta table of late rows: those with a time below the low-watermark that the "
+        "query had committed for their feed. They also take part in the main table.",
     )
     conflict_output: str | None = option(
         "conflictOutput",
         text(),
         None,
-        "Where a Delta table of conflicting rows is kept: those that lost to another row of the same key and time with "
-        "another content. They are counted in any case.",
+        "Set the location of a Delta table of conflicting rows: those that lost to a row with the same key "
+        "and time, but other content. UpStream counts them even if this is not set.",
     )
     text_output: str | None = option(
         "textOutput",
         text(),
         None,
-        "Where a Delta table of rows is kept that have text which is not UTF-8, as bytes: such rows then do not get "
-        "into the table, and are counted. Without it they do; Spark and Arrow "
-        "read them, and other readers, Polars and deltalake among them, refuse the column.",
+        "Set the location of a Delta table of rows whose text is not UTF-8, as bytes. Such rows then stay out "
+        "of the main table, and are counted. If it is not set, they enter the main table: Spark and Arrow "
+        "read them, but other readers, such as Polars and deltalake, reject the column.",
     )
     merge_schema: bool = option(
         "mergeSchema",
         boolean(),
         False,
-        "Whether the table gets columns that the query has and it has not, wider types where the query's are wider, "
-        "and nulls in columns that the query lacks.",
+        "Add columns of the query that the table lacks, and widen types where the query's are wider. Columns "
+        "that the query lacks become null.",
     )
     buckets: int = option(
         "buckets",
         positive_int(),
         16,
-        "Into how many parts the table is cut by its key. A commit rewrites the parts that it touches. Fixed when the "
-        "table is made; `upstream rebucket` changes it.",
+        "Set the number of buckets of a new table. A commit rewrites the buckets that it touches. To change "
+        "the number later, use `upstream rebucket`.",
     )
     engine: str = option(
         "engine",
         one_of("auto", "rewrite", "vectors"),
         "auto",
-        "How a commit takes rows out of the table. rewrite: by writing anew the parts that it touches, which every "
-        "reader of Delta can read. "
-        "vectors: by marking rows as deleted (Delta's deletion vectors, which not every reader can read), so that a "
-        "commit costs what changed "
-        "and not what is there. auto: rewrite, unless the table has deletion vectors: then vectors in parts of 100,000 "
-        "rows or more. A new table gets them if `expectedKeys` says that "
-        "its parts will be that large, which is said once; one without them stays so until `vectors` is asked for. The "
-        "table's property `delta.enableDeletionVectors=false` forbids them.",
+        "Choose how a commit removes rows. `rewrite`: it rewrites the buckets that it touches; every Delta "
+        "reader can read the table. `vectors`: it marks rows as deleted, so that its cost depends on what "
+        "changed and not on the size of the table; not every reader supports these deletion vectors. `auto`: "
+        "`rewrite` for a table without deletion vectors; otherwise `vectors` in buckets of 100,000 rows or "
+        "more. With `auto`, a new table gets deletion vectors if `expectedKeys` implies buckets of that size; "
+        "UpStream logs this once. A table without deletion vectors gets them only by `vectors`. The table "
+        "property `delta.enableDeletionVectors=false` forbids them.",
     )
     expected_keys: int | None = option(
         "expectedKeys",
         whole(1),
         None,
-        "How many keys a new table is to hold. `write_latest` and `write_batch` divide it by this number, and "
-        "`engine=auto` goes by it.",
+        "Set how many keys you expect in a new table. `write_latest` and `write_batch` derive the number of "
+        "buckets from it, and `engine=auto` the choice of deletion vectors.",
     )
     index_location: str | None = option(
         "indexLocation",
         text(),
         None,
-        "Where the workers keep, on a disk of their own, where each key's row lies, for the engine vectors. A cache: "
-        "what is not there is made "
-        "anew from the table. A folder below the system's temporary one unless given.",
+        "Set the folder, on each worker's own disk, for the index of the engine `vectors`: where each key's "
+        "row is. The index is a cache; UpStream rebuilds missing parts from the table. If it is not set: a "
+        "folder below the system's temporary folder.",
     )
     index_limit: int = option(
         "indexLimit",
         bytes_(),
         20 << 30,
-        "How much room that may take on each worker, for this table: 36 bytes for each row with a whole number as its "
-        "key.",
+        "Set the maximum size of the index on each worker, for this table. If the key is a whole number, a "
+        "row takes 36 bytes.",
     )
     tombstone_retention: Retention | None = option(  # noqa: RUF009 it declares a field, as for the others
         "tombstoneRetention",
@@ -173,73 +173,70 @@ class SinkOptions:
             Retention.parse,
         ),
         None,
-        "How far the low-watermark has to be beyond a deletion before the deletion is forgotten: an older row that "
-        "comes after that "
-        "is taken for a new one. 7 days unless given; where the time column holds numbers, nothing is forgotten unless "
-        "it is given.",
+        "Set how far the low-watermark must pass a deletion before the table drops its tombstone. An older "
+        "row that arrives after that counts as new. If it is not set: 7 days, but no tombstone is dropped if "
+        "the time column holds numbers.",
     )
     lease_us: int = option(
         "lease",
         duration_us(),
         5 * 60 * 1_000_000,
-        "For how long a query that says nothing of itself is taken to be still writing the table, so that another one "
-        "is refused. Queries "
-        "say so with their batches, and those of `write_latest` also in between. With `0 s` none is refused, and of "
-        "two that commit at the same moment one fails.",
+        "Set how long the table rejects other queries after the last sign of life of the query that writes "
+        "it. Each batch is such a sign, and queries of `write_latest` also give one between batches. With `0 "
+        "s` no query is rejected; of two that commit at the same moment, one fails.",
     )
     target: StalenessTarget | None = option(  # noqa: RUF009 it is frozen
         "target",
         parsed("a figure of staleness with its bound, such as 'p99 < 10 s'", StalenessTarget.parse),
         None,
-        "The bound that the staleness of each batch is to keep to: mean, p50, p99 or max. Whether it did is in the "
-        "commit's summary.",
+        "Set a bound for the staleness of each batch: its mean, p50, p99, or max. The summary of each commit "
+        "records whether the batch met it.",
     )
     durability: str = option(
         "durability",
         one_of("process", "power"),
         "process",
-        "What a committed batch outlives on a disk. `process`: the end of any process, at any moment. `power`: a power "
-        "cut as well, since a commit waits until its files "
-        "are on the disk. An object store keeps what it has confirmed, with either.",
+        "Choose what a committed batch survives on a disk. `process`: the end of any process, at any moment. "
+        "`power`: also a power cut, because a commit waits until its files are on the disk. With either, an "
+        "object store keeps what it has confirmed.",
     )
     metrics: str | None = option(
         "metricsLocation",
         text(),
         None,
-        "Where a Delta table with a row of figures for each commit is kept. Queries may share one.",
+        "Set the location of a Delta table of metrics, with a row for each commit. Several queries can share one.",
     )
     maintenance: str = option(
         "maintenance",
         one_of("auto", "off"),
         "auto",
-        "Whether the query looks after the table between batches: checkpoints of its log, removal of log entries and "
-        "files that are past `retention`, of files that failed tasks left, "
-        "small files put together. With `off` it grows until `upstream maintain` or VACUUM is run.",
+        "Choose whether the query maintains the table between batches. It writes checkpoints of the log, and "
+        "compacts small files. It removes log entries and files past `retention`, and files that failed tasks "
+        "left. With `off`, the table grows until you run `upstream maintain` or VACUUM.",
     )
     retention_us: int | None = option(
         "retention",
         duration_us(),
         None,
-        "How long a version of the table can still be read, by a query that has opened it, by time travel, or by one "
-        "that follows the table, after another took its place. "
-        "What was said last, as the table records it; 7 days for a new one. VACUUM goes by it too, since the table's "
-        "property delta.deletedFileRetentionDuration follows.",
+        "Set how long a version stays readable after the next one: for a query that has opened it, for time "
+        "travel, and for queries that follow the table. The table records the last value given; for a new "
+        "table, it is 7 days. VACUUM uses it too, by the table property delta.deletedFileRetentionDuration.",
     )
     retention_versions: int | None = option(
         "retentionVersions",
         whole(100),
         None,
-        "The most versions that are kept, however young they are, since each commit lists the log's folder. What was "
-        "said last, as the table records it; 10000 for a new one, "
-        "which at a commit a second are 2.8 hours.",
+        "Set the maximum number of versions to keep, however young they are: each commit lists the folder of "
+        "the log. The table records the last value given; for a new table, it is 10000, or 2.8 hours at a "
+        "commit a second.",
     )
     maintenance_budget_us: int = option(
         "maintenanceBudget",
         duration_us(),
         2_000_000,
-        "The most time that maintenance takes after a commit (about every hundredth, and in tables with deletion "
-        "vectors whenever a bucket has become bad to read); what is not done by then waits for the next time. A bucket "
-        "that was begun is ended.",
+        "Set the maximum time that maintenance takes after a commit. It runs about every hundred commits, and "
+        "in tables with deletion vectors whenever a bucket has become slow to read. Unfinished work waits for "
+        "the next time, except that a bucket once begun is finished.",
     )
 
     def maintenance_rules(self, configuration: Mapping[str, str]) -> MaintenanceRules | None:

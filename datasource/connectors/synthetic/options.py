@@ -99,7 +99,7 @@ class SyntheticOptions:
         "disorder",
         one_of("none", "band", "block"),
         "none",
-        "Choose how event times differ from arrivals. `band`: each time lies behind its arrival by a random "
+        "Choose how event times differ from arrivals. `band`: each time is behind its arrival by a random "
         "lateness of up to disorderWidth. `block`: the rows of one stretch of disorderWidth arrive shuffled "
         "in the next.",
     )
