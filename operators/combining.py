@@ -137,8 +137,8 @@ class Combining(KeyedRows):
         check_ordered(self.event_time, self._time_type(), "merge", time_format)
         each = flush_rows_each(flush, flush_rows, shards)
         plan = ReorderPlan(
-            "merge", self.key, self.key, self.event_time, names, hold=True, repeats="inputs", prefer=prefer, flush_rows=each, shards=shards,
-            time_format=time_format,
+            "merge", self.key, self.key, self.event_time, names, hold=True, repeats="inputs", prefer=prefer,
+            flush_rows=each, shards=shards, time_format=time_format,
         )  # fmt: skip
         return self._combined(other, plan, checkpoint_location, late_location, None)
 
@@ -312,7 +312,8 @@ class Combining(KeyedRows):
     ) -> Self:
         return self._of(
             Reorder(
-                self.key, self.event_time, self.schema, left_out, plan.hold, plan.shards if plan.by == self.key else None,
+                self.key, self.event_time, self.schema, left_out, plan.hold,
+                plan.shards if plan.by == self.key else None,
                 inputs=inputs, specification=plan, name=plan.name, checkpoint=checkpoint_argument(checkpoint),
                 late_location=None if late is None else path_argument("late_location", late),
                 paced=plan.flush_rows is not None,

@@ -104,7 +104,8 @@ class KeyedRows:
             raise SchemaError(
                 f"{what} of a stream whose key has {', '.join(fields)}, a field of a struct",
                 expected="columns: only the source, steps on each row, and the sink take fields",
-                hint='make a column of the field where rows are read, read(…, select="data.s AS symbol, …"), and name that in the key',
+                hint='make a column of the field where rows are read, read(…, select="data.s AS symbol, …"), and name '
+                "that in the key",
             )
 
     @property

@@ -88,7 +88,8 @@ class Stateless(KeyedRows):
             raise OptionError(
                 f"where({str(condition)!r}) behind a source that coalesces: what it lets on depends on the batches",
                 expected="the filter before coalescing",
-                hint='give the condition to the source, read(…, where="…"); or, where the newest row is to decide, say where(…, on_leave="delete")',
+                hint='give the condition to the source, read(…, where="…"); or, where the newest row is to decide, '
+                'say where(…, on_leave="delete")',
             )
 
     def select(self, *columns: str | Column) -> Self:

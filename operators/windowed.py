@@ -128,7 +128,8 @@ class WindowedStream(Generic[StreamT]):
         return stream.__class__._of(
             Window(
                 stream.key, "window_time", spark_schema, left_out_by_windows(plan), False, plan.shards,
-                inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"], late_location=given["late_location"],
+                inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"],
+                late_location=given["late_location"],
             )
         )  # fmt: skip
 

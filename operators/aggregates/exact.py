@@ -128,8 +128,7 @@ def divided(limbs: Limbs, factor: int, divisor: Int64s) -> Limbs:
 
 
 def unscaled(array: pa.Array) -> Int64s | None:
-    """Return integers, or decimals without their point, as int64; None if their type does not guarantee that they fit.
-    """
+    """Return integers, or decimals without their point, as int64; None if their type does not guarantee a fit."""
     kind = array.type
     if pa.types.is_integer(kind):
         return array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)

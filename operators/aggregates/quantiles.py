@@ -68,8 +68,7 @@ class QuantileSketch(Part):
         ]
 
     def _compacted(self, items: _Items, groups: int) -> _Items:
-        """Compact one level of each group that has no room, until all groups have room; those that have are set aside.
-        """
+        """Compact one level of each group that has no room, until all groups have room; set the others aside."""
         done = list[_Items]()
         while len(items.codes):
             highest = np.zeros(groups, dtype=np.int64)

@@ -97,9 +97,12 @@ def plan_intake(
     columns[ARRIVAL] = F.current_timestamp()
     return Intake(
         plan.key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
-        specification=plan, checkpoint=checkpoint_location, frame=df, columns=columns, name=name, promises=plan.promises,
+        specification=plan, checkpoint=checkpoint_location, frame=df, columns=columns, name=name,
+        promises=plan.promises,
         late_location=None if late_location is None else path_argument("late_location", late_location),
-        quarantine_location=None if quarantine_location is None else path_argument("quarantine_location", quarantine_location),
+        quarantine_location=(
+            None if quarantine_location is None else path_argument("quarantine_location", quarantine_location)
+        ),
     )  # fmt: skip
 
 

@@ -47,11 +47,11 @@ class KeyIndex(Protocol):
     """Finds the location of keys."""
 
     def find(self, keys: Any) -> Found:
-        """Number the rows' keys and find their locations."""
+        """Assign numbers to the rows' keys and find their locations."""
         ...
 
     def among(self, number: Int64s, locations: Int64s) -> Found:
-        """Number the keys of rows that have locations already, each given with its key's number."""
+        """Assign numbers to the keys of rows that have locations already, each given with its key's number."""
         ...
 
     def put(self, number: Int64s, locations: Int64s) -> None:
@@ -199,7 +199,7 @@ def _together(one: pa.ChunkedArray | pa.Array, more: pa.ChunkedArray | pa.Array)
 
 
 def _compact(codes: Int64s, size: int, others: Int64s) -> tuple[Int64s, Int64s]:
-    """Number only the codes that occur, and translate the other codes to these numbers."""
+    """Assign numbers to only the codes that occur, and translate the other codes to these numbers."""
     table = np.full(size, NOWHERE, dtype=np.int64)
     table[codes] = 0
     present = np.flatnonzero(table == 0)

@@ -195,8 +195,7 @@ class UpdateQueue:
         return int(self._cells.ready_at_us[waiting].min()) if len(waiting) else None
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the state that must survive a restart, without the rows: locations with their cells, and the counters.
-        """
+        """Return the state that must survive a restart, without the rows: locations with their cells, and counters."""
         held = np.flatnonzero(self.pages.held)
         return {"held": held, "cells": self._cells.take(held), **self.counters()}
 

@@ -19,7 +19,7 @@ WEIGHT, INTERVAL = "__upstream_weight", "__upstream_interval_us"
 
 
 def by_arrival(rows: pa.Table) -> pa.Table:
-    """By arrival, so that nothing depends on the order in which a task reads feeds, or a shuffle brings frames."""
+    """Sort rows by arrival, so that the order in which a task reads feeds or gets frames does not matter."""
     if rows.num_rows < 2:
         return rows
     arrival, seq = micros(rows, "arrival"), pc.fill_null(system_field(rows, "seq"), 0).to_numpy()
@@ -32,7 +32,7 @@ def by_arrival(rows: pa.Table) -> pa.Table:
 
 
 def micros(rows: pa.Table, name: str, default: Int64s | None = None) -> Int64s:
-    """A time of the system column; where it is null, `default` or 0."""
+    """Return a time of the system column in microseconds; where it is null, `default` or 0."""
     column = system_field(rows, name).cast(TIMESTAMP).cast(pa.int64())
     if column.null_count == 0:
         return column.to_numpy().astype(np.int64, copy=False)
@@ -41,6 +41,6 @@ def micros(rows: pa.Table, name: str, default: Int64s | None = None) -> Int64s:
 
 
 def differing(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s) -> npt.NDArray[np.bool_]:
-    """Which pairs of rows differ in anything but the system column: one key, one time, two payloads."""
+    """Return which pairs of rows differ in more than the system column: one key, one time, two payloads."""
     names = [name for name in left.column_names if name not in (SYSTEM, WEIGHT, INTERVAL)]
     return conflicts.differing(left, at, right, other, names)

@@ -22,7 +22,7 @@ __all__ = ["chained", "choosing", "map_in_arrow", "mapped"]
 
 
 def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
-    """The steps as one."""
+    """Return one step that runs some steps one after the other."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for step in steps:
@@ -33,7 +33,7 @@ def chained(steps: Sequence[ArrowStep]) -> ArrowStep:
 
 
 def choosing(columns: Sequence[str]) -> ArrowStep:
-    """A step that lets some columns on."""
+    """Return a step that keeps some columns."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return (batch.select(list(columns)) for batch in batches)
@@ -42,10 +42,10 @@ def choosing(columns: Sequence[str]) -> ArrowStep:
 
 
 def map_in_arrow(df: DataFrame, step: ArrowStep, schema: StructType | str) -> DataFrame:
-    """``df.mapInArrow(step, schema)``, whatever its columns are called, and where the rows are read if that can be.
+    """Run a step as ``df.mapInArrow(step, schema)`` does, whatever the columns are called.
 
-    Spark looks each name up as if it were an expression, so that it does not find ``id.orig_h``. Such columns go as
-    fields of one struct.
+    If possible, it runs where the rows are read. Spark parses each name as an expression, so that it does not find
+    ``id.orig_h``. If there are such columns, all columns pass as fields of one struct.
     """
     from pyspark.sql.types import StructType
 
@@ -67,8 +67,9 @@ def map_in_arrow(df: DataFrame, step: ArrowStep, schema: StructType | str) -> Da
 def mapped(
     function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table], schema: pa.Schema, new: list[str], most: int
 ) -> ArrowStep:
-    """A step that computes the columns `new` by a function that sees neither punctuation nor tombstones, nor more than
-    `most` rows at once.
+    """Return a step that computes the columns `new` by a function on at most `most` rows at once.
+
+    The function sees neither punctuation nor tombstones.
     """
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

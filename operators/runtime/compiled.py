@@ -40,7 +40,7 @@ class Compiled:
 
     @cached_property
     def df(self) -> DataFrame:
-        """The rows as a DataFrame, one and the same each time, so that its columns are found in what is made of it."""
+        """The rows as a DataFrame; always the same one, so that Spark finds its columns in later DataFrames."""
         if isinstance(self.base, InShards):
             return self.base.df(self.steps, self.schema)
         return map_in_arrow(self.base, chained(self.steps), self.schema) if self.steps else self.base

@@ -42,22 +42,22 @@ class Entries:
 
     @classmethod
     def none(cls, aggregates: Aggregates, key: pa.Schema) -> Entries:
-        """Nothing of these keys."""
+        """Return no entries of such keys."""
         return cls(key.empty_table(), np.empty(0, dtype=np.int64), aggregates.state_schema.empty_table())
 
     def take(self, which: npt.NDArray[np.bool_] | Int64s) -> Entries:
-        """Some of them, by mask or by position."""
+        """Return some of the entries, by mask or by position."""
         at = pa.array(np.flatnonzero(which) if which.dtype == np.bool_ else which)
         return Entries(self.keys.take(at), self.panes[which], self.state.take(at))
 
     def between(self, first: int, last: int) -> Entries:
-        """Those of some panes, both ends inclusive."""
+        """Return the entries of some panes, both ends inclusive."""
         inside = (self.panes >= first) & (self.panes <= last)
         return self if inside.all() else self.take(inside)
 
     @classmethod
     def concat(cls, parts: Sequence[Entries]) -> Entries:
-        """All of them."""
+        """Concatenate several sets of entries."""
         some = [part for part in parts if len(part)] or [parts[0]]
         if len(some) == 1:
             return some[0]
@@ -68,7 +68,7 @@ class Entries:
         )
 
     def table(self) -> pa.Table:
-        """One table: the inverse of :meth:`of`."""
+        """Return one table: the inverse of :meth:`of`."""
         joined = self.keys.append_column(PANE, pa.array(self.panes))
         for name in self.state.column_names:
             joined = joined.append_column(name, self.state.column(name))
@@ -76,7 +76,7 @@ class Entries:
 
     @classmethod
     def of(cls, table: pa.Table, key: Sequence[str]) -> Entries:
-        """The entries of a table: the key's columns, :data:`PANE`, and the state's."""
+        """Return the entries of a table: the key's columns, :data:`PANE`, and the state's."""
         state = [name for name in table.column_names if name not in (*key, PANE)]
         return cls(table.select(list(key)), table.column(PANE).to_numpy(), table.select(state))
 
@@ -105,12 +105,12 @@ class Keys:
         self._table = together
 
     def take(self, codes: Int64s) -> pa.Table:
-        """Keys by number."""
+        """Return keys by number."""
         return self._table.take(pa.array(self._first[codes]))
 
 
 def grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, Int64s, int]:
-    """Number the distinct rows of some columns from 0 on.
+    """Assign numbers to the distinct rows of some columns, from 0 on.
 
     Returns
     -------
@@ -129,7 +129,7 @@ def grouped(columns: Sequence[pa.Array | pa.ChunkedArray]) -> tuple[Int64s, Int6
 
 
 def combined(aggregates: Aggregates, entries: Entries) -> Entries:
-    """One entry for each key and pane."""
+    """Combine entries into one for each key and pane."""
     codes, first, groups = grouped([*entries.keys.columns, pa.array(entries.panes)])
     if groups == len(entries):
         return entries
@@ -138,7 +138,7 @@ def combined(aggregates: Aggregates, entries: Entries) -> Entries:
 
 
 def lifted(aggregates: Aggregates, rows: pa.Table, key: Sequence[str], panes: Int64s) -> Entries:
-    """Rows reduced to one entry for each key and pane that occurs."""
+    """Reduce rows to one entry for each key and pane that occurs."""
     keys = rows.select(list(key))
     codes, first, groups = grouped([*keys.columns, pa.array(panes)])
     state = aggregates.lift(rows.select(list(aggregates.inputs)), codes, groups)

@@ -34,24 +34,22 @@ class FeedBounds:
         self._promised: dict[str, int] = dict(saved.get("told", {}))
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value."""
+        """Return a JSON value."""
         return {"bounds": self._bounds, "told": self._promised}
 
     def hear(self, feeds: Iterable[str], bounds: Iterable[int]) -> None:
-        """Punctuation has come."""
+        """Raise the bounds of feeds of which punctuation has come."""
         for feed, bound in zip(feeds, bounds, strict=True):
             self._bounds[feed] = max(self._bounds.get(feed, bound), bound)
 
     @property
     def bounds(self) -> Mapping[str, int]:
-        """The bound of each feed that has spoken."""
+        """The bound of each feed that has sent punctuation."""
         return self._bounds
 
     @property
     def low_watermark(self) -> int | None:
-        """The least of them (Eq. 4.1); None before the first punctuation, and while a feed has rows and has promised
-        nothing.
-        """
+        """The least bound (Eq. 4.1); None before the first punctuation, and while a feed with rows has sent none."""
         least = min(self._bounds.values(), default=None)
         return None if least == BEFORE_ALL else least
 
@@ -61,8 +59,9 @@ class FeedBounds:
         return frozenset(feed for feed, bound in self._bounds.items() if bound == ENDED)
 
     def due(self, limit: int) -> list[tuple[str, int]]:
-        """What can be promised for each feed that was not yet: its bound, but no more than `limit`. It counts as
-        promised from now on.
+        """Return new punctuation ``(feed, bound)`` for the feeds whose bound, capped at `limit`, has risen.
+
+        The bounds count as sent from now on.
         """
         capped = [(feed, min(bound, limit)) for feed, bound in self._bounds.items()]
         due = [(feed, bound) for feed, bound in capped if bound > self._promised.get(feed, bound - 1)]
@@ -71,7 +70,7 @@ class FeedBounds:
 
 
 def key_mask(punctuation: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which punctuation rows are group-wise: they have a key, and speak for it alone."""
+    """Return which punctuation rows are group-wise: they have a key, and apply to it alone."""
     given = np.zeros(punctuation.num_rows, dtype=np.bool_)
     for name in key:
         given |= pc.is_valid(punctuation.column(name)).to_numpy(zero_copy_only=False)
@@ -79,12 +78,12 @@ def key_mask(punctuation: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]
 
 
 def punctuation_rows(schema: pa.Schema, feeds: Sequence[str], now_us: int, **times: pa.Array) -> pa.Table:
-    """Punctuation rows of a schema.
+    """Return punctuation rows of a schema.
 
     Parameters
     ----------
     schema : pyarrow.Schema
-        With the system column.
+        A schema with the system column.
     feeds : sequence of str
         The feed of each row.
     now_us : int

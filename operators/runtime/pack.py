@@ -46,21 +46,22 @@ Batches = Iterator[pa.RecordBatch]
 def pack(
     key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool, operator: str = "queue"
 ) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``.
+    """Return a function for ``mapInArrow`` that packs a task's rows into frames.
 
     Parameters
     ----------
     key
         The update key's columns.
     slots
-        What each shard is grouped by. The shard of a key is its bucket (``pmod(hash(key), shards)``).
+        The number by which Spark groups each shard's frames. The shard of a key is its bucket (``pmod(hash(key),
+        shards)``).
     newest_by
         The time column, for coalescing.
     coalesce
-        Whether only the newest row per key of what a task holds is sent on. Only for policies that keep one row per
-        key.
+        Whether only the newest row per key, among the rows that a task holds, is packed. Only for policies that keep
+        one row per key.
     operator
-        What its user calls it, for errors.
+        The operator's name for users, in errors.
     """
 
     def run(batches: Batches) -> Batches:
@@ -71,9 +72,9 @@ def pack(
 
 
 def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: the rows of frames, in their order, without the columns `drop`.
+    """Return a function for ``mapInArrow`` that yields the rows of frames, in their order, without the columns `drop`.
 
-    How long what follows took to take them is left in `folder`: it is what the rows of this batch cost.
+    It writes a report to `folder` of how long the following steps took to process the rows: the cost of this batch.
     """
 
     def run(batches: Batches) -> Batches:
@@ -92,13 +93,13 @@ def unpack(schema: pa.Schema, drop: Sequence[str], folder: str) -> Callable[[Bat
 
 
 def rows_to_frame(batches: Batches) -> Batches:
-    """A shard's rows as one frame, for :func:`frames_to_rows`."""
+    """Pack a shard's rows into one frame, for :func:`frames_to_rows`."""
     frame = to_frame(pa.Table.from_batches(list(batches)))
     yield pa.RecordBatch.from_arrays([pa.array([frame], pa.binary())], ["frame"])
 
 
 def frames_to_rows(schema: pa.Schema) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``: the rows of frames, in their order."""
+    """Return a function for ``mapInArrow`` that yields the rows of frames, in their order."""
 
     def run(batches: Batches) -> Batches:
         for batch in batches:
@@ -130,7 +131,7 @@ def _frames(
 
 
 def in_batches(table: pa.Table, schema: pa.Schema) -> Batches:
-    """A frame's rows as Spark takes them."""
+    """Yield a frame's rows as batches for Spark."""
     yield from table.cast(schema).combine_chunks().to_batches(max_chunksize=10_000)
 
 
@@ -147,14 +148,14 @@ def check_keys(rows: pa.Table, key: Sequence[str], operator: str) -> None:
 
 
 def packed(found: Sequence[tuple[int, bytes]], slots: Sequence[int]) -> pa.RecordBatch:
-    """Frames with their shards, as the operator takes them."""
+    """Return frames with their shards, as the operator takes them."""
     numbers = pa.array([slots[number] for number, _ in found], pa.int32())
     frames = frames_column([frame for _, frame in found])
     return pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
 
 
 def _newest(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> tuple[pa.Table, pa.Table]:
-    """The newest row of each key, standing for the others; and of the others, those that conflict with it."""
+    """Return the newest row of each key, with the others counted in it, and the others that conflict with it."""
     none = rows.slice(0, 0)
     if rows.num_rows < 2:
         return rows, none

@@ -52,7 +52,7 @@ class RowPages:
         self.pages_read = self.pages_written = 0
 
     def put(self, locations: Int64s, rows: pa.Table) -> None:
-        """Rows lie there from now on, in place of what lay there."""
+        """Write rows to these locations, in place of those that were there."""
         if len(locations) == 0:
             return
         self._reach(int(locations.max()) + 1)
@@ -61,7 +61,7 @@ class RowPages:
         self._new_rows += len(locations)
 
     def take(self, locations: Int64s, columns: list[str] | None = None) -> pa.Table:
-        """Rows by location, in that order; only some columns if asked."""
+        """Return rows by location, in that order; only some columns if given."""
         schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
         if len(locations) == 0:
             return schema.empty_table()

@@ -22,7 +22,8 @@ __all__ = ["Run", "Runs"]
 
 Int64s = npt.NDArray[np.int64]
 
-_ROWS = 2048  # fewer than this are not worth a value of their own: a call to Spark's state store costs as much as some thousand rows
+# Fewer than this are not worth a value of their own: a call to Spark's state store costs as much as some thousand rows.
+_ROWS = 2048
 _MANY = 16
 _FEW = 4  # runs of one pane, each entry of which is likely to meet another of its key
 
@@ -92,20 +93,20 @@ class Runs:
 
     @property
     def rows(self) -> int:
-        """Entries in all of them."""
+        """The number of entries in all runs."""
         return sum(run.rows for run in self._runs)
 
     @property
     def last_pane(self) -> int | None:
-        """The greatest pane of any of them."""
+        """The greatest pane of any run."""
         return max((run.last for run in self._runs), default=None)
 
     def rows_from(self, pane: int) -> int:
-        """How many entries there are at most from a pane on."""
+        """Return how many entries there are at most from a pane on."""
         return sum(run.rows for run in self._runs if run.last >= pane)
 
     def first_from(self, pane: int) -> int | None:
-        """The first pane of which there is something, from one on. Reads runs that begin before it."""
+        """Return the first pane with entries, from a given pane on. Only runs that begin before it are read."""
         found: list[int] = []
         for run in self._runs:
             if run.first >= pane:
@@ -116,7 +117,7 @@ class Runs:
         return min(found, default=None)
 
     def tables(self, first: int, last: int) -> list[pa.Table]:
-        """What has ``first <= pane <= last``, a table for each run that has some."""
+        """Return the entries with ``first <= pane <= last``, a table for each run that has some."""
         found: list[pa.Table] = []
         for run in self._runs:
             if run.last < first or run.first > last:
@@ -130,7 +131,7 @@ class Runs:
         return found
 
     def add(self, table: pa.Table) -> None:
-        """Keep entries from now on.
+        """Keep these entries from now on.
 
         Parameters
         ----------
@@ -147,14 +148,14 @@ class Runs:
         self._merge()
 
     def drop_below(self, pane: int) -> None:
-        """Give back runs of which every pane is less."""
+        """Remove the runs of which every pane is less."""
         for run in self._runs:
             if run.last < pane:
                 self._store.remove(self._kind, run.number)
         self._runs = [run for run in self._runs if run.last >= pane]
 
     def _parts(self, panes: Int64s) -> list[tuple[int, int]]:
-        """Cut sorted entries where a span begins, unless there would be too few."""
+        """Split sorted entries where a span begins, unless a part would have too few of them."""
         spans = panes // self._span
         begins = np.flatnonzero(np.concatenate([[True], spans[1:] != spans[:-1]]))
         # Those that lie in the same few thousand rows stay together.
@@ -163,7 +164,7 @@ class Runs:
         return list(zip(cuts.tolist(), [*cuts[1:].tolist(), len(panes)], strict=True))
 
     def _merge(self) -> None:
-        """Many runs of one age become one: each entry is written once more for each factor of that many."""
+        """Merge many runs of one age into one: each entry is written once more for each such factor of growth."""
         while True:
             many = self._many()
             if many is None:
@@ -182,9 +183,7 @@ class Runs:
                 self._put(table.slice(low, high - low), panes[low:high], many[0].level + 1)
 
     def _many(self) -> list[Run] | None:
-        """Runs that are better one: small ones, of which each costs a call; and, where they can be combined, those of
-        one pane.
-        """
+        """Find runs that are better merged: small ones, each of which costs a call, or combinable ones of one pane."""
         small: dict[int, list[Run]] = {}
         alike: dict[tuple[int, int], list[Run]] = {}
         for run in self._runs:

@@ -25,7 +25,7 @@ class ShardProcessor(abc.ABC):
 
     @abc.abstractmethod
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
-        """One batch of one shard: frames and controls in, the rows that leave it out."""
+        """Run one batch of one shard: frames and controls in, the rows that leave it out."""
 
 
 class Next(NamedTuple):
@@ -65,7 +65,7 @@ class SparkShards(StatefulProcessor):
         self._states: list[Any] = []
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the states: of each operator a map of binary values by kind and page."""
+        """Open the states: for each operator a map of binary values by kind and page."""
         processors = [self._first, *(each.processor for each in self._others)]
         self._states = [
             handle.getMapState(
@@ -80,7 +80,7 @@ class SparkShards(StatefulProcessor):
         rows: Iterator[Row],
         timerValues: Any,  # noqa: N803 Spark's name
     ) -> Iterator[Row]:
-        """One batch of one shard."""
+        """Run one batch of one shard."""
         del timerValues
         slot = int(key[0])
         stores = [MapStore(state) for state in self._states]
@@ -90,7 +90,7 @@ class SparkShards(StatefulProcessor):
                 yield from (Row(**values) for values in batch.to_pylist())
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is open."""
 
 
 def run_shard(
@@ -101,8 +101,9 @@ def run_shard(
     stores: Sequence[Store],
     rows: Iterator[Row],
 ) -> pa.Table | None:
-    """One batch of one shard, through all operators of a stage. An operator that gets nothing is not called, as in a
-    stage of its own.
+    """Run one batch of one shard through all operators of a stage.
+
+    As in a stage of its own, an operator without input is not called.
     """
     result = first.batch(shard, stores[0], rows)
     for (pack, processor), store in zip(others, stores[1:], strict=True):
@@ -116,7 +117,7 @@ def run_shard(
 
 
 def batch_id() -> int:
-    """Spark's number of the batch that this task belongs to; -1 if it does not say."""
+    """Return Spark's number of the batch to which this task belongs; -1 if Spark does not set it."""
     context = TaskContext.get()
     batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
     return -1 if batch is None else int(batch)

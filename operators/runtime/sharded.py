@@ -76,13 +76,13 @@ class InShards:
         return dataclasses.replace(self, rows=rows, others=(*self.others, Next(frames, processor)))
 
     def df(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
-        """The rows after the steps, as rows."""
+        """Return the rows after the steps, one by one."""
         return map_in_arrow(
             self._running(rows_to_frame, FRAME_DDL), chained((frames_to_rows(self.rows), *steps)), schema
         )
 
     def few(self, steps: Sequence[ArrowStep], schema: StructType) -> DataFrame:
-        """What the steps make of each shard's rows, of which the last leaves a few large values."""
+        """Return the result of the steps on each shard's rows; the last step leaves only a few large values."""
         return self._running(chained((_as(self.rows), *steps)), schema)
 
     def _running(self, leaving: ArrowStep, leaving_as: StructType | str) -> DataFrame:
@@ -91,7 +91,7 @@ class InShards:
 
 
 def _as(schema: pa.Schema) -> ArrowStep:
-    """Rows as the steps after an operator expect them."""
+    """Return a step that yields rows as the steps after an operator expect them."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -13,20 +13,20 @@ __all__ = ["check_identity", "other_layout", "read_head"]
 
 
 def read_head(store: Store) -> dict[str, Any]:
-    """A shard's head as the batch before left it; empty for a shard that has never been called."""
+    """Return a shard's head as the batch before left it; empty for a shard that has never been called."""
     saved = store.get("head", 0)
     return {} if saved is None else json.loads(saved)
 
 
 def other_layout(was: int, now: int) -> list[str]:
-    """What :func:`check_identity` is to add where the state was written by another version."""
+    """Return the difference for :func:`check_identity` if another version wrote the state."""
     return [] if was == now else [f"layout {was}, now {now}"]
 
 
 def check_identity(
     was: Mapping[str, str], now: Mapping[str, str], begun: str, same: str, more: Sequence[str] = ()
 ) -> None:
-    """Refuse a plan that is not the one that a checkpoint was begun with.
+    """Refuse a plan other than the one with which a checkpoint was begun.
 
     Parameters
     ----------

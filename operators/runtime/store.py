@@ -13,7 +13,7 @@ class Store(Protocol):
     """Binary values by kind and page number."""
 
     def get(self, kind: str, page: int) -> bytes | None:
-        """The value; None if there is none."""
+        """Return the value; None if there is none."""
         ...
 
     def put(self, kind: str, page: int, value: bytes) -> None:

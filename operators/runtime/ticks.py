@@ -27,11 +27,11 @@ class TickPlanner(Protocol):
     """Decides when a tick is due, and the message of each shard."""
 
     def initial(self) -> dict[str, Any]:
-        """The offset before the first tick."""
+        """Return the offset before the first tick."""
         ...
 
     def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
-        """The offset of the next tick; `start` if none is due."""
+        """Return the offset of the next tick; `start` if none is due."""
         ...
 
     def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
@@ -47,15 +47,15 @@ class TickSource(DataSource):
         """Return the planner that the options describe."""
 
     def slots(self) -> tuple[int, ...]:
-        """Return what each shard is grouped by."""
+        """Return the number by which Spark groups each shard's messages."""
         return tuple(int(slot) for slot in self.options["slots"].split(","))
 
     def schema(self) -> StructType | str:
-        """A shard's slot, no rows, and a control."""
+        """Return the schema of a message: a shard's slot, no rows, and a control."""
         return PACKED_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         del schema
         return TickReader(self.planner())
 
@@ -72,28 +72,28 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner = planner
 
     def initialOffset(self) -> dict[str, Any]:
-        """Before the first tick."""
+        """Return the offset before the first tick."""
         return self._planner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """A tick is one tick."""
+        """Read all that is available: one tick."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The next tick if rows wait that may be served, else `start`."""
+        """Return the next tick if rows wait that may be served, else `start`."""
         del limit
         return self._planner.plan(start, now_us())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What waits is drained whatever the trigger is."""
+        """Do nothing: waiting rows are drained with any trigger."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One task, with the messages of all shards."""
+        """Return one task, with the messages of all shards."""
         del start
         return [_Tick(end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """A control for each shard."""
+        """Yield a control for each shard."""
         messages = self._planner.messages(cast("_Tick", partition).offset)
         slots = pa.array([slot for slot, _ in messages], pa.int32())
         text = pa.array([words for _, words in messages], pa.string())

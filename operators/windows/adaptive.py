@@ -71,14 +71,14 @@ class Properties:
         return behind / total
 
     def heard(self, feeds: pa.Array | pa.ChunkedArray, panes: Int64s, over: frozenset[str] = frozenset()) -> Properties:
-        """With a batch's rows.
+        """Return the properties updated with a batch's rows.
 
         Parameters
         ----------
         feeds : string array of length rows
         panes : int64 array of length rows
         over : set of str
-            Feeds that have ended: there is nothing of theirs to wait for.
+            Feeds that have ended: windows no longer wait for them.
         """
         highs = {feed: high for feed, high in self.highs.items() if feed not in over}
         shares = {feed: share for feed, share in self.shares.items() if feed not in over}
@@ -92,30 +92,30 @@ class Properties:
         return dataclasses.replace(self, highs=highs, shares=shares)
 
     def sized(self, aggr: float, tup: float) -> Properties:
-        """With what partial aggregates and rows of a batch take on average."""
+        """Return the properties updated with the mean sizes of a batch's partial aggregates and rows."""
         return dataclasses.replace(self, aggr=_smoothed(self.aggr, aggr), tup=_smoothed(self.tup, tup))
 
     def closed(self, first: int, least: int) -> Properties:
-        """A window has closed.
+        """Return the properties updated after a window has closed.
 
         Parameters
         ----------
         first : int
-            The first pane that was kept until then; LOWEST if there was no window before.
+            The first pane that was kept until then; LOWEST if no window was open before.
         least : int
-            Panes of a window.
+            The panes of a window.
         """
         if first == LOWEST or not self.highs:
             return self
         return dataclasses.replace(self, wed=float(max(max(self.highs.values()) - first + 1, least)))
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value; the constructor takes its members."""
+        """Return a JSON value; the constructor takes its members."""
         return dataclasses.asdict(self)
 
 
 def eager_memory(vol: Floats, stream: Properties) -> Floats:
-    """What groups take as partial aggregates (Eq. 6.5).
+    """Return the memory that groups take as partial aggregates (Eq. 6.5).
 
     Parameters
     ----------
@@ -127,24 +127,25 @@ def eager_memory(vol: Floats, stream: Properties) -> Floats:
 
 
 def lazy_memory(vol: Floats, stream: Properties) -> Floats:
-    """What groups take as rows (Eq. 6.8): those of a feed that is behind come later, and wait so much less for the
-    window's end.
+    """Return the memory that groups take as rows (Eq. 6.8).
+
+    Rows of a feed that is behind come later, and wait so much less for the window's end.
 
     Notes
     -----
-    A group's rows are taken to come from the feeds in the same shares as all rows do, so ``Σ vol_K · offset_K`` is its
-    volume times the mean offset.
+    A group's rows are assumed to come from the feeds in the same shares as all rows do, so ``Σ vol_K · offset_K`` is
+    its volume times the mean offset.
     """
     return stream.tup * vol * max(stream.wed - stream.offset, 0.0)
 
 
 def dense_groups(was: Mask, vol: Floats, stream: Properties) -> Mask:
-    """Which groups are to keep partial aggregates (Cond. 6.9).
+    """Return which groups are to keep partial aggregates (Cond. 6.9).
 
     Parameters
     ----------
     was : bool array of length groups
-        Which do so now.
+        The groups that do so now.
     vol : float array of length groups
         Rows per pane.
     stream : Properties
@@ -154,13 +155,14 @@ def dense_groups(was: Mask, vol: Floats, stream: Properties) -> Mask:
 
 
 def much_larger(aggr: float, tup: float) -> bool:
-    """Whether keeping rows of sparse groups saves so much that it is worth its price: rows are not reduced before they
-    are shuffled.
+    """Return whether keeping rows of sparse groups saves enough memory to outweigh its cost.
+
+    The cost is that rows are not reduced before they are shuffled.
 
     Parameters
     ----------
     aggr, tup : float
-        Size of the least partial aggregate, and of a row.
+        The sizes of the least partial aggregate and of a row.
     """
     return aggr > MUCH * tup
 
@@ -196,7 +198,7 @@ class GroupModes:
 
     @classmethod
     def none(cls, period: int, key: pa.Schema) -> GroupModes:
-        """No group yet."""
+        """Return modes without a group."""
         own = [pa.field(_PERIOD, pa.int64()), pa.field(_ROWS, pa.int64()), pa.field(_DENSE, pa.bool_())]
         return cls(period, pa.schema([*key, *own]).empty_table())
 
@@ -242,7 +244,7 @@ class GroupModes:
         return GroupModes(self._period, table)
 
     def is_dense(self, keys: pa.Table) -> Mask:
-        """Whether the group of each row is dense; one that is not known is not."""
+        """Return whether the group of each row is dense; an unknown group is not."""
         together = pa.concat_tables([self.keys, keys])
         codes, size = key_codes(together.columns)
         dense = np.zeros(size, dtype=np.bool_)

@@ -61,7 +61,7 @@ class Calendar:
         _zone(self.zone)
 
     def periods(self, x: Whole) -> Int64s:
-        """The number of the period in which each instant lies.
+        """Return the number of the period in which each instant lies.
 
         Parameters
         ----------
@@ -78,11 +78,7 @@ class Calendar:
         return numbers[np.searchsorted(beginnings, instants, "right") - 1]
 
     def beginnings(self, number: Whole) -> Int64s:
-        """The first instant of each period, in microseconds since the epoch.
-
-        The end of a period is the beginning of the next. A period that the zone skipped (2011-12-30 in Samoa) begins
-        where the next one does, so that it is empty.
-        """
+        """Return the first instant of each period, in microseconds since the epoch."""
         wanted = as_int64(number)
         if not wanted.size:
             return wanted
@@ -94,7 +90,7 @@ class Calendar:
         return beginnings[np.searchsorted(numbers, wanted)]
 
     def _tables(self, years: Int64s, *, beside: int) -> tuple[Int64s, Int64s]:
-        """Numbers and beginnings of all periods of the years that occur, in order."""
+        """Return the numbers and beginnings of all periods of the years that occur, in order."""
         least = int(years.min()) - beside
         occurs = np.zeros(int(years.max()) + beside - least + 1, dtype=np.bool_)
         for step in range(-beside, beside + 1):
@@ -132,15 +128,15 @@ class CalendarWindows(Windows):
         return self.over.last_complete(self.calendar.periods(inside))
 
     def panes(self) -> CalendarWindows:
-        """The panes themselves, as for :class:`SlidingWindows`: of so many days or months."""
+        """Return the panes as windows of days or months, as :class:`SlidingWindows` does."""
         return CalendarWindows(self.calendar, self._sliding().panes())
 
     def pane_of(self, x: Whole) -> Int64s:
-        """The pane of each row."""
+        """Return the pane of each row."""
         return self._sliding().pane_of(self.calendar.periods(x))
 
     def panes_of(self, w: Whole) -> tuple[Int64s, Int64s]:
-        """First and last pane (both inclusive) of windows."""
+        """Return the first and last pane (both inclusive) of windows."""
         return self._sliding().panes_of(w)
 
     def _sliding(self) -> SlidingWindows:
@@ -183,7 +179,7 @@ def _zone(name: str) -> zoneinfo.ZoneInfo:
 
 @functools.lru_cache(maxsize=4096)
 def _year(zone: str, unit: Literal["day", "month"], year: int) -> tuple[Int64s, Int64s]:
-    """Numbers and beginnings of the periods of one year."""
+    """Return the numbers and beginnings of the periods of one year."""
     cycles = 0
     if year >= _LAST_RULES + _CYCLE_YEARS:
         cycles = (year - _LAST_RULES) // _CYCLE_YEARS
@@ -205,7 +201,7 @@ def _year(zone: str, unit: Literal["day", "month"], year: int) -> tuple[Int64s, 
 
 
 def _first_instant(local: dt.datetime, zone: zoneinfo.ZoneInfo) -> int:
-    """The first instant at which local clocks show this time or a later one."""
+    """Return the first instant at which local clocks show this time or a later one."""
     before, after = (local.replace(tzinfo=zone, fold=fold).utcoffset() or dt.timedelta(0) for fold in (0, 1))
     if before >= after:  # an ordinary time, or one that clocks show twice: the first time
         return (local - before - _EPOCH) // _MICROSECOND

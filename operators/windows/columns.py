@@ -14,17 +14,17 @@ __all__ = ["ends_column", "windowing_values"]
 
 
 def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: str = "UTC") -> Int64s:
-    """The windowing attribute of each row as an int64.
+    """Return the windowing attribute of each row as an int64.
 
     Parameters
     ----------
     name
-        Of the column, for messages.
+        The column's name, for messages.
     column
-        Timestamps or dates, which become microseconds since the epoch (what is finer is cut off, towards the past); or
-        whole numbers, which stay.
+        Timestamps or dates, which become microseconds since the epoch (finer ones are rounded down, towards the past);
+        or whole numbers, which stay.
     time_zone
-        The zone of timestamps and dates that do not name theirs.
+        The zone of timestamps and dates without one.
 
     Raises
     ------
@@ -65,9 +65,9 @@ def windowing_values(name: str, column: pa.Array | pa.ChunkedArray, time_zone: s
 
 
 def ends_column(ends: Int64s, dtype: pa.DataType) -> pa.Array:
-    """Window ends as a column: timestamps for windows over timestamps or dates, else int64.
+    """Return window ends as a column: timestamps for windows over timestamps or dates, else int64.
 
-    The end that a landmark window does not have is null.
+    A landmark window without an end has null.
     """
     values = pa.array(ends, pa.int64(), mask=(ends == LOWEST) | (ends == HIGHEST))
     if pa.types.is_timestamp(dtype) or pa.types.is_date(dtype):

@@ -85,17 +85,17 @@ class EagerOperator:
 
     @staticmethod
     def none(key: pa.Schema) -> Commitments:
-        """Before the first step."""
+        """Return the commitments before the first step: none."""
         return Commitments(key.empty_table(), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     def step(self, progress: Progress, new: Entries, kept: Kept, before: Commitments) -> EagerStep:
-        """Take entries, close windows, commit.
+        """Take entries, close windows, and commit to new ones.
 
         Parameters
         ----------
         progress : Progress
         new : Entries
-            That came since the step before, none of which is in final windows only.
+            Entries that came since the step before; none is in final windows only.
         kept : Kept
             Entries of earlier steps.
         before : Commitments

@@ -26,7 +26,7 @@ now; ``all+early`` likewise."""
 
 
 def check_emit(emit: str) -> None:
-    """Refuse other words."""
+    """Refuse an unknown emission."""
     if emit not in get_args(Emit):
         raise OptionError(f"emit={emit!r}", expected="one of " + ", ".join(get_args(Emit)))
 
@@ -34,7 +34,7 @@ def check_emit(emit: str) -> None:
 def every_window(
     paned: Paned, codes: Int64s, panes: Int64s, after: int | Int64s, through: int | Int64s
 ) -> tuple[Int64s, Int64s]:
-    """The windows of each key that have an entry.
+    """Return the windows of each key that have an entry.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def every_window(
     Returns
     -------
     code, wid : int64 arrays of length windows
-        Without repeats, in the order of keys, then windows.
+        Keys and windows without repeats, in the order of keys, then windows.
     """
     order = np.lexsort((panes, codes))
     codes, panes = codes[order], panes[order]
@@ -72,15 +72,17 @@ def every_window(
 
 
 def most_recent(paned: Paned, last_pane: Int64s, through: int) -> Int64s:
-    """The latest window up to `through` that has an entry, of keys whose last entry in these windows is in `last_pane`.
+    """Return each key's latest window up to `through` that has an entry.
 
-    The rule MRU_L of the report: with `through` the greatest window that has fully arrived.
+    A key's last entry in these windows is in `last_pane`. This is the rule MRU_L of the report, if `through` is the
+    greatest window that has fully arrived.
     """
     return last_pane if paned.by_row else latest_fully_arrived(paned.over, last_pane, through)
 
 
 def partial_windows(paned: Paned, last_pane: Int64s) -> Int64s:
-    """The window of which a partial result is given: of those with the newest entry the one that closes first, which
-    knows most.
+    """Return the window whose partial result is emitted: of those with the newest entry, the first to close.
+
+    That window has the most rows so far.
     """
     return paned.over.wids(last_pane)[0]

@@ -47,13 +47,13 @@ class Results:
         return len(self.wids)
 
     def take(self, which: Mask) -> Results:
-        """Some of them."""
+        """Return some of the results."""
         at = pa.array(which)
         return Results(self.keys.filter(at), self.wids[which], self.state.filter(at))
 
 
 def added(aggregates: Aggregates, running: Entries, late: Entries) -> Entries:
-    """A window that is kept (an entry for each key, in the pane of its newest), with entries that have come late to it."""
+    """Add late entries to a kept window, which has an entry for each key, in the pane of the key's newest."""
     keys = Keys([running.keys, late.keys])
     codes = np.concatenate(keys.codes)
     state = aggregates.combine(pa.concat_tables([running.state, late.state]), codes, keys.size)
@@ -64,17 +64,17 @@ def added(aggregates: Aggregates, running: Entries, late: Entries) -> Entries:
 def combine_each(
     paned: Paned, aggregates: Aggregates, entries: Entries, codes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> pa.Table:
-    """The states of some windows from all of the panes in them.
+    """Compute the states of some windows from all of the panes in them.
 
     Parameters
     ----------
     paned, aggregates
     entries : Entries
-        All those in the windows asked for; others do no harm.
+        All entries of the requested windows; others may be among them.
     codes : int64 array of length entries
-        Their keys.
+        The keys of the entries.
     queries : (code, wid)
-        Windows, by key.
+        The requested windows, by key.
     """
     if paned.disjoint:
         return _disjoint(paned, aggregates, entries, codes, queries)
@@ -87,7 +87,7 @@ def combine_each(
 def window_ranges(
     paned: Paned, panes: Int64s, codes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> tuple[Int64s, Int64s, Int64s]:
-    """An order of entries by key and pane, and the range in it of each window.
+    """Return an order of entries by key and pane, and the range in it of each window.
 
     Returns
     -------
@@ -151,30 +151,30 @@ def advance(
     span: tuple[int, int],
     every: bool,
 ) -> tuple[Results, Entries]:
-    """From one window to a later one, and the results between.
+    """Advance from one window to a later one, and return the results between.
 
     Parameters
     ----------
     paned : Paned
         Sliding windows longer than their SLIDE, or landmark windows.
     aggregates : Aggregates
-        Differential ones, unless windows are landmark windows.
+        Differential aggregates, or any if windows are landmark windows.
     before : Entries
-        The window ``span[0]``: an entry for each key, in the pane of its newest; none if there was no window.
+        The window ``span[0]``: an entry for each key, in the pane of its newest; empty if there was no window.
     enter : Entries
-        Those after the last pane of ``span[0]``, up to the last pane of ``span[1]``.
+        Entries after the last pane of ``span[0]``, up to the last pane of ``span[1]``.
     leave : Entries
-        Those before the first pane of ``span[1]``: in the window ``span[0]``, or among `enter`.
+        Entries before the first pane of ``span[1]``: in the window ``span[0]``, or among `enter`.
     span : (int, int)
-        The window computed before, LOWEST for none, and the one to come to.
+        The window computed before, LOWEST for none, and the window to advance to.
     every : bool
-        Whether every window after ``span[0]`` is wanted, or of each key the most recent one only.
+        Whether to return every window after ``span[0]``, or only the most recent one of each key.
 
     Returns
     -------
     Results
     Entries
-        The window ``span[1]``, as `before`.
+        The window ``span[1]``, in the form of `before`.
     """
     after, through = span
     keys = Keys([before.keys, enter.keys, leave.keys])
@@ -209,7 +209,7 @@ def _between(
     leave: tuple[Entries, Int64s],
     queries: tuple[Int64s, Int64s],
 ) -> pa.Table:
-    """States of many windows of a key: sums up to their ends less sums up to their beginnings."""
+    """Return states of many windows of a key: sums up to their ends less sums up to their beginnings."""
     code, wid = queries
     first, last = paned.first_and_last(wid)
     beginning = np.full(len(before[0]), LOWEST, dtype=np.int64)
@@ -229,7 +229,7 @@ def _between(
 def _up_to(
     aggregates: Aggregates, state: pa.Table, codes: Int64s, panes: Int64s, queries: tuple[Int64s, Int64s]
 ) -> pa.Table:
-    """For each (code, pane) the state of all entries of the key up to that pane."""
+    """Return for each (code, pane) the state of all entries of the key up to that pane."""
     code, last = queries
     order = np.lexsort((panes, codes))
     sums = prefixes(aggregates, state.take(pa.array(order)), codes[order])

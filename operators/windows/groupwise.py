@@ -46,7 +46,7 @@ class KeyBounds:
 
     @property
     def table(self) -> pa.Table:
-        """To be kept: the key's columns, a feed, its bound, the greatest window closed ahead for the key."""
+        """The table to keep: the key's columns, a feed, its bound, and the greatest window closed ahead for the key."""
         return self._table
 
     @property
@@ -56,7 +56,7 @@ class KeyBounds:
         return int(closed.max()) if len(closed) else LOWEST
 
     def hear(self, keys: pa.Table, feeds: pa.ChunkedArray, bounds: Int64s) -> None:
-        """Punctuation has come: of each key and feed, all rows with an earlier time have arrived."""
+        """Raise the bounds of keys and feeds by their punctuation: all rows with an earlier time have arrived."""
         closed = np.full(len(bounds), LOWEST, dtype=np.int64)
         more = keys.append_column(_FEED, feeds).append_column(_BOUND, pa.array(bounds))
         both = pa.concat_tables([self._table, more.append_column(_CLOSED, pa.array(closed)).cast(self._table.schema)])
@@ -69,7 +69,7 @@ class KeyBounds:
         self._table = table.set_column(table.num_columns - 1, _CLOSED, pa.array(closed[first]))
 
     def closed_for(self, keys: pa.Table) -> Int64s:
-        """The greatest window that is closed for each key; LOWEST where no punctuation is its own."""
+        """Return the greatest window that is closed for each key; LOWEST for a key without punctuation of its own."""
         if len(self) == 0:
             return np.full(keys.num_rows, LOWEST, dtype=np.int64)
         numbers = Keys([self._table.select(self._names), keys])
@@ -77,7 +77,7 @@ class KeyBounds:
         return known[numbers.codes[1]]
 
     def given(self, results: Results) -> Mask:
-        """Which of some results were given before, when their key's window closed ahead."""
+        """Return which of some results were emitted before, when their key's window closed ahead."""
         return results.wids <= self.closed_for(results.keys)
 
     def close(

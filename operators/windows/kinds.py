@@ -35,29 +35,29 @@ class Windows(abc.ABC):
 
     @abc.abstractmethod
     def extent(self, w: Whole) -> tuple[Int64s, Int64s]:
-        """Low (inclusive) and high (exclusive) ends of windows in x; LOWEST for a window without a beginning."""
+        """Return the low (inclusive) and high (exclusive) ends of windows in x; LOWEST for one without a beginning."""
 
     @abc.abstractmethod
     def wids(self, x: Whole) -> tuple[Int64s, Int64s]:
-        """First and last window-id (both inclusive) of rows; last < first for a row between two windows.
+        """Return the first and last window-id (both inclusive) of rows; last < first for a row between two windows.
 
-        HIGHEST for the last one means that there is none: the row is in every later window.
+        If the last one is HIGHEST, there is none: the row is in every later window.
         """
 
     @abc.abstractmethod
     def last_complete(self, bound: Whole) -> Int64s:
-        """The greatest window-id that is complete once every row with x < bound has arrived. Never decreases with the
-        bound.
+        """Return the greatest window-id that is complete once every row with x < bound has arrived.
 
-        Any int64 is a bound: LOWEST where nothing is known yet, HIGHEST where everything has come.
+        It never decreases with the bound. Any int64 is a bound: LOWEST before any is known, HIGHEST if all rows have
+        arrived.
         """
 
     def first_live(self, bound: Whole) -> Int64s:
-        """The least window-id that may still get rows once every row with x < bound has arrived."""
+        """Return the least window-id that may still get rows once every row with x < bound has arrived."""
         return affine(self.last_complete(bound), 1, 1)
 
     def start_and_end(self, w: Whole) -> tuple[Int64s, Int64s]:
-        """What results call `window_start` and `window_end`: the ends as the definition of the kind writes them."""
+        """Return the `window_start` and `window_end` of results: the ends as the definition of the kind writes them."""
         return self.extent(w)
 
     def last_instant(self, w: Whole) -> Int64s:
@@ -125,15 +125,15 @@ class SlidingWindows(Windows):
         return math.gcd(self.range, self.slide)
 
     def panes(self) -> SlidingWindows:
-        """The panes themselves: tumbling windows, whose ids number the panes and whose extents are theirs."""
+        """Return the panes: tumbling windows, whose ids number the panes and whose extents are theirs."""
         return SlidingWindows(self.pane, self.pane, self.origin, self.attribute)
 
     def pane_of(self, x: Whole) -> Int64s:
-        """The pane of each row. A row between two windows has one too."""
+        """Return the pane of each row. A row between two windows has one too."""
         return self.panes().wids(x)[0]
 
     def panes_of(self, w: Whole) -> tuple[Int64s, Int64s]:
-        """First and last pane (both inclusive) of windows; together they are the extent."""
+        """Return the first and last pane (both inclusive) of windows; together they are the extent."""
         first = (self.slide - self.range) // self.pane
         steps = self.slide // self.pane
         return affine(w, steps, first), affine(w, steps, steps - 1)
@@ -198,15 +198,15 @@ class SlideByTupleWindows(Windows):
         _check_length("SLIDE", self.every)
 
     def windows(self, x: Whole, number: Whole) -> Int64s:
-        """The ids of the windows that some rows open, increasing.
+        """Return the ids of the windows that some rows open, increasing.
 
         Parameters
         ----------
         x
-            Times.
+            The times of the rows.
         number
-            Of each row, counted from 0: in order of arrival, or its rank by time (:func:`.rows.ranks_by_time`), as
-            `order` says.
+            The number of each row, counted from 0: in order of arrival, or by its rank in time
+            (:func:`.rows.ranks_by_time`), depending on `order`.
         """
         numbers = as_int64(number)
         return np.unique(as_int64(x)[numbers % self.every == self.every - 1])
@@ -215,20 +215,20 @@ class SlideByTupleWindows(Windows):
         return affine(w, 1, 1 - self.range), affine(w, 1, 1)
 
     def start_and_end(self, w: Whole) -> tuple[Int64s, Int64s]:
-        """The window's beginning, which is outside it, and its end, the time of its row, which is inside."""
+        """Return the window's beginning, which is outside it, and its end, the time of its row, which is inside."""
         return affine(w, 1, -self.range), as_int64(w)
 
     def wids(self, x: Whole) -> tuple[Int64s, Int64s]:
-        """First and last id that a window of each row may have. Only those in :meth:`windows` exist."""
+        """Return the first and last id that a window of each row may have. Only those in :meth:`windows` exist."""
         return as_int64(x), affine(x, 1, self.range - 1)
 
     def among(self, ids: Int64s, x: Whole) -> tuple[Int64s, Int64s]:
-        """First and last place in `ids` (increasing) of the windows of each row; last < first if it is in none."""
+        """Return the first and last position in `ids` (increasing) of each row's windows; last < first if in none."""
         first, last = self.wids(x)
         return np.searchsorted(ids, first), np.searchsorted(ids, last, "right") - 1
 
     def last_complete(self, bound: Whole) -> Int64s:
-        """The greatest id that a complete window can have: its row and all rows in it have arrived."""
+        """Return the greatest id that a complete window can have: its row and all rows in it have arrived."""
         return floor_div(bound, 1, add=-1, saturate=True)
 
 

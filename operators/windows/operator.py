@@ -88,7 +88,7 @@ class WindowOperator:
         self.keeps_window = paned.endless or (sliding and aggregates.differential)
 
     def keep_from(self, now: int, final: int) -> int:
-        """The least pane of which entries are needed after a step; LOWEST for all.
+        """Return the least pane of which entries are needed after a step; LOWEST for all.
 
         Parameters
         ----------
@@ -102,17 +102,17 @@ class WindowOperator:
         return LOWEST if min(now, final) == LOWEST else int(self._paned.first_and_last(needed)[0])
 
     def step(self, progress: Progress, new: Entries, kept: Kept, running: Entries | None) -> Step:
-        """Take entries, close windows.
+        """Take entries, and close windows.
 
         Parameters
         ----------
         progress : Progress
         new : Entries
-            That came since the step before, none of which is in final windows only.
+            Entries that came since the step before; none is in final windows only.
         kept : Kept
             Entries of earlier steps.
         running : Entries or None
-            Of the step before, if :attr:`keeps_window`.
+            The window of the step before, if :attr:`keeps_window`.
         """
         before, now = progress.before, progress.now
         found: list[Results] = []
@@ -168,7 +168,7 @@ class WindowOperator:
         return Results(keys.take(code), wid, state)
 
     def _corrections(self, progress: Progress, late: Entries, new: Entries, kept: Kept) -> list[Results]:
-        """Windows that were given before, and are other now."""
+        """Return new results of windows whose earlier results have changed."""
         paned, before, final = self._paned, progress.before, progress.final
         if final >= before:
             return []
@@ -187,7 +187,7 @@ class WindowOperator:
         return [Results(keys.take(code), wid, state)]
 
     def _partial(self, now: int, new: Entries, kept: Kept, running: Entries | None) -> Results | None:
-        """Of each key that has something new: the window that is open and knows most."""
+        """Return partial results: for each key with something new, the open window with the most rows so far."""
         paned = self._paned
         after = int(paned.first_and_last(now)[1]) + 1 if now > LOWEST else LOWEST
         open_ = new.between(after, HIGHEST)

@@ -28,7 +28,7 @@ class Paned:
     over: SlidingWindows | LandmarkWindows | SlideByTupleWindows
 
     def pane_of(self, x: Whole) -> Int64s:
-        """The pane of each row."""
+        """Return the pane of each row."""
         if isinstance(self.windows, SlideByTupleWindows):
             return as_int64(x)
         if self.endless:
@@ -37,7 +37,7 @@ class Paned:
         return self.windows.pane_of(x)
 
     def first_and_last(self, w: Whole) -> tuple[Int64s, Int64s]:
-        """First and last pane (both inclusive) of windows."""
+        """Return the first and last pane (both inclusive) of windows."""
         low, high = self.over.extent(w)
         return low, high - 1
 
@@ -58,22 +58,22 @@ class Paned:
 
     @property
     def most_windows(self) -> int | None:
-        """Windows that a row may be in; None where that depends on other rows, or has no end."""
+        """Windows that a row may be in; None if that depends on other rows, or has no end."""
         return -(-self.over.range // self.over.slide) if isinstance(self.over, SlidingWindows) else None
 
     @property
     def by_row(self) -> bool:
-        """Whether rows open windows: then each instant is a pane, and a window's id is that of its row's."""
+        """Whether rows open windows: then each instant is a pane, and a window has the id of its row's pane."""
         return isinstance(self.over, SlideByTupleWindows)
 
 
 def paned(windows: Windows) -> Paned:
-    """The windows as runs of panes.
+    """Return the windows as runs of panes.
 
     Raises
     ------
     OptionError
-        They slide by several rows at once, so that which windows there are depends on how many rows came before.
+        They slide by several rows at once, so that the windows there are depend on how many rows came before.
     """
     inner = windows.over if isinstance(windows, CalendarWindows) else windows
     if isinstance(inner, SlidingWindows):

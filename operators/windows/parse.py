@@ -33,11 +33,11 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 def window_by_time(
     range_: str, slide: str | None = None, *, origin: str | dt.datetime | dt.date | None = None, zone: str | None = None
 ) -> SlidingWindows | CalendarWindows:
-    """Sliding or tumbling windows by time.
+    """Return sliding or tumbling windows by time.
 
-    Without a zone all durations are fixed: a day is 24 hours, and windows are aligned to the origin. With one they are
-    the calendar's: days from midnight to midnight, weeks from Monday, months, quarters and years, however long they are
-    there.
+    Without a zone, all durations are fixed: a day is 24 hours, and windows are aligned to the origin. With a zone,
+    windows are the calendar's: days from midnight to midnight, weeks from Monday, months, quarters and years, whatever
+    their length there.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def window_by_time(
     Raises
     ------
     OptionError
-        Saying which of them is wrong, and what to write.
+        An argument is wrong. The message names it, and what to write.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def window_by_time(
 def landmark_by_time(
     slide: str, *, origin: str | dt.datetime | dt.date | None = None, zone: str | None = None
 ) -> LandmarkWindows | CalendarWindows:
-    """Windows from the beginning of the stream to every SLIDE; the rest is as for :func:`window_by_time`."""
+    """Return windows from the beginning of the stream to every SLIDE; the rest is as for :func:`window_by_time`."""
     if zone is None:
         return LandmarkWindows(_duration("SLIDE", slide), _instant(origin))
     unit, step, weeks = _periods("SLIDE", slide)
@@ -86,14 +86,14 @@ def landmark_by_time(
 
 
 def window_by_rows(range_: str | int, slide: str | int | None = None, *, partitioned: bool = False) -> SlidingWindows:
-    """Sliding or tumbling windows of so many rows, such as ``"100 rows"`` or ``100``.
+    """Return sliding or tumbling windows of so many rows, such as ``"100 rows"`` or ``100``.
 
     Parameters
     ----------
     range_, slide
         RANGE and SLIDE [default: RANGE].
     partitioned
-        Whether rows are counted in each partition by itself: "the last 100 rows of each sensor", not "of the last 100
+        Whether rows are counted separately in each partition: "the last 100 rows of each sensor", not "of the last 100
         rows those of each sensor".
     """
     length = _rows("RANGE", range_)
@@ -102,14 +102,14 @@ def window_by_rows(range_: str | int, slide: str | int | None = None, *, partiti
 
 
 def landmark_by_rows(slide: str | int, *, partitioned: bool = False) -> LandmarkWindows:
-    """Windows of all rows so far, one every so many rows."""
+    """Return windows of all rows so far, one every so many rows."""
     return LandmarkWindows(_rows("SLIDE", slide), attribute="rank" if partitioned else "row number")
 
 
 def slide_by_tuple(
     range_: str, every: str | int = 1, *, order: Literal["arrival", "time"] = "arrival"
 ) -> SlideByTupleWindows:
-    """The last RANGE before every row, or every n-th.
+    """Return windows of the last RANGE before every row, or before every n-th.
 
     Parameters
     ----------
@@ -128,13 +128,12 @@ def slide_by_tuple(
 def windows_asked(
     range_: str, slide: str | None, origin: str | dt.datetime | dt.date | None, zone: str | None
 ) -> tuple[SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows, bool]:
-    """The windows that a range and a slide ask for, of whichever kind, and whether they are over the rows of each key
-    as they arrive.
+    """Return the windows of any kind for a range and a slide, and whether they are over each key's rows as they arrive.
 
     Raises
     ------
     OptionError
-        Saying which of them is wrong, and what to write.
+        An argument is wrong. The message names it, and what to write.
     """
     rows, landmark, slides_by_row = "row" in str(range_), str(range_).strip().lower() == "all", "row" in str(slide)
     if rows:
@@ -178,7 +177,7 @@ def _not_a_duration(name: str, got: object, cause: Exception | None = None) -> N
 
 
 def _periods(name: str, text: object) -> tuple[Literal["day", "month"], int, bool]:
-    """The calendar's unit, how many of it, and whether weeks were asked for."""
+    """Return the calendar's unit, the number of units, and whether they were given in weeks."""
     match = _PERIOD.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise OptionError(

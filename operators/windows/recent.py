@@ -20,12 +20,12 @@ NONE = LOWEST
 
 
 def latest_started(windows: Windows, x: Whole) -> Int64s:
-    """The window that began last among those that hold each row: the report's MRU rule for eager semantics.
+    """Return the last window to begin among those that hold each row: the report's MRU rule for eager semantics.
 
     Parameters
     ----------
     windows : Windows
-        Whose windows begin at different times.
+        Windows that begin at different times.
     x : int64 array of length rows
         The rows' windowing values, or their panes with the windows over these.
 
@@ -49,7 +49,7 @@ def latest_started(windows: Windows, x: Whole) -> Int64s:
 
 
 def latest_fully_arrived(windows: Windows, x: Whole, through: Whole) -> Int64s:
-    """The latest of the fully arrived windows that hold each row: the report's MRU rule for lazy semantics.
+    """Return the latest of the fully arrived windows that hold each row: the report's MRU rule for lazy semantics.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def latest_fully_arrived(windows: Windows, x: Whole, through: Whole) -> Int64s:
 
 
 def latest_per_key(values: Int64s, codes: Int64s, keys: int) -> Int64s:
-    """The greatest of each key's numbers: windows from the functions above, or panes.
+    """Return the greatest of each key's numbers: windows from the functions above, or panes.
 
     Parameters
     ----------

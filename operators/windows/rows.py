@@ -14,19 +14,19 @@ MOST_PAIRS = 1 << 28
 
 
 def expand(first: Int64s, last: Int64s, through: int | None = None) -> tuple[Int64s, Int64s]:
-    """One (row, window) pair for each window of each row.
+    """Return a (row, window) pair for each window of each row.
 
     Parameters
     ----------
     first, last : int64 arrays of length rows
-        From `wids`.
+        First and last window-ids from `wids`.
     through : int, optional
-        The last window wanted; needed where windows have no end to their ids (landmark).
+        The last window to return; required if a row's windows have no last id (landmark).
 
     Returns
     -------
     row, wid : int64 arrays of length pairs
-        In the order of rows, then of windows.
+        Pairs in the order of rows, then of windows.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def expand(first: Int64s, last: Int64s, through: int | None = None) -> tuple[Int
 
 
 def ranks(codes: Int64s, started: Int64s) -> tuple[Int64s, Int64s]:
-    """Each row's rank in its partition, counted from 0 over the whole stream.
+    """Return each row's rank in its partition, counted from 0 over the whole stream.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def ranks(codes: Int64s, started: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def ranks_by_time(x: Int64s, before: int = 0) -> Int64s:
-    """Each row's rank in the order of x, ties in the order of arrival, counted from 0 over the whole stream.
+    """Return each row's rank in the order of x, ties in the order of arrival, counted from 0 over the whole stream.
 
     Parameters
     ----------
     x : int64 array of length rows
-        In the order of arrival.
+        Values in the order of arrival.
     before : int
-        How many rows lie before all of these. Ranks are final for rows below the low-watermark.
+        How many rows come before all of these. Ranks are final for rows below the low-watermark.
     """
     rank = np.empty(len(x), dtype=np.int64)
     rank[np.argsort(x, kind="stable")] = np.arange(before, before + len(x))

@@ -47,15 +47,15 @@ class KeyModes:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """For the shard's head."""
+        """Return a JSON value for the shard's head."""
         return {_HEAD: self._stream.to_json()}
 
     def heard(self, rows: pa.Table, panes: Int64s, over: frozenset[str]) -> None:
-        """Rows have come, with their system column; some feeds are over."""
+        """Account for rows that have come, with their system column; some feeds are over."""
         self._stream = self._stream.heard(system_field(rows, "source"), panes, over)
 
     def closed(self, kept_from: int) -> None:
-        """A window has closed; until then panes from that one on were kept."""
+        """Account for a window that has closed; until then panes from `kept_from` on were kept."""
         self._stream = self._stream.closed(kept_from, self._least)
 
     def split(self, rows: pa.Table | None, entries: Entries, needed: int) -> tuple[pa.Table | None, Entries]:
@@ -99,14 +99,14 @@ class KeyModes:
 
 
 def with_automatic_method(plan: WindowPlan) -> WindowPlan:
-    """The plan with the method that suits its aggregates: ``adaptive`` if their least state is much larger than a row,
-    else ``paned``.
+    """Return the plan with ``adaptive`` if its aggregates' least state is much larger than a row, else ``paned``.
 
-    Where rows must not be kept, it is ``paned`` too: windows over rows, and windows that keys are committed to.
+    If rows must not be kept, the method is ``paned`` too: for windows over rows, and for windows to which keys are
+    committed.
 
     Notes
     -----
-    Sketches and lists grow with their rows, so those of sparse keys are small, and paned is what suits them.
+    Sketches and lists grow with their rows. Those of sparse keys are small, so ``paned`` suits them.
     """
     if plan.by_rows or plan.emit == "eager":
         return dataclasses.replace(plan, method="paned")

@@ -51,7 +51,7 @@ def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: Wind
 
 
 def _may_grow(plan: WindowPlan) -> bool:
-    """Whether partial aggregates are all that is kept, for every row of an open window."""
+    """Return whether partial aggregates are all that is kept, for every row of an open window."""
     return not (plan.by_rows or plan.keeps_rows or plan.emit == "eager" or plan.paned.endless or plan.paned.by_row)
 
 

@@ -49,25 +49,25 @@ class Holding:
         self._since = Since(saved.get("since", ()))
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value."""
+        """Return a JSON value."""
         return {"floor": self._floor, "first": self._first, "since": self._since.to_json()}
 
     def after(
         self, paned: Paned, kept: KeptPanes, new: Int64s, closed: int, committed: int | None, now_us: int
     ) -> Held:
-        """What is held after a batch.
+        """Return the results that are held after a batch.
 
         Parameters
         ----------
         paned : Paned
         kept : KeptPanes
-            With the batch's entries.
+            The kept panes, with the batch's entries.
         new : int64 array
-            The panes of these.
+            The panes of the batch's entries.
         closed : int
             The greatest window-id that is closed.
         committed : int or None
-            With eager emission: the first window that a key is committed to.
+            With eager emission: the first window to which a key is committed.
         now_us : int
             When the batch arrived.
         """
@@ -100,24 +100,24 @@ class Since:
         self._reach: list[list[int]] = [list(each) for each in saved]
 
     def to_json(self) -> list[list[int]]:
-        """A JSON value."""
+        """Return a JSON value."""
         return self._reach
 
     def add(self, last_pane: int, now_us: int) -> None:
-        """Something has come, up to a pane."""
+        """Record that entries up to a pane have come."""
         if not self._reach or last_pane > self._reach[-1][0]:
             self._reach.append([last_pane, now_us])
         if len(self._reach) > _MOST:  # rather too old than too young
             self._reach[:2] = [[self._reach[1][0], self._reach[0][1]]]
 
     def oldest(self, floor: int) -> int | None:
-        """The arrival of the oldest with panes from `floor` on; what is below is forgotten."""
+        """Return the arrival of the oldest entries with panes from `floor` on; forget those below."""
         self._reach = [each for each in self._reach if each[0] >= floor]
         return self._reach[0][1] if self._reach else None
 
 
 def _first_open_pane(paned: Paned, closed: int) -> int:
-    """The least pane of which something may not have been given yet, once windows up to `closed` are closed."""
+    """Return the least pane with results that may not have been emitted yet, once windows up to `closed` are closed."""
     if closed == LOWEST:
         return LOWEST
     # In landmark windows, and where rows open windows, a pane is first given in the window with its own number.

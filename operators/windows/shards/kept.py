@@ -49,28 +49,29 @@ class KeptPanes:
         return with_state(table, self._plan)
 
     def to_json(self) -> dict[str, Any]:
-        """For the shard's head."""
+        """Return a JSON value for the shard's head."""
         modes = {} if self.modes is None else self.modes.to_json()
         return {"runs": self._entries.known, "rows": self._rows.known, **modes}
 
     @property
     def last_pane(self) -> int | None:
-        """The greatest pane of which there is something."""
+        """The greatest pane with entries or rows."""
         return max((each for each in (self._entries.last_pane, self._rows.last_pane) if each is not None), default=None)
 
     def rows_from(self, pane: int) -> int:
-        """How many entries and rows are kept at most from a pane on."""
+        """Return how many entries and rows are kept at most from a pane on."""
         return self._entries.rows_from(pane) + self._rows.rows_from(pane)
 
     def first_from(self, pane: int) -> int | None:
-        """The first pane of which something is kept, from one on."""
+        """Return the first pane, from a given one on, of which entries or rows are kept."""
         found = (self._entries.first_from(pane), self._rows.first_from(pane))
         return min((each for each in found if each is not None), default=None)
 
     @property
     def counts(self) -> dict[str, int]:
-        """The members of :class:`~upstream.core.feedback.window_reports.WindowReport` that say what is kept, read and
-        written.
+        """Entries and rows that are kept, and runs read and written.
+
+        They are members of :class:`~upstream.core.feedback.window_reports.WindowReport`.
         """
         both = (self._entries, self._rows)
         return {
@@ -81,12 +82,12 @@ class KeptPanes:
         }
 
     def tables(self, first: int, last: int) -> list[Entries]:
-        """What there is of some panes, both ends inclusive; rows are lifted."""
+        """Return the entries of some panes, both ends inclusive; rows are lifted."""
         found = [Entries.of(table, self._plan.key) for table in self._entries.tables(first, last)]
         return found + [self._plan.lifted(table) for table in self._rows.tables(first, last)]
 
     def add(self, rows: pa.Table | None, entries: Entries, needed: int) -> None:
-        """Keep what has come, and give back what is over.
+        """Keep new entries and rows, and remove those that no window needs any more.
 
         Parameters
         ----------

@@ -33,17 +33,17 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable[[Batches], Batches]:
-    """A function for ``mapInArrow``.
+    """Return a function for ``mapInArrow`` that packs a task's rows into frames.
 
     Parameters
     ----------
     plan : WindowPlan
     slots
-        What each shard is grouped by.
+        The number by which Spark groups each shard's frames.
     folder
-        Where the shards report what windows are final. A row that is in one of them is sent as it is, since its shard
-        may have to put it aside as late; all others as partial aggregates. Either is right: the shard decides by its
-        own state.
+        The folder to which the shards report the windows that are final. A row in one of them is sent as it is, since
+        its shard may have to set it aside as late; all others are sent as partial aggregates. Either is right: the
+        shard decides by its own state.
     """
 
     def run(batches: Batches) -> Batches:
@@ -55,14 +55,15 @@ def window_pack(plan: WindowPlan, slots: Sequence[int], folder: str) -> Callable
 
 
 def fused_pack(plan: WindowPlan, slot: int) -> Callable[[Batches], Batches]:
-    """A step from the rows of a shard to frames of the same shard's windows, in its own worker: rows go as they are,
-    for nothing shuffles them.
+    """Return a step that packs a shard's rows into frames of the same shard's windows, in its own worker.
+
+    Rows are sent as they are, since they are not shuffled.
 
     Parameters
     ----------
     plan : WindowPlan
     slot
-        What the shard is grouped by.
+        The number by which Spark groups the shard's frames.
     """
 
     def run(batches: Batches) -> Batches:
@@ -73,24 +74,24 @@ def fused_pack(plan: WindowPlan, slot: int) -> Callable[[Batches], Batches]:
 
 
 def final_somewhere(reports: Sequence[WindowReport]) -> int | None:
-    """The greatest window that is final in any shard, or for any key; None without reports."""
+    """Return the greatest window that is final in any shard, or for any key; None without reports."""
     return max((max(report.final, report.ahead) for report in reports), default=None)
 
 
 def is_partial(table: pa.Table) -> bool:
-    """Whether a frame holds partial aggregates; else it holds rows."""
+    """Return whether a frame holds partial aggregates; else it holds rows."""
     return _ARRIVAL in (table.schema.metadata or {})
 
 
 def latest_arrival(table: pa.Table) -> int:
-    """When the last row of a frame arrived; 0 if it has none."""
+    """Return when the last row of a frame arrived; 0 if it has none."""
     if is_partial(table):
         return int(table.schema.metadata[_ARRIVAL])
     return int(micros(table, "arrival").max(initial=0))
 
 
 def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: int | None) -> pa.RecordBatch:
-    """The frames of one task's rows.
+    """Return the frames of one task's rows.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     plan, slots
         As for :func:`window_pack`.
     final : int or None
-        Up to which window rows are sent as they are; None for none.
+        The last window whose rows are sent as they are; None for none.
     """
     shards = len(slots)
     rows, punctuation = apart(table)
@@ -137,5 +138,5 @@ def tombstones_in(table: pa.Table) -> int:
 
 
 def outside_in(table: pa.Table) -> int:
-    """How many rows of a frame's task were in no window."""
+    """Return how many rows of a frame's task were in no window."""
     return int((table.schema.metadata or {}).get(_OUTSIDE, 0))

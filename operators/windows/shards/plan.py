@@ -38,13 +38,13 @@ ROWS = "__upstream_rows"
 
 
 def check_method(method: str) -> None:
-    """Refuse other words."""
+    """Refuse an unknown method."""
     if method not in (*get_args(Method), "auto"):
         raise OptionError(f"method={method!r}", expected="auto, " + ", ".join(get_args(Method)))
 
 
 def check_tombstones(tombstones: str) -> None:
-    """Refuse other words."""
+    """Refuse an unknown treatment of tombstones."""
     if tombstones not in get_args(Tombstones):
         raise OptionError(
             f"tombstones={tombstones!r}",
@@ -100,27 +100,27 @@ class WindowPlan:
 
     @cached_property
     def algebra(self) -> Aggregates:
-        """The aggregates over these rows, and beside them how many rows there are."""
+        """The aggregates over these rows, and besides them the number of rows."""
         return Aggregates.of({**self.aggregates, ROWS: count()}, self.schema)
 
     @cached_property
     def paned(self) -> Paned:
-        """What state is kept by: panes, or for the method ``wid`` windows themselves."""
+        """The units by which state is kept: panes or, for the method ``wid``, windows themselves."""
         return Paned(self.windows, SlidingWindows(1, 1)) if self.method == "wid" else paned(self.windows)
 
     @property
     def every(self) -> bool:
-        """Whether each window gives a result, or of each key the most recent one only."""
+        """Whether each window yields a result, or only the most recent one of each key."""
         return self.emit.startswith("all")
 
     @property
     def early(self) -> bool:
-        """Whether open windows give partial results."""
+        """Whether open windows yield partial results."""
         return self.emit.endswith("early")
 
     @property
     def key_schema(self) -> pa.Schema:
-        """Of the update key's columns."""
+        """The schema of the update key's columns."""
         return pa.schema([self.schema.field(name) for name in self.key])
 
     @property
@@ -130,16 +130,16 @@ class WindowPlan:
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether rows are kept as they are, of some keys at least; then they must come as they are."""
+        """Whether rows are kept as they are, of some keys at least; then they must arrive as they are."""
         return self.method in ("adaptive", "buffering")
 
     @property
     def stored_columns(self) -> list[str]:
-        """What is kept of a row where rows are kept."""
+        """The columns that are kept of a row, if rows are kept."""
         return list(dict.fromkeys([*self.key, *self.algebra.inputs]))
 
     def identity(self) -> dict[str, str]:
-        """What a checkpoint is bound to, in words."""
+        """Return the settings to which a checkpoint is bound, in words."""
         return {
             "key": ", ".join(self.key),
             "time": "rows"
@@ -154,7 +154,7 @@ class WindowPlan:
         }
 
     def changeable(self) -> dict[str, str]:
-        """What else it does, in words: another run may do otherwise."""
+        """Return the other settings, in words, which may change from run to run."""
         tombstones = {} if self.tombstones == "fail" else {"tombstones": self.tombstones}
         return {"aggregates": self.aggregates_text, **tombstones}
 
@@ -169,12 +169,12 @@ class WindowPlan:
         return {field.name: str(field.type) for field in self.algebra.state_schema}
 
     def times(self, rows: pa.Table) -> Int64s:
-        """The windowing attribute of rows, in microseconds.
+        """Return the windowing attribute of rows, in microseconds.
 
         Raises
         ------
         MalformedRowError
-            A row has none.
+            A row has no readable time.
         """
         assert self.time is not None
         times = event_time_us(rows.column(self.time), self.time_format, self.time_zone)
@@ -218,17 +218,18 @@ class WindowPlan:
             raise SchemaError(
                 f"{gone} rows before the window are tombstones",
                 expected="values: a key that is gone has none to aggregate",
-                hint='give window(…, tombstones="drop") and start the query again: it goes on, leaves them out and counts them',
+                hint='give window(…, tombstones="drop") and start the query again: it goes on, leaves them out and '
+                "counts them",
             )
         return rows.filter(pc.invert(mask)), gone
 
     def entries(self, rows: pa.Table, times: Int64s) -> tuple[Entries, int]:
-        """Rows reduced to entries, and how many rows are in no window."""
+        """Reduce rows to entries; return these, and how many rows are in no window."""
         rows, places, outside = self.placed(rows, times)
         return lifted(self.algebra, rows, self.key, places), outside
 
     def placed(self, rows: pa.Table, times: Int64s) -> tuple[pa.Table, Int64s, int]:
-        """Rows with their panes (or windows, a row for each), and how many are in no window."""
+        """Return rows with their panes (or windows, a row for each), and how many rows are in no window."""
         first, last = self.windows.wids(times)
         outside = int(np.count_nonzero(last < first))
         if self.method == "wid":
@@ -240,9 +241,9 @@ class WindowPlan:
         return rows, self.paned.pane_of(times), outside
 
     def lifted(self, table: pa.Table) -> Entries:
-        """Rows that were kept, with :data:`PANE`, as entries."""
+        """Return rows that were kept, with :data:`PANE`, as entries."""
         return lifted(self.algebra, table, self.key, table.column(PANE).to_numpy())
 
     def rows_of(self, state: pa.Table) -> int:
-        """How many rows some states stand for."""
+        """Return how many rows some states represent."""
         return int(np.sum(self.algebra.lower(state).column(ROWS).to_numpy())) if state.num_rows else 0

@@ -26,7 +26,7 @@ RESULT_COLUMNS = ("window_id", "window_start", "window_end", "window_time", "fin
 
 
 def result_schema(plan: WindowPlan) -> pa.Schema:
-    """The columns of results: key, window, aggregates, system column."""
+    """Return the columns of results: key, window, aggregates, system column."""
     ends = pa.int64() if plan.by_rows else TIMESTAMP
     own = [
         ("window_id", pa.int64()),
@@ -51,22 +51,22 @@ def results_table(
     seq: int,
     since: Mapping[str, int],
 ) -> tuple[pa.Table, int]:
-    """Results as rows.
+    """Return results as rows.
 
     Parameters
     ----------
     plan : WindowPlan
     parts : sequence of (Results, bool)
-        With whether their windows are complete.
+        Results, and whether their windows are complete.
     shard : int
-        Which names their feed.
+        The shard's number, which names their feed.
     now_us : int
-        Their arrival: when what completed the windows came.
+        Their arrival: that of the rows or punctuation that completed the windows.
     seq : int
-        Of the first row. It goes on from batch to batch, since of two results for one window the sink keeps the one
-        with the greater.
+        The sequence number of the first row. It continues from batch to batch, since of two results for one window the
+        sink keeps the one with the greater number.
     since : mapping of str to int
-        From which pane on columns of the state are whole, where they are not in all panes.
+        The first pane from which a column of the state is whole, for columns that are not whole in all panes.
 
     Returns
     -------
@@ -105,13 +105,13 @@ def _table(
 
 
 def head_of(plan: WindowPlan, **members: Any) -> bytes:
-    """A shard's head: what its state is bound to, and some members."""
+    """Return a shard's head: the settings to which its state is bound, and some members."""
     bound = {"aggregates": plan.aggregates_text, "state": plan.state_columns}
     return json.dumps({"layout": _VERSION, "plan": plan.identity(), **bound, **members}).encode()
 
 
 def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
-    """A shard's head as the batch before left it; empty for a shard that has never been called.
+    """Return a shard's head as the batch before left it; empty for a shard that has never been called.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def read_head(store: Store, plan: WindowPlan) -> dict[str, Any]:
 
 
 def check_identity(was: Mapping[str, str], plan: WindowPlan, more: Sequence[str] = ()) -> None:
-    """Refuse a plan that is not the one that a checkpoint was begun with.
+    """Refuse a plan other than the one with which a checkpoint was begun.
 
     Raises
     ------

@@ -70,7 +70,7 @@ class RowWindowShard:
         self._kept: dict[str, int] = dict(self._head.get("kept", {}))
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
-        """Take what arrived, close the windows that are complete.
+        """Process the rows that arrived, and close the windows that are complete.
 
         Returns
         -------

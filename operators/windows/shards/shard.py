@@ -78,12 +78,12 @@ class WindowShard:
         self.late: pa.Table | None = None
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
-        """Take what arrived, close the windows that are complete.
+        """Process the rows that arrived, and close the windows that are complete.
 
         Returns
         -------
         pyarrow.Table or None
-            Results, then the shard's own punctuation; None if there is neither.
+            Results, then the shard's own punctuation; None if there are neither.
         WindowReport
         """
         plan = self._plan
@@ -148,7 +148,7 @@ class WindowShard:
         return (result if result.num_rows else None), report
 
     def _by_key(self, found: Results, new: Entries, closed: int) -> list[Results]:
-        """Results, without those that keys had been given before all others; and those that keys are given so now."""
+        """Return results without those emitted earlier for single keys, and the results that single keys have now."""
         plan = self._plan
         if len(self._ahead) == 0:
             return [found]
@@ -168,7 +168,7 @@ class WindowShard:
         return [found] if more is None else [found, more]
 
     def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
-        """Rows that came as they are, by arrival, and punctuation."""
+        """Return the rows that came as they are, by arrival, and punctuation."""
         schema = tables[0].schema.remove_metadata() if tables else None
         if schema is None:
             none = pa.schema([*self._plan.schema]).empty_table()
@@ -177,9 +177,7 @@ class WindowShard:
         return by_arrival(rows), punctuation
 
     def _arrived(self, partial: Sequence[pa.Table], whole: pa.Table, final: int) -> tuple[Entries, pa.Table | None]:
-        """Entries of what arrived that are in some window which is not final; and the rows themselves, where rows are
-        kept.
-        """
+        """Return the arrived entries in a window that is not final, and the rows themselves if rows are kept."""
         plan = self._plan
         self._outside = sum(map(outside_in, partial))
         parts = [Entries.of(table.replace_schema_metadata(None), plan.key) for table in partial]
@@ -230,7 +228,7 @@ class WindowShard:
                 self._ahead.hear(keys, own, bounds[single])
 
     def _bound(self) -> int | None:
-        """The low-watermark; None before there is one."""
+        """Return the low-watermark; None before there is one."""
         bound, seen_us = self._feeds.low_watermark, self._head.get("seen_us", LOWEST)
         if self._plan.slack_us is None or bound == ENDED:
             return bound
@@ -242,7 +240,7 @@ class WindowShard:
         return int(self._plan.windows.last_complete(bound if bound == ENDED else bound - lateness_us))
 
     def _as_closed(self, progress: Progress, new: Entries, *, ended: bool) -> tuple[Results, Results | None]:
-        """Results of windows as they close; the window that is kept is replaced."""
+        """Return results of windows as they close; the kept window is replaced."""
         before, closed = progress.before, progress.now
         running = self._running() if self._needs_running(new, before, closed) else None
         now = self._evaluated(closed, before, new, running, ended)
@@ -254,7 +252,7 @@ class WindowShard:
         return step.closed, step.partial
 
     def _eagerly(self, progress: Progress, new: Entries) -> tuple[Results, None, npt.NDArray[np.bool_], int]:
-        """Results of the windows that keys were committed to."""
+        """Return results of the windows to which keys were committed."""
         plan = self._plan
         operator = EagerOperator(plan.paned, plan.algebra)
         table = self._table("running")
@@ -271,7 +269,7 @@ class WindowShard:
         return step.closed, None, step.wanted, step.keep_from
 
     def _evaluated(self, closed: int, before: int, new: Entries, running: Entries | None, ended: bool) -> int:
-        """How far windows must be computed: to the last complete one, but no further than there are entries."""
+        """Return the last window to compute: the last complete one, but no further than there are entries."""
         paned = self._plan.paned
         last = [int(new.panes.max())] if len(new) else []
         last += [] if self._panes.last_pane is None else [self._panes.last_pane]
@@ -294,8 +292,9 @@ class WindowShard:
         return closed > before or late or (paned.endless and self._plan.early)
 
     def _keep_table(self, kind: str, table: pa.Table | None) -> None:
-        """Put a table in the place of the last one of its kind. Its rows are counted in the head, so that nobody asks
-        for one that is not there.
+        """Put a table in the place of the last one of its kind.
+
+        Its rows are counted in the head, so that a missing table is never read.
         """
         rows = 0 if table is None else table.num_rows
         if table is not None and rows:
