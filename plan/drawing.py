@@ -62,8 +62,9 @@ def draw_plan(plan: Node, folders: Mapping[Operator, str] | None = None, fused: 
 
 
 def _placed(plan: Node, folders: Mapping[Operator, str], fused: Collection[Operator]) -> list[_Box]:
-    """Boxes of all steps, those before another one first: each branch in a column, each step below the lowest of those
-    before it.
+    """Return the boxes of all steps, the inputs of a step before it.
+
+    Each branch has a column, and each step is below the lowest of its inputs.
     """
     boxes: list[_Box] = []
     columns = 0
@@ -87,8 +88,9 @@ def _placed(plan: Node, folders: Mapping[Operator, str], fused: Collection[Opera
 
 
 def _arrows(boxes: list[_Box]) -> Iterator[str]:
-    """From each step to the one behind it. A step in two branches has a box in each, the earlier of which is not
-    another one's.
+    """Yield an arrow from each step to the one behind it.
+
+    A step in two branches has a box in each. Its earlier box feeds no other step.
     """
     waiting: list[_Box] = []
     for box in boxes:
@@ -101,7 +103,10 @@ def _arrows(boxes: list[_Box]) -> Iterator[str]:
 
 def _drawn(box: _Box) -> Iterator[str]:
     kind = "operator" if isinstance(box.node, Operator) else "plain"
-    yield f'<rect class="{kind}" x="{box.left:.0f}" y="{box.top:.0f}" width="{_WIDTH}" height="{box.height:.0f}" rx="4"/>'
+    yield (
+        f'<rect class="{kind}" x="{box.left:.0f}" y="{box.top:.0f}" '
+        f'width="{_WIDTH}" height="{box.height:.0f}" rx="4"/>'
+    )
     for number, (style, line) in enumerate(box.lines, start=1):
         x, y = box.left + _PADDING, box.top + _PADDING + number * _LINE - 4
         yield f'<text class="{style}" x="{x:.0f}" y="{y:.0f}">{escape(line)}</text>'

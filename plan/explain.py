@@ -40,7 +40,7 @@ def _lines(
 
 
 def facts_of(node: Node, folders: Mapping[Operator, str], fused: Collection[Operator]) -> Iterator[str]:
-    """Give what is known of the rows after a step, and what the step keeps and does."""
+    """Yield the known facts about the rows after a step, and about what the step keeps and does."""
     key = ", ".join(node.key)
     time = f"event time {node.time}" if node.time else "the later arrival counts"
     order = ", in order of time" if node.in_order else ""

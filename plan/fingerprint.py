@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
     @property
     def text(self) -> str:
-        """In a few words."""
+        """Name and place, in a few words."""
         return f"{self.name} ({self.place})"
 
 
@@ -99,8 +99,8 @@ def check_same(was: Fingerprint, now: Fingerprint) -> None:
     if not changes and _grouped(was) != _grouped(now):
         changes = [
             (
-                f"the stages are {_shown(now)}, and were {_shown(was)}: what Spark computes between two operators parts "
-                "them"
+                f"the stages are {_shown(now)}, and were {_shown(was)}: what Spark computes between two operators "
+                "parts them"
             )
         ]
     if changes:

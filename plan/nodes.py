@@ -76,7 +76,7 @@ class Node(abc.ABC):
     @property
     @abc.abstractmethod
     def text(self) -> str:
-        """What it does, in a few words."""
+        """The step's effect, in a few words."""
 
     @property
     def fixed(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Node(abc.ABC):
 
     @property
     def session(self) -> SparkSession:
-        """The session that its first source was read in."""
+        """The session in which its first source was read."""
         return self.inputs[0].session
 
 
@@ -141,7 +141,7 @@ class Given(Node):
 
     @property
     def session(self) -> SparkSession:
-        """None: see :class:`Node`.
+        """There is none: see :class:`Node`.
 
         Raises
         ------
@@ -218,17 +218,17 @@ class Operator(Node):
     @property
     @abc.abstractmethod
     def word(self) -> str:
-        """What it is to its user."""
+        """The operator's name for users."""
 
     @property
     def late_name(self) -> str:
-        """What the names of its files of late rows begin with."""
+        """The beginning of the names of its files of late rows."""
         return "late"
 
     @property
     @abc.abstractmethod
     def keeps(self) -> str:
-        """What it keeps in Spark's state, and until when."""
+        """The state that it keeps in Spark's state store, and until when."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -336,7 +336,10 @@ class Window(Operator):
     @property
     def keeps(self) -> str:
         """See :class:`Operator`."""
-        return "partial aggregates or rows of open windows, until the watermark has passed their end and the allowed lateness"
+        return (
+            "partial aggregates or rows of open windows, until the watermark has passed their end and the allowed "
+            "lateness"
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -376,7 +379,7 @@ class Reorder(Operator):
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Give each node once, the inputs of one before it, from left to right."""
+    """Yield each node once, the inputs of a node before it, from left to right."""
     seen: set[Node] = set()
 
     def visit(each: Node) -> Iterator[Node]:

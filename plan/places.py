@@ -87,7 +87,7 @@ def check_late_locations(plan: Node) -> None:
 
 
 def _check_branches(plan: Node) -> None:
-    """Spark runs what is in two branches twice, and both runs would report to one place."""
+    """Refuse an operator in two branches: Spark runs it twice, and both runs would report to one place."""
     seen: set[Node] = set()
     waiting = [plan]
     while waiting:

@@ -46,7 +46,7 @@ def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
 
 
 def _inputs(node: Node) -> Iterator[Node]:
-    """The inputs whose low-watermark reaches a step. The results of windows have one of their own."""
+    """Yield the inputs whose low-watermark reaches a step. The results of windows have a low-watermark of their own."""
     if isinstance(node, Window):
         return
     if not node.inputs:
@@ -56,7 +56,7 @@ def _inputs(node: Node) -> Iterator[Node]:
 
 
 def _silent(node: Node) -> str | None:
-    """Why an input promises nothing; None if it does, and for other steps."""
+    """Return why an input has no low-watermark; None if it has one, and for other steps."""
     if isinstance(node, Given | Intake):
         return None if node.promises else "Watermark.none(), or no event time"
     given = source_options(node.frame) if isinstance(node, Rows) else None

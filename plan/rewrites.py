@@ -41,11 +41,11 @@ def rewritten(plan: Node, translate: Translate) -> Node:
 
 
 def _in_arrow(node: Node, translate: Translate) -> Node:
-    """A filter, or a choice of columns, runs in the Python worker that has the rows in Arrow.
+    """Move a filter, or a choice of columns, to the Python worker that has the rows in Arrow.
 
-    It moves on to where the rows are read, with the steps behind it; or stays in the worker of the shard that gave
-    them, which leaves operators on both sides in one stage. Between them, Spark would turn each row into its own form
-    and back.
+    It runs where the rows are read, with the steps behind it, or stays in the worker of the shard that released them,
+    which leaves operators on both sides in one stage. Between them, Spark would convert each row into its own form and
+    back.
     """
     if not isinstance(node, Transform) or node.step.opaque:
         return node

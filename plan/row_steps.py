@@ -27,12 +27,12 @@ class Filter:
 
     @property
     def opaque(self) -> bool:
-        """Whether a column of its user's is in it, which may belong to a DataFrame of the steps before."""
+        """Whether it contains a Column of the user's, which may belong to a DataFrame of the steps before."""
         return not isinstance(self.condition, str)
 
     @property
     def text(self) -> str:
-        """What it does, in a few words."""
+        """Its effect, in a few words."""
         return f"where {_shown(self.condition)}" + (", else delete the key" if self.on_leave == "delete" else "")
 
 
@@ -49,12 +49,12 @@ class Choice:
 
     @property
     def opaque(self) -> bool:
-        """Whether a column of its user's is in it, which may belong to a DataFrame of the steps before."""
+        """Whether it contains a Column of the user's, which may belong to a DataFrame of the steps before."""
         return not all(isinstance(each, str) for each in self.columns)
 
     @property
     def text(self) -> str:
-        """What it does, in a few words."""
+        """Its effect, in a few words."""
         return "select " + ", ".join(map(_shown, self.columns))
 
 
@@ -62,7 +62,7 @@ RowStep = Filter | Choice
 
 
 def _shown(expression: str | Column) -> str:
-    """As it was written, or as Spark prints it."""
+    """Return an expression as it was written, or as Spark prints it."""
     if isinstance(expression, str):
         return expression
     return str(expression).removeprefix("Column<'").removesuffix("'>")

@@ -14,11 +14,11 @@ class Specification(Protocol):
     """What an operator does, in its own terms."""
 
     def identity(self) -> Mapping[str, str]:
-        """What a checkpoint is bound to, in words."""
+        """Return the settings to which a checkpoint is bound, in words."""
         ...
 
     def changeable(self) -> Mapping[str, str]:
-        """What else it does, in words: another run may do otherwise."""
+        """Return the other settings, in words, which may change from run to run."""
         ...
 
 

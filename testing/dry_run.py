@@ -209,7 +209,7 @@ def _arrow(node: Node) -> pa.Schema:
 
 
 def _frames(packed: Iterable[pa.RecordBatch]) -> Frames:
-    """The frames of each shard."""
+    """Return the frames of each shard."""
     found: Frames = defaultdict(list)
     for batch in packed:
         for shard, frame in zip(batch.column("slot").to_pylist(), batch.column("frame").to_pylist(), strict=True):
@@ -222,13 +222,13 @@ def _report(checkpoint: Checkpoint, place: str, shard: int, report: Any) -> None
 
 
 def _planner(node: Queue, plan: ShardPlan, reports: list[Any]) -> Planner:
-    """The planner of the queue's ticks, which reads here what shards said, and not in a folder."""
+    """Return the planner of the queue's ticks, which reads the shards' reports from a list and not from a folder."""
     planner = Planner.of(tuple(range(plan.shards)), {**node.options, "feedback": ""})
     return dataclasses.replace(planner, reports=lambda: reports, served=list)
 
 
 def _shard_of(node: Operator, shard: int, store: Store) -> object:
-    """A shard, which checks its state as it begins."""
+    """Return a shard, which checks its state as it begins."""
     plan = node.specification
     if isinstance(plan, ShardPlan):
         return QueueShard(shard, plan, store)
@@ -239,7 +239,7 @@ def _shard_of(node: Operator, shard: int, store: Store) -> object:
 
 
 def _extra_columns(node: Queue) -> dict[str, Callable[[pa.Table], pa.Array | pa.ChunkedArray]]:
-    """What is computed of each row before it is packed: its weight, its access interval."""
+    """Return the columns to compute of each row before it is packed: its weight and its access interval."""
     schema = _arrow(node.inputs[0])
     found: dict[str, Callable[[pa.Table], pa.Array | pa.ChunkedArray]] = {}
     interval = node.access_interval
@@ -260,7 +260,7 @@ def _numbers(computed: Computed, rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _micros(seconds: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Microseconds, none where there are no seconds or less than none."""
+    """Return seconds as microseconds: 0 where seconds are null or negative."""
     micros = pc.round(pc.multiply(pc.fill_null(seconds, 0.0), 1e6), round_mode="half_towards_infinity")
     return pc.max_element_wise(micros, 0.0).cast(pa.int64())
 

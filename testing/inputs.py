@@ -108,7 +108,7 @@ class Input:
 
     @property
     def place(self) -> str:
-        """Where its state is."""
+        """The name of its state."""
         return f"input {self.plan.name}"
 
     def nothing(self) -> pa.Table:
@@ -116,7 +116,7 @@ class Input:
         return self.plan.leaving.empty_table()
 
     def take(self, rows: Rows, feed: str, punctuation: Moment | None, checkpoint: Checkpoint) -> Taken:
-        """Take a batch's rows of one feed, and what the feed promises after them.
+        """Take a batch's rows of one feed, and the feed's punctuation after them.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class Input:
         return self._run(self._table(rows, feed, checkpoint.clock_us), promises, checkpoint)
 
     def end(self, checkpoint: Checkpoint) -> Taken:
-        """Let each feed say that it sends nothing more."""
+        """End each feed: no more rows follow."""
         feeds = [] if self.plan.policy.name == "latent" else [each.feed for each in checkpoint.said(self.place)]
         return self._run(self._table([], "", checkpoint.clock_us), dict.fromkeys(feeds, AFTER_ALL), checkpoint)
 

@@ -23,7 +23,7 @@ class GivenStream(UpdateStream):
     """An update stream whose steps need no session: what Spark would be asked is found here."""
 
     def write(self, *args: object, **options: object) -> NoReturn:
-        """Nothing writes it.
+        """Refuse to write: nothing writes a tested stream.
 
         Raises
         ------
@@ -38,7 +38,7 @@ class GivenStream(UpdateStream):
         )
 
     def _bound(self, plan: Node, checkpoint: str | None) -> NoReturn:
-        """No DataFrame has its rows.
+        """Refuse to bind: a tested stream has no DataFrame.
 
         Raises
         ------

@@ -77,7 +77,8 @@ class StreamTester:
     >>> def counts(stream):
     ...     return stream.where("speed > 0").window("10 minutes").agg(n=us.aggregates.count())
     >>> tester = StreamTester(
-    ...     counts, "vehicle STRING, at TIMESTAMP, speed DOUBLE", key="vehicle", event_time="at", watermark=us.Watermark.bounded("5 minutes")
+    ...     counts, "vehicle STRING, at TIMESTAMP, speed DOUBLE", key="vehicle", event_time="at",
+    ...     watermark=us.Watermark.bounded("5 minutes"),
     ... )
     >>> at = lambda minute: datetime(2024, 1, 1, 12, minute, tzinfo=timezone.utc)
     >>> tester.batch([{"vehicle": "a", "at": at(1), "speed": 3.0}, {"vehicle": "a", "at": at(2), "speed": 0.0}])
@@ -161,7 +162,7 @@ class StreamTester:
         Returns
         -------
         list of dict
-            What :meth:`batch` returns, of all these batches.
+            The rows that :meth:`batch` returns, for all these batches.
         """
         found = self._batch(None, lambda after: {name: each.end(after) for name, each in self._inputs.items()})
         while (due_us := self._run.due_us(self._checkpoint)) is not None:
@@ -191,8 +192,9 @@ class StreamTester:
 
     @property
     def watermark(self) -> Any:
-        """What all feeds have promised: no row below comes. A value of the event time's column; None before there is
-        one. The end of a feed leaves it.
+        """The low-watermark of all feeds: no row below it comes. The end of a feed does not change it.
+
+        It is a value of the event time's column; None before there is one.
         """
         if self._watermark is None or self._time is None:
             return None
@@ -200,7 +202,7 @@ class StreamTester:
 
     @property
     def late(self) -> list[dict[str, Any]]:
-        """The rows that a window, a merge, an ordered release or a distinct left out, since they came too late."""
+        """The rows that a window, a merge, an ordered release or a distinct dropped, since they came too late."""
         return [row for table in self._late for row in _dicts(table)]
 
     @property
@@ -210,13 +212,14 @@ class StreamTester:
 
     @property
     def table(self) -> pa.Table:
-        """All rows that have left the last step, tombstones among them, with the system column; ``_upstream.covered``
-        says for how many updates a row stands.
+        """All rows that have left the last step, tombstones among them, with the system column.
+
+        ``_upstream.covered`` is the number of updates that a row represents.
         """
         return pa.concat_tables([self._empty, *self._left])
 
     def latest(self, *, key: str | Sequence[str] | None = None, event_time: str | None = None) -> list[dict[str, Any]]:
-        """Return the newest row of each key of all that have left: what the table would hold.
+        """Return the newest row of each key, of all rows that have left the last step: what the table would hold.
 
         Parameters
         ----------
@@ -302,7 +305,7 @@ class StreamTester:
 
 
 def _parameters(steps: Callable[..., object]) -> list[str]:
-    """The names of the streams that the steps take."""
+    """Return the names of the streams that the steps take."""
     taken = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(steps).parameters.values()
     names = [each.name for each in parameters if each.kind in taken and each.default is inspect.Parameter.empty]
@@ -328,7 +331,7 @@ def _names(name: str, given: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _dicts(rows: pa.Table) -> list[dict[str, Any]]:
-    """Rows without the system column; of tombstones it says what they are."""
+    """Return rows without the system column; a tombstone has it, with ``deleted`` alone."""
     gone = deleted_mask(rows).to_pylist()
     found = rows.drop_columns([SYSTEM]).to_pylist()
     return [{**row, SYSTEM: {"deleted": True}} if mark else row for row, mark in zip(found, gone, strict=True)]
