@@ -104,8 +104,7 @@ def _arrows(boxes: list[_Box]) -> Iterator[str]:
 def _drawn(box: _Box) -> Iterator[str]:
     kind = "operator" if isinstance(box.node, Operator) else "plain"
     yield (
-        f'<rect class="{kind}" x="{box.left:.0f}" y="{box.top:.0f}" '
-        f'width="{_WIDTH}" height="{box.height:.0f}" rx="4"/>'
+        f'<rect class="{kind}" x="{box.left:.0f}" y="{box.top:.0f}" width="{_WIDTH}" height="{box.height:.0f}" rx="4"/>'
     )
     for number, (style, line) in enumerate(box.lines, start=1):
         x, y = box.left + _PADDING, box.top + _PADDING + number * _LINE - 4

@@ -61,7 +61,7 @@ class BucketState:
 
 
 def look_at(contents: Contents, bucket: int) -> tuple[BucketState, pa.Table, pa.Table]:
-    """Read a bucket, and say what is wrong with it.
+    """Read a bucket, and return its state with all that is wrong with it.
 
     Parameters
     ----------
@@ -104,10 +104,9 @@ def look_at(contents: Contents, bucket: int) -> tuple[BucketState, pa.Table, pa.
 
 
 def newer(held: pa.Table, rows: pa.Table, layout: Layout, *, or_equal: bool = False) -> Mask:
-    """Which rows are newer by their time than what is held of their key (at most one each); those of which nothing is
-    held are.
+    """Return which rows are newer by their time than the row held of their key; rows of keys without one are newer.
 
-    `or_equal` counts equal times as newer, whichever row arrived first.
+    At most one row is held of each key. `or_equal` counts equal times as newer, whichever row arrived first.
     """
     if layout.time is None:
         # Nothing says which is newer: what is held answers for the key.

@@ -118,7 +118,10 @@ def _check(contents: Contents, source: str | None) -> Report:
 
 
 def _aligned(rows: Iterator[tuple[int, Pending]], buckets: Iterable[int]) -> Iterator[tuple[int, Pending | None]]:
-    """Each bucket with its rows of the source, which come in the order of the buckets, and not for all of them."""
+    """Yield each bucket with its rows of the source, or None.
+
+    The rows come in the order of the buckets, and not for all of them.
+    """
     coming = next(rows, None)
     for bucket in buckets:
         if coming is not None and coming[0] == bucket:

@@ -90,7 +90,7 @@ class Erasure:
 
     @property
     def found(self) -> bool:
-        """Whether the key was anywhere in what is current."""
+        """Whether the current version, or a table beside it, held the key."""
         return bool(self.rows or self.dead or self.tombstones or any(self.outputs.values()))
 
 
@@ -102,7 +102,7 @@ def erase_key(
     index_location: str | None = None,
     dry_run: bool = False,
 ) -> Erasure:
-    """Take a key out of a table, as :meth:`~upstream.LatestTable.erase` describes it."""
+    """Erase a key from a table; see :meth:`~upstream.LatestTable.erase`."""
 
     def values(layout: Layout, location: str) -> list[pa.Array]:
         return typed_key(layout, location, key)
@@ -119,7 +119,10 @@ def erase(
     *,
     dry_run: bool,
 ) -> Erasure:
-    """Take a key out of a table; parameters and errors as of :meth:`~upstream.LatestTable.erase`, but for the key."""
+    """Erase a key from a table.
+
+    Except for the key, parameters and errors are those of :meth:`~upstream.LatestTable.erase`.
+    """
     for _ in range(_ATTEMPTS):
         with Contents.opened(path, storage) as contents:
             values = key(contents.layout, contents.target.location)
@@ -152,7 +155,7 @@ class _Attempt:
         self.tombstones = int(self._mine.sum())
 
     def commit(self) -> bool:
-        """Take it out; False if somebody else has taken the version."""
+        """Commit the erasure; return False if another writer has taken the version."""
         if not self.found and not self.tombstones:
             return True
         contents, bucket = self.contents, self._bucket
@@ -197,7 +200,7 @@ def _beside(
     *,
     dry_run: bool,
 ) -> Erasure:
-    """Do the rest: other tables, indexes, a checkpoint from which earlier versions can go."""
+    """Do the rest: erase from other tables and indexes, and write a checkpoint so that earlier versions can go."""
     contents = attempt.contents
     target, layout = contents.target, contents.layout
     table = load_table(target)
@@ -233,7 +236,10 @@ def _beside(
 
 def _remains(rules: MaintenanceRules, taken: Mapping[str, int], index: KeyIndex) -> tuple[Remnant, ...]:
     until = now_us() + rules.retention_us
-    kept = f"the query's maintenance removes them, or `upstream maintain`; those that are no longer among the last {rules.versions:,} go before"
+    kept = (
+        "the query's maintenance removes them, or `upstream maintain`; those that are no longer among the last "
+        f"{rules.versions:,} go before"
+    )
     found = [
         Remnant(
             "earlier versions of the table: their data files, bounds in the log, deletions for followers", until, kept

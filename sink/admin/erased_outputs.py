@@ -38,8 +38,9 @@ def outputs_of(table: DeltaTable) -> list[str]:
 
 
 def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> None:
-    """Append what the last commit of a query put aside, should the query have died before it could: else its restart
-    would, after the erasure.
+    """Append the side rows of queries' last commits, in case a query died before it could.
+
+    Otherwise the query's restart would append them after the erasure.
     """
     outputs = Outputs(target, layout, layout.arrow_schema())
     writers: dict[str, None] = {}
@@ -53,7 +54,9 @@ def append_pending(target: SinkTarget, layout: Layout, table: DeltaTable) -> Non
 def erase_from_output(
     target: SinkTarget, place: str, rows: KeyRows, key: Sequence[str], *, needed: bool, dry_run: bool
 ) -> int | None:
-    """Take a key's rows out of one table; how many they were, or None if there is no such table and none is needed.
+    """Erase a key's rows from one table; return how many there were.
+
+    Return None if there is no such table and none is needed.
 
     Raises
     ------
@@ -91,7 +94,7 @@ def erase_from_output(
 def _take_out(
     target: SinkTarget, table: DeltaTable, log: LogReplay, files: DataFiles, rows: KeyRows, *, dry_run: bool
 ) -> int | None:
-    """Commit the files without the key; None if somebody else has taken the version."""
+    """Commit the files without the key; return None if another writer has taken the version."""
     vectors = log.vectors()
     found = [each for path in sorted(log.files) if (each := rows.found_in(files, path, vectors.get(path))) is not None]
     count = sum(each.live + each.dead for each in found)
@@ -106,7 +109,7 @@ def _take_out(
 
 @contextlib.contextmanager
 def erasing(target: SinkTarget) -> Generator[None]:
-    """What is said where the commit of an erasure cannot be written.
+    """Raise a TableError if the commit of an erasure cannot be written.
 
     Raises
     ------

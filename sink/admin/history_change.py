@@ -27,11 +27,10 @@ __all__ = ["change_keep"]
 
 
 def change_keep(path: str, keep: str, *, storage: Mapping[str, str] | None = None) -> int:
-    """Let a table keep more or fewer of the newest rows of each key, as :meth:`~upstream.LatestTable.keep_history`
-    describes it; returns its version afterwards.
+    """Change how many of the newest rows of each key a table keeps; return its version afterwards.
 
-    A process that dies leaves the table as it was, and files that ``upstream maintain`` removes later. Versions from
-    before have the rows that have left, as far as the retention goes.
+    See :meth:`~upstream.LatestTable.keep_history`. A process that dies leaves the table as it was, and files that
+    ``upstream maintain`` removes later. Earlier versions still have the rows that have left, within the retention.
     """
     try:
         wanted = Keep.parse(str(keep))
@@ -70,7 +69,7 @@ def _change(contents: Contents, wanted: Keep) -> int:
 
 
 def _leave_out(contents: Contents, keep: Keep, change: TableChange) -> int:
-    """Write the buckets anew that have more rows of a key; how many rows the table has then."""
+    """Rewrite the buckets that have too many rows of a key; return how many rows the table has then."""
     layout, count = dataclasses.replace(contents.layout, keep=keep), 0
     for bucket in contents.buckets:
         paths = contents.snapshot.of_bucket(bucket).rows

@@ -20,7 +20,7 @@ __all__ = ["key_bucket", "typed_key"]
 
 
 def key_bucket(path: str, *key: Any, storage: Mapping[str, str] | None = None) -> int:
-    """The bucket of a table in which the rows of a key are, as :meth:`~upstream.LatestTable.key_bucket` describes it."""
+    """Return the bucket of a table with the rows of a key; see :meth:`~upstream.LatestTable.key_bucket`."""
     given = storage or {}
     with TableFolder(absolute_location(path), given).guarded():
         target, _, layout = recorded_layout(path, given)

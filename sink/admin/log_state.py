@@ -70,8 +70,8 @@ def look_at_log(contents: Contents) -> LogState:
         problems.append(
             (
                 (
-                    f"the log lacks the entries of {_listed(earlier)}: the table is whole, but these versions cannot be "
-                    "read or followed"
+                    f"the log lacks the entries of {_listed(earlier)}: the table is whole, but these versions cannot "
+                    "be read or followed"
                 ),
                 False,
             )

@@ -31,8 +31,9 @@ __all__ = ["rebucket_table"]
 
 
 def rebucket_table(path: str, buckets: int, *, storage: Mapping[str, str] | None = None) -> int:
-    """Lay a table out in another number of buckets, as :meth:`~upstream.LatestTable.rebucket` describes it; returns its
-    version afterwards.
+    """Rewrite a table in another number of buckets; return its version afterwards.
+
+    See :meth:`~upstream.LatestTable.rebucket`.
     """
     count = whole_argument("buckets", buckets)
     if count is None:
@@ -64,7 +65,7 @@ def _rebucket(contents: Contents, buckets: int) -> int:
 
 
 def _parts(contents: Contents, buckets: int) -> Iterator[StagedFile]:
-    """The rows as files of the new buckets."""
+    """Yield the rows as files of the new buckets."""
     step = math.gcd(contents.layout.buckets, buckets)
     for first in range(step):
         old = [bucket for bucket in contents.buckets if bucket % step == first]
@@ -74,7 +75,7 @@ def _parts(contents: Contents, buckets: int) -> Iterator[StagedFile]:
 
 
 def _tombstones(contents: Contents, buckets: int) -> Iterator[StagedFile]:
-    """The deletions as files of the new buckets: there are few, and each bucket has one file."""
+    """Yield the deletions as files of the new buckets: there are few, and each bucket has one file."""
     buried = [contents.buried(bucket) for bucket in contents.snapshot.tombstones.paths]
     for bucket, part in _divided(buried, contents.layout.key, buckets):
         yield contents.tombstones.stage(part, bucket, 0)

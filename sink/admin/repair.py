@@ -74,10 +74,10 @@ def repair_table(
     retention_us: int = _WEEK_US,
     force: bool = False,
 ) -> Repairs:
-    """Mend a table, as :meth:`~upstream.LatestTable.repair` describes it.
+    """Repair a table; see :meth:`~upstream.LatestTable.repair`.
 
-    Its bound for orphans is in microseconds here. A file that cannot be read while nothing shows that it is damaged
-    ends the repair: nothing is changed then.
+    The bound for orphans is in microseconds here. If a file cannot be read, but nothing proves that it is damaged, the
+    repair ends and changes nothing.
     """
     with Contents.opened(path, storage) as contents:
         return _repair(contents, dry_run=dry_run, orphans=orphans, retention_us=retention_us, force=force)
@@ -122,7 +122,7 @@ def _repair(contents: Contents, *, dry_run: bool, orphans: bool, retention_us: i
 
 
 def _check_proven(contents: Contents, states: Sequence[BucketState]) -> None:
-    """Refuse to repair what could not be read: the table may be in order."""
+    """Refuse to repair a table that could not be read: it may be in order."""
     found = [file for state in states for file in (*state.unreadable, state.unburied) if file is not None]
     unproven = [file for file in found if not file.proven]
     if unproven:
@@ -200,7 +200,7 @@ def _commit(
     unburied: Sequence[int],
     done: Sequence[str],
 ) -> int:
-    """Commit the repair; how many rows the table has then."""
+    """Commit the repair; return how many rows the table has then."""
     rows = _kept(states, touched)
     with TableChange(contents.target, contents.table, contents.files) as change:
         for bucket in touched:
@@ -218,7 +218,7 @@ def _kept(states: Sequence[BucketState], touched: Sequence[int]) -> int:
 
 
 def _check_count(contents: Contents, states: Sequence[BucketState], rows: int) -> None:
-    """Refuse a result with fewer rows than the first look has found reason for."""
+    """Refuse a result with fewer rows than the first look explains."""
     if contents.layout.keep.count not in (None, 1):
         return  # of several rows of a key those of one time count once
     least = sum(state.rows - state.duplicates - state.overruled - sum(state.misplaced.values()) for state in states)
@@ -232,13 +232,13 @@ def _check_count(contents: Contents, states: Sequence[BucketState], rows: int) -
 
 
 def _written_anew(contents: Contents, bucket: int, states: Sequence[BucketState]) -> StagedFile | None:
-    """One file with the newest rows that belong to the bucket; None if there are none."""
+    """Write one file with the newest rows that belong to the bucket; return None if there are none."""
     newest = _newest(contents, bucket, states)
     return None if newest.num_rows == 0 else contents.files.stage(newest, bucket, 0)
 
 
 def _newest(contents: Contents, bucket: int, states: Sequence[BucketState]) -> pa.Table:
-    """The newest row of each key that belongs to the bucket, wherever it lies."""
+    """Return the newest row of each key that belongs to the bucket, from whichever bucket it is in."""
     layout, none = contents.layout, contents.files.schema.empty_table()
     forgotten = any(state.bucket == bucket and state.unburied is not None for state in states)
     try:
@@ -252,7 +252,7 @@ def _newest(contents: Contents, bucket: int, states: Sequence[BucketState]) -> p
 
 
 def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table:
-    """What lies in one bucket, can be read, and belongs to another, or to itself."""
+    """Return the readable rows in the bucket `source` that belong to `bucket`."""
     layout, parts = contents.layout, [contents.files.schema.empty_table()]
     damaged = {file.path for file in source.unreadable}  # said and counted before
     for path in contents.snapshot.of_bucket(source.bucket).rows:
@@ -264,9 +264,9 @@ def _belonging(contents: Contents, source: BucketState, bucket: int) -> pa.Table
 
 
 def _orphans(contents: Contents, before_us: int) -> list[str]:
-    """Paths of files last changed before a moment, relative to the table, sorted.
+    """Return the paths of orphaned files last changed before a moment, relative to the table, sorted.
 
-    Data files as VACUUM finds them; and those of deletions, which it passes over.
+    They are the data files that VACUUM finds, and files of deletions, which it passes over.
     """
     hours = max(-(-(now_us() - before_us) // _HOUR_US), 0)
     found = contents.table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)

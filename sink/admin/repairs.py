@@ -43,7 +43,7 @@ class RowsRecorded(NamedTuple):
 
 
 def rows_recorded(table: DeltaTable) -> RowsRecorded | None:
-    """The latest count of the last 256 commits; None if none says."""
+    """Return the latest row count in the last 256 commits; None if none has one."""
     operations: list[str] = []
     for entry in commit_infos(table, _LOOK_BACK):
         rows = _rows_of(entry)
@@ -54,7 +54,7 @@ def rows_recorded(table: DeltaTable) -> RowsRecorded | None:
 
 
 def nothing_since(table: DeltaTable) -> Delivered:
-    """Return what those who follow the table are told: no row, and the promise that was given last."""
+    """Return the message to those who follow the table: no row, and the low-watermark that was given last."""
     delivered = (Delivered.of_commit(entry) for entry in commit_infos(table, _LOOK_BACK))
     last = next((found for found in delivered if found is not None), Delivered(0, {}, {}))
     return dataclasses.replace(last, committed_at_us=now_us(), rows={}, deletions={})

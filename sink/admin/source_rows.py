@@ -62,7 +62,7 @@ class SourceRows:
         self._gathering.close()
 
     def by_bucket(self) -> Iterator[tuple[int, Pending]]:
-        """In the order of the buckets.
+        """Yield the newest rows bucket by bucket, in the order of the buckets.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class SourceRows:
             yield rows.filter(pa.array(~np.logical_or.reduce(nulls)))
 
     def _open(self, place: str, wanted: list[str]) -> Any:
-        """Batches with at least these columns, and the system column where it has one."""
+        """Open the source as batches with at least these columns, and the system column if it has one."""
         from deltalake import DeltaTable, QueryBuilder
 
         storage = self._storage or None

@@ -30,7 +30,7 @@ __all__ = ["Merged", "summarise"]
 
 @dataclasses.dataclass(frozen=True)
 class Merged:
-    """The merges of buckets in which anything won, how many buckets had come in several tasks, and what was put aside."""
+    """The merges of buckets with any winning row, how many buckets had come in several tasks, and the side rows."""
 
     merges: list[BucketMerge]
     strays: int
@@ -38,7 +38,7 @@ class Merged:
 
     @classmethod
     def of(cls, results: Sequence[TaskResult]) -> Merged:
-        """As the tasks give them."""
+        """Return the merges and side rows of the tasks."""
         won = [merge for result in results for merge in result.merges if merge.won]
         return cls(won, 0, SideRows.together([result.side_rows for result in results]))
 
@@ -54,11 +54,11 @@ class Merged:
 
     @property
     def deletions(self) -> list[StagedFile]:
-        """The files of deletions for those who follow the table."""
+        """The files of deletions, for those who follow the table."""
         return [merge.deletions for merge in self.merges if merge.deletions is not None]
 
     def delivered(self, summary: CommitSummary) -> Delivered:
-        """What the commit tells those who follow the table."""
+        """Return the commit's message to those who follow the table."""
         marks = summary.low_watermarks.values()
         return Delivered(
             summary.committed_at_us,
@@ -70,11 +70,11 @@ class Merged:
 
     @property
     def tally(self) -> Tally:
-        """Keys, counted."""
+        """The counts of keys, added up over the buckets."""
         return functools.reduce(Tally.plus, (merge.tally for merge in self.merges), Tally())
 
     def keys_after(self, snapshot: Snapshot) -> int | None:
-        """How many rows a table has then that is so now; None if a foreign file does not say how many it holds."""
+        """Return how many rows the table `snapshot` has after the commit; None if a foreign file has no row count."""
         gone = {path for merge in self.merges for path in merge.replaced}
         kept = snapshot.count(path for path in snapshot.rows if path not in gone)
         if kept is None:
@@ -152,7 +152,7 @@ def summarise(
 
 
 def _judged(summary: CommitSummary, target: StalenessTarget, last: CommitSummary | None) -> CommitSummary:
-    """The summary with its verdict: whether the commit kept to the target for staleness, and what it would take if not."""
+    """Return the summary with its verdict: whether the commit met the staleness target and, if not, what it takes."""
     summary = dataclasses.replace(summary, target=str(target))
     if summary.staleness is None:
         return summary

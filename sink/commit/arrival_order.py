@@ -53,12 +53,12 @@ class Numbering:
     def of(
         cls, target: SinkTarget, writer: str, table: DeltaTable | None, snapshot: Snapshot, files: DataFiles
     ) -> Numbering:
-        """By the table as it is.
+        """Return the numbering of a writer for the table as it is.
 
         Parameters
         ----------
         target, writer
-            The writer, as transactions name it.
+            The target, and the writer's name in transactions.
         table, snapshot, files
             The table.
 
@@ -86,10 +86,10 @@ class Numbering:
         files: DataFiles,
         results: Sequence[TaskResult],
     ) -> dict[str, int]:
-        """The versions of transactions that go with a commit upon a version of the table.
+        """Return the versions of transactions that go with a commit upon a version of the table.
 
-        A query whose first batch met that of another one takes the base of now: its rows so far are in buckets that the
-        other one has not changed, and those that come are later.
+        A query whose first batch met that of another one takes the current base: its rows so far are in buckets that
+        the other one has not changed, and its further rows are later.
 
         Raises
         ------
@@ -102,7 +102,7 @@ class Numbering:
 
 
 def _next(target: SinkTarget, table: DeltaTable, snapshot: Snapshot, files: DataFiles) -> int:
-    """A number above all that the table has."""
+    """Return a number above all that the table has."""
     known = transaction_version(target, table, HIGHEST)
     if known is not None:
         return known

@@ -64,23 +64,23 @@ class Fingerprint(NamedTuple):
 
     @classmethod
     def of(cls, batch_id: int, offsets: str | None, columns: str) -> Fingerprint:
-        """Of a batch with a digest of what it reads, and a description of its columns."""
+        """Return the fingerprint of a batch, from a digest of what it reads and a description of its columns."""
         read = 0 if offsets is None else 1 + _hashed(offsets) % ((1 << _OFFSETS_BITS) - 1)
         return cls(batch_id % (1 << _BATCH_BITS), read, _hashed(columns) % (1 << _COLUMNS_BITS))
 
     @classmethod
     def of_number(cls, number: int) -> Fingerprint:
-        """The inverse of :attr:`number`."""
+        """Return the fingerprint of a transaction's version; the inverse of :attr:`number`."""
         rest, columns = divmod(number, 1 << _COLUMNS_BITS)
         return cls(*divmod(rest, 1 << _OFFSETS_BITS), columns)
 
     @property
     def number(self) -> int:
-        """As a transaction's version holds it."""
+        """The fingerprint as a transaction's version."""
         return ((self.batch << _OFFSETS_BITS) + self.offsets << _COLUMNS_BITS) + self.columns
 
     def of_batch(self, batch_id: int) -> bool:
-        """Whether it can be that of a batch."""
+        """Return whether it can be the fingerprint of a batch."""
         return self.batch == batch_id % (1 << _BATCH_BITS)
 
 
@@ -115,11 +115,11 @@ class NumberedWrite:
 
     @property
     def application(self) -> str:
-        """Names the writer in the table's transactions."""
+        """The writer's name in the table's transactions."""
         return APP_PREFIX + self.writer
 
     def repeats(self, recorded: int | None, fingerprint_of: Callable[[str], Fingerprint | None]) -> bool:
-        """Whether the table has the write.
+        """Return whether the table has the write.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class NumberedWrite:
         Raises
         ------
         TableError
-            It has not, though it has the number or a later one.
+            It has the number or a later one, but not the write.
         """
         if recorded is None or recorded < self.number:
             return False
@@ -163,7 +163,10 @@ class NumberedWrite:
         return True
 
     def _is_another_call(self, fingerprint_of: Callable[[str], Fingerprint | None]) -> bool:
-        """Whether another write of the query's batches has these columns. If none has, the program was changed since."""
+        """Return whether another write of the query's batches has these columns.
+
+        If none has, the program was changed since.
+        """
         if not self.one_of_several:
             return False
         first = _first_application(self.writer)
@@ -215,14 +218,14 @@ class BatchIdentity:
 
     @classmethod
     def of(cls, target: SinkTarget, writer: str, number: int, columns: str) -> BatchIdentity:
-        """The identity of a batch that is to be committed.
+        """Return the identity of a batch that is to be committed.
 
         Parameters
         ----------
         target, writer, number
-            As the attributes.
+            See the attributes.
         columns
-            Describes what is written.
+            A description of what is written.
 
         Raises
         ------
@@ -233,16 +236,16 @@ class BatchIdentity:
         return cls(target, writer, number, Fingerprint.of(number, offsets, columns))
 
     def recorded(self, table: DeltaTable | None) -> int | None:
-        """The writer's last batch by the table's transactions; None if it has none."""
+        """Return the writer's last batch by the table's transactions; None if it has none."""
         return None if table is None else recorded_batch(self.target, table, self.writer)
 
     def repeats(self, table: DeltaTable, recorded: int | None) -> bool:
-        """Whether the table has the batch.
+        """Return whether the table has the batch.
 
         Parameters
         ----------
         table
-            As it is now.
+            The table as it is now.
         recorded
             See :meth:`recorded`.
 
@@ -265,7 +268,7 @@ class BatchIdentity:
         return write.repeats(recorded, functools.partial(self._fingerprint, table))
 
     def transactions(self) -> dict[str, int]:
-        """The versions of transactions that go with the commit, by their application."""
+        """Return the versions of transactions that go with the commit, by their application."""
         if not self.target.repeatable:
             return {}
         numbers = {APP_PREFIX + self.writer: self.number}
@@ -277,13 +280,14 @@ class BatchIdentity:
 
 
 def recorded_batch(target: SinkTarget, table: DeltaTable, writer: str) -> int | None:
-    """A writer's last batch by the table's transactions; None if it has none."""
+    """Return a writer's last batch by the table's transactions; None if it has none."""
     return transaction_version(target, table, APP_PREFIX + writer)
 
 
 def call_application(query_id: str, call: int) -> str:
-    """Who writes, where a ``foreachBatch`` writes to one table several times: the query with the number of the call,
-    from 0.
+    """Return the writer's name if a ``foreachBatch`` writes to one table several times.
+
+    It is the query's id with the number of the call, from 0.
     """
     return query_id if call == 0 else f"{query_id}/{call + 1}"
 
@@ -294,17 +298,17 @@ def _first_application(application: str) -> str:
 
 
 def offsets_digest(noted: bytes) -> str:
-    """Of Spark's note of what a batch reads."""
+    """Return a digest of Spark's note of what a batch reads."""
     return hashlib.sha256(noted).hexdigest()
 
 
 def read_offsets(checkpoint: TableFolder, batch_id: int) -> str | None:
-    """A digest of what Spark has noted of a batch before it began, each byte of it; None if it has noted nothing.
+    """Return a digest of all that Spark noted of a batch before it began, each byte of it; None if it noted nothing.
 
     Raises
     ------
     CheckpointError
-        It cannot be read.
+        The note cannot be read.
     """
     place = f"offsets/{batch_id}"
     try:

@@ -47,11 +47,13 @@ class BatchName(NamedTuple):
 
     @property
     def writer(self) -> str:
-        """Who writes, as the table knows it."""
+        """The writer's name in the table."""
         return call_application(self.application, self.call)
 
     def options(self) -> dict[str, str]:
-        """As a writer is given it. By Delta's names: a session with Delta refuses one of them without the other on any
+        """Return the name as options of a writer.
+
+        They have Delta's names, txnAppId and txnVersion: a session with Delta refuses either without the other on any
         write.
         """
         named = {"txnAppId": self.writer, "txnVersion": str(self.number)}
@@ -97,14 +99,14 @@ class BatchOptions:
 
 
 def name_in(given: Mapping[str, str], running: BatchName | None = None) -> tuple[BatchName | None, dict[str, str]]:
-    """The name that options give a write, and the other options.
+    """Return the name that options give a write, and the other options.
 
     Parameters
     ----------
     given
         All options, with names in any case.
     running
-        Of the batch inside of whose ``foreachBatch`` this is: stands for what the options do not say.
+        The name of the batch whose ``foreachBatch`` runs; it supplies what the options leave out.
 
     Raises
     ------

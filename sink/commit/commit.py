@@ -82,7 +82,7 @@ class BatchCommit:
         Returns
         -------
         CommitSummary or None
-            None if there was nothing to record: the batch brought nothing, or is a repeat.
+            None if there was nothing to record: the batch was empty, or is a repeat.
 
         Raises
         ------
@@ -101,7 +101,8 @@ class BatchCommit:
             table = load_table(self._target)
             if table is None and last is None:
                 if not any(result.rows or result.bounds for result in results):
-                    return None  # nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing
+                    # Nothing happened, and nothing is recorded: if the batch is repeated, that repeats nothing.
+                    return None
                 table = create_table(self._target, self._layout)
             steps.reached(Step.LOOKED)
             summary = self._commit_to(table, last, results, batch_id, query_id, made)
@@ -241,7 +242,7 @@ class BatchCommit:
         return Merged(final, strays, SideRows.together([merged.side_rows, side_rows.staged()]))
 
     def _transact(self, table: DeltaTable, commit: _Commit, made: list[str]) -> bool:
-        """Whether the commit was made; False if somebody else has taken the version."""
+        """Commit, and return True; return False if another writer has taken the version."""
         from deltalake.exceptions import DeltaError
 
         merges = commit.merged.merges
@@ -265,8 +266,9 @@ class BatchCommit:
         return True
 
     def _puts_entry(self, table: DeltaTable) -> bool:
-        """Whether the entry of a commit that replaces whole buckets is written here: in a third of delta-rs' time, and
-        with the disk waited for.
+        """Return whether the entry of a commit that replaces whole buckets is written here.
+
+        That takes a third of the time that delta-rs needs, and waits for the disk.
         """
         if not self._target.is_local:
             return False
@@ -321,7 +323,7 @@ class _Commit:
 
 
 def _named_beside(table: DeltaTable) -> set[str]:
-    """The files of deletions and of rows put aside that the last commits, the one in question among them, have told of."""
+    """Return the files of deletions and of side rows that the last commits name, the one in question among them."""
     entries = commit_infos(table, _TRIES)
     delivered = [Delivered.of_commit(entry) for entry in entries]
     named = set[str]().union(*map(files_named, entries))

@@ -57,20 +57,20 @@ class EntryCommit:
         commit_info: Mapping[str, Any],
         made: list[str],
     ) -> bool:
-        """Whether the commit was made; False if somebody else has taken the version.
+        """Commit, and return True; return False if another writer has taken the version.
 
         Parameters
         ----------
         table
-            At the version upon which the replacements were found to be right.
+            The table at the version for which the replacements were computed.
         replacements
-            What becomes of the buckets.
+            The changes of the buckets.
         numbers
-            Of transactions, by their application.
+            The versions of transactions, by their application.
         commit_info
-            What the commit says of itself.
+            The commit's record of itself.
         made
-            Takes the file of the vectors, unless it is the table's afterwards.
+            Receives the path of the file of vectors, unless the table has it afterwards.
 
         Raises
         ------

@@ -49,12 +49,12 @@ class LastCommit:
 
     @classmethod
     def of(cls, checkpoint: TableFolder) -> LastCommit | None:
-        """What the checkpoint remembers; None before its first commit.
+        """Return the last commit that the checkpoint remembers; None before its first one.
 
         Raises
         ------
         CheckpointError
-            It cannot be read.
+            The checkpoint cannot be read.
         """
         try:
             values = read_values(checkpoint.below(SINK), _NAME)
@@ -63,12 +63,12 @@ class LastCommit:
             raise _unusable(checkpoint, error) from error
 
     def remember(self, checkpoint: TableFolder) -> None:
-        """Put it in the place of the last one.
+        """Write it to the checkpoint in the place of the last one.
 
         Raises
         ------
         CheckpointError
-            It cannot be written.
+            The checkpoint cannot be written.
         """
         try:
             write_value(checkpoint.below(SINK), _NAME, dataclasses.asdict(self))
@@ -131,8 +131,9 @@ class LastCommit:
 
 
 def last_remembered(target: SinkTarget) -> LastCommit | None:
-    """What the writer's checkpoint remembers; None if that does not know, or there is none: a batch of its own has no
-    checkpoint.
+    """Return the last commit that the writer's checkpoint remembers.
+
+    It is None if the checkpoint has none, or if there is no checkpoint: a batch of its own has none.
 
     Raises
     ------
@@ -143,7 +144,10 @@ def last_remembered(target: SinkTarget) -> LastCommit | None:
 
 
 def version_remembered(target: SinkTarget) -> int | None:
-    """The version with the query's last commit, or a later one; None, and errors, as of :func:`last_remembered`."""
+    """Return a version with the query's last commit, or a later one.
+
+    None, and errors, are as for :func:`last_remembered`.
+    """
     last = last_remembered(target)
     return None if last is None else last.version
 

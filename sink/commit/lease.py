@@ -54,24 +54,24 @@ class Lease:
 
     @property
     def until_us(self) -> int:
-        """When another query may take it, by that query's clock."""
+        """The time from which another query may take it, by that query's clock."""
         return self.renewed_us + self.term_us + self.term_us // _ALLOWANCE
 
     def has_ended(self, now_us: int) -> bool:
-        """Whether it has run out, or the holder's process is gone."""
+        """Return whether it has run out, or the holder's process is gone."""
         return now_us >= self.until_us or self.process.is_gone()
 
     def is_due(self, now_us: int) -> bool:
-        """Whether the holder is to renew it. A clock that was set back makes it due as well."""
+        """Return whether the holder is to renew it. A clock that was set back makes it due as well."""
         return abs(now_us - self.renewed_us) >= self.term_us // _RENEW_AFTER
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value, the inverse of :meth:`from_json`."""
+        """Return a JSON value, the inverse of :meth:`from_json`."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Lease:
-        """What :meth:`to_json` described. Unknown names, of later versions, are ignored."""
+        """Return the lease that :meth:`to_json` described. Unknown names, of later versions, are ignored."""
         process = {field.name: value["process"][field.name] for field in dataclasses.fields(Process)}
         return cls(value["query_id"], Process(**process), value["renewed_us"], value["term_us"])
 
@@ -82,11 +82,11 @@ def hold_lease(folder: TableFolder, query_id: str, process: Process, term_us: in
     Parameters
     ----------
     folder
-        The table's.
+        The table's folder.
     query_id, process
-        Of the query that is to write.
+        The query that is to write, and its driver's process.
     term_us
-        For how long; 0 takes none and heeds none.
+        The lease's term; 0 takes none and ignores others.
     now_us
         The time.
 
@@ -119,8 +119,9 @@ def hold_lease(folder: TableFolder, query_id: str, process: Process, term_us: in
 
 
 def read_lease(folder: TableFolder) -> Lease | None:
-    """Who holds the table; None if nobody does, or the file is not whole: it protects nothing that Delta's commits do
-    not.
+    """Return the lease on the table; None if there is none, or if the file is not whole.
+
+    A damaged file does no harm: the lease protects nothing that Delta's commits do not.
     """
     try:
         return Lease.from_json(json.loads(folder.read(PLACE)))
@@ -129,9 +130,9 @@ def read_lease(folder: TableFolder) -> Lease | None:
 
 
 def release_lease(folder: TableFolder) -> Lease | None:
-    """Take the lease from whoever holds it; returns what was taken.
+    """Remove the lease, whoever holds it; return what was removed.
 
-    The holder, if it lives, takes it again with its next batch, unless another query has it by then.
+    A live holder takes it again with its next batch, unless another query has it by then.
     """
     found = read_lease(folder)
     where, filesystem = folder.place(PLACE)

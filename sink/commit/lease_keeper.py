@@ -57,7 +57,7 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
 
     def add(self, folder: TableFolder, term_us: int) -> None:
-        """Look after a table from now on; a lease that an ended query of this driver has left is given up at once."""
+        """Maintain a table's lease from now on; one that an ended query of this driver has left is released at once."""
         with folder.guarded():
             self.look_at(folder, self._running())
         with self._lock:
@@ -69,7 +69,7 @@ class LeaseKeeper:
         self._woken.set()
 
     def look_at(self, folder: TableFolder, running: Collection[str]) -> Lease | None:
-        """Renew a table's lease, or give it up, if it is a query's of this driver; who holds the table then."""
+        """Renew a table's lease, or release it, if a query of this driver has it; return the lease then."""
         lease = read_lease(folder)
         if lease is None or lease.process != self._process:
             return lease
@@ -105,8 +105,9 @@ _keepers: dict[tuple[Process, str], LeaseKeeper] = {}
 
 
 def keep_lease(session: SparkSession, folder: TableFolder, term_us: int) -> None:
-    """Look after the lease of a table that a query of this session is about to write. Nothing happens where there is no
-    JVM beside.
+    """Maintain the lease of a table that a query of this session is about to write.
+
+    Without a JVM in reach, nothing happens.
     """
     if term_us == 0:
         return
@@ -122,7 +123,7 @@ def keep_lease(session: SparkSession, folder: TableFolder, term_us: int) -> None
 
 
 def _running(session: SparkSession) -> set[str]:
-    """All of the application: a session knows its own queries alone."""
+    """Return all running queries of the application: a session lists its own alone."""
     context: Any = session.sparkContext._jsc
     java: Any = session._jsparkSession
     if context.sc().isStopped():

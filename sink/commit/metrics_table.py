@@ -82,14 +82,14 @@ with ``total_`` are what the sources have counted from the beginning of the quer
 
 
 def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
-    """A row for each summary.
+    """Return a row for each summary.
 
     Parameters
     ----------
     summaries
-        Of commits.
+        Summaries of commits.
     location
-        The main table's, for the column ``table``.
+        The main table's location, for the column ``table``.
     """
     columns = [pa.array([_read(each, figure) for each in summaries], kind) for _, kind, figure in _COLUMNS]
     return pa.table([pa.array([location] * len(summaries), pa.string()), *columns], schema=METRICS_SCHEMA)
@@ -173,7 +173,7 @@ def _unusable(place: SinkTarget, why: object) -> TableError:
 def _append(
     place: SinkTarget, side: SideTable, metrics: DeltaTable, rows: pa.Table, transaction: tuple[str, int]
 ) -> bool:
-    """Whether the rows were appended; False if somebody else has taken the version."""
+    """Append rows, and return True; return False if another writer has taken the version."""
     files, appended = DataFiles(place, METRICS_SCHEMA), False
     try:
         path, size = files.write_rows(rows)

@@ -25,8 +25,7 @@ _LOOK_BACK = 256
 
 
 def buckets_changed(folder: TableFolder, snapshot: Snapshot, seen: Iterable[tuple[int, Held]]) -> set[int]:
-    """Of some buckets those that may hold other rows than they did: not each commit since then says that it only
-    rearranged them.
+    """Return the buckets that may hold other rows than before: not every commit since then only rearranged them.
 
     Commits are undone from the latest one on, until the files are those that were seen.
 

@@ -53,7 +53,9 @@ class Calls:
 
     @contextlib.contextmanager
     def call(self, batch: RunningBatch, location: str) -> Generator[int]:
-        """The number of the write that the block makes. One that fails does not count, so that it can be tried again.
+        """Yield the number of the write that the block makes.
+
+        A failed write does not count, so that it can be tried again.
 
         Raises
         ------
@@ -88,8 +90,9 @@ _CALLS = Calls()
 def named_write(
     session: SparkSession, given: Mapping[str, str], location: str
 ) -> Generator[tuple[BatchName | None, dict[str, str]]]:
-    """The name of the write that the block makes, by its options and by the batch that is under way; and the other
-    options.
+    """Yield the name of the write that the block makes, and the other options.
+
+    The name comes from the options and from the batch that is under way.
 
     Raises
     ------
@@ -106,7 +109,7 @@ def named_write(
 
 
 def running_batch(session: SparkSession) -> RunningBatch | None:
-    """The batch whose ``foreachBatch`` this thread runs; None outside of one."""
+    """Return the batch whose ``foreachBatch`` this thread runs; None outside of one."""
     context = getattr(session, "_sc", None)
     if context is None:
         return None
@@ -119,8 +122,9 @@ def running_batch(session: SparkSession) -> RunningBatch | None:
 
 
 def _active_query(session: SparkSession, query_id: str) -> Any:
-    """Spark's own object. The session of a foreachBatch is a copy that does not list its queries; what all sessions
-    share does.
+    """Return Spark's own object of a query.
+
+    The session of a foreachBatch is a copy that does not list its queries; the state that all sessions share does.
     """
     jvm: Any = session._jvm  # pyright: ignore[reportPrivateUsage] the only way there
     java_session: Any = session._jsparkSession  # pyright: ignore[reportPrivateUsage]
@@ -129,7 +133,10 @@ def _active_query(session: SparkSession, query_id: str) -> Any:
 
 
 def _offsets_digest(session: SparkSession, query: Any, batch_id: int) -> str | None:
-    """Of Spark's note of what the batch reads, read by Spark, wherever the checkpoint lies; None if there is none."""
+    """Return a digest of Spark's note of what the batch reads; None if there is none.
+
+    Spark reads the note, wherever the checkpoint is.
+    """
     jvm: Any = session._jvm  # pyright: ignore[reportPrivateUsage]
     java_context: Any = session.sparkContext._jsc  # pyright: ignore[reportPrivateUsage]
     path = jvm.org.apache.hadoop.fs.Path(f"{query.resolvedCheckpointRoot()}/offsets/{batch_id}")

@@ -20,11 +20,14 @@ _ON_DISK = (
     "a place in its "
     "default file system (spark.hadoop.fs.defaultFS)"
 )
-_IN_STORE = "give the store's options to the sink, as for a table there (storage.…; docs/readers.md): Spark's own spark.hadoop.fs.… do not reach it"
+_IN_STORE = (
+    "give the store's options to the sink, as for a table there (storage.…; docs/readers.md): Spark's own "
+    "spark.hadoop.fs.… do not reach it"
+)
 
 
 def read_query_id(checkpoint: TableFolder) -> str:
-    """The id that Spark gave the query's checkpoint before its first batch.
+    """Return the id that Spark gave the query's checkpoint before its first batch.
 
     Raises
     ------
@@ -42,7 +45,7 @@ def read_query_id(checkpoint: TableFolder) -> str:
 
 
 def writer_id(target: SinkTarget) -> str:
-    """Who writes, as summaries and transactions name it: the query by its checkpoint, a batch by its application.
+    """Return the writer's name in summaries and transactions: the query by its checkpoint, a batch by its application.
 
     Raises
     ------
