@@ -54,7 +54,7 @@ class Framing:
 
     @classmethod
     def of(cls, layout: Layout, rows: StructType, *, parted: bool) -> tuple[Framing, StructType]:
-        """For rows of a schema; and the frames' schema as Spark has it."""
+        """Return the framing for rows of a schema, and the frames' schema in Spark."""
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import BinaryType, IntegerType, LongType, StructType
 
@@ -68,7 +68,7 @@ class Framing:
         return cls(layout.key, layout.progress_time, buckets, to_arrow_schema(schema, timezone="UTC")), schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """A task's rows as frames."""
+        """Yield a task's rows as frames."""
         for table in some_at_once(batches):
             parts = [(0, table)] if self.buckets is None else list(by_bucket(table, self.key, self.buckets))
             figures = {name: [value] + [None] * (len(parts) - 1) for name, value in self._figures(table).items()}
@@ -80,7 +80,7 @@ class Framing:
             yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _figures(self, table: pa.Table) -> dict[str, Any]:
-        """What Spark's observed metrics are made of."""
+        """Return the figures from which Spark computes its observed metrics."""
         if SYSTEM not in table.column_names:
             figures = {"rows": table.num_rows, "updates": table.num_rows, "oldest_arrival_us": None}
             return figures | {"bound_low": None, "bound_high": None}
@@ -96,7 +96,7 @@ class Framing:
 
 
 def observed(time: str | None) -> list[Column]:
-    """Spark's metrics of a batch, from the figures beside its frames."""
+    """Return Spark's metrics of a batch, from the figures beside its frames."""
     from pyspark.sql import functions as F
 
     metrics = [F.sum("rows").alias("rows"), F.sum("updates").alias("updates")]
@@ -107,12 +107,12 @@ def observed(time: str | None) -> list[Column]:
 
 
 def parse_rows(options: Mapping[str, str]) -> tuple[StructType | None, dict[str, str]]:
-    """The schema of the rows, if what comes are frames of them; and the other options.
+    """Return the schema of the rows, if the input is frames of them, and the other options.
 
     Raises
     ------
     OptionError
-        The option is there, and nothing of ours wrote it.
+        The option is set, but not by this package.
     """
     from pyspark.sql.types import StructType
 
@@ -121,7 +121,7 @@ def parse_rows(options: Mapping[str, str]) -> tuple[StructType | None, dict[str,
 
 
 def unframed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of a task's frames, many at once."""
+    """Yield the rows of a task's frames, many at once."""
     frames = (from_frame(frame.as_buffer()) for batch in batches for frame in batch.column("frame"))
     for table in some_at_once(batch for frame in frames for batch in frame.to_batches()):
         yield from table.combine_chunks().to_batches()

@@ -284,7 +284,7 @@ class LatestTable:
         return change_keep(self.path, keep, storage=self._storage)
 
     def history(self, *, after_version: int = -1) -> list[tuple[int, CommitSummary]]:
-        """Return what each commit of a query says of itself, oldest first.
+        """Return each commit's account of itself, oldest first, for the commits of queries.
 
         Parameters
         ----------
@@ -403,9 +403,9 @@ class LatestTable:
         return key_bucket(self.path, *key, storage=self._storage)
 
     def release(self) -> str | None:
-        """Take the lease from the query that holds it, so that another one may start.
+        """Release the lease of the query that holds it, so that another one may start.
 
-        Only for a query whose driver is gone: one that lives takes the lease again with its next batch.
+        Use it only for a query whose driver is gone: a live one takes the lease again with its next batch.
 
         Returns
         -------

@@ -49,14 +49,14 @@ __all__ = ["LatestStreamWriter", "check_sink", "stream_writer", "writer_for"]
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestStreamWriter:
-    """The writer for a query's next batch. Spark asks for one before each batch and before each commit.
+    """Return the writer for a query's next batch. Spark asks for one before each batch and before each commit.
 
     Parameters
     ----------
     options
-        As the user gave them; see :class:`~upstream.sink.spec.options.SinkOptions`.
+        The options as the user gave them; see :class:`~upstream.sink.spec.options.SinkOptions`.
     schema
-        Of the DataFrame, with or without the system column; or of frames, if an option tells what is in them.
+        The schema of the DataFrame, with or without the system column; or of frames, if an option describes their rows.
     overwrite
         True in the complete output mode, which is refused.
 
@@ -82,16 +82,16 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 def writer_for(target: SinkTarget, schema: StructType, *, framed: bool = False) -> LatestStreamWriter:
-    """The writer of a batch for a target.
+    """Return the writer of a batch for a target.
 
     Parameters
     ----------
     target
-        With the writer's checkpoint, or its application.
+        The target, with the writer's checkpoint or its application.
     schema
-        Of the rows.
+        The schema of the rows.
     framed
-        Whether what comes are frames of rows.
+        Whether the input is frames of rows.
 
     Raises
     ------
@@ -166,7 +166,10 @@ def _check_durability(target: SinkTarget, *, entries: bool) -> None:
 
 
 def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapshot: Snapshot) -> bool:
-    """Whether the table has deletion vectors, or will; where it has none and they would pay off, that is said once."""
+    """Return whether the table has deletion vectors, or will have.
+
+    If it has none and they would pay off, that is logged once.
+    """
     if table is None:
         return marks_from_the_start(target.options.engine, target.options.expected_keys, layout.buckets)
     meta = table.metadata()
@@ -178,7 +181,10 @@ def _marks(target: SinkTarget, layout: Layout, table: DeltaTable | None, snapsho
 
 
 def _forget_below(target: SinkTarget, layout: Layout, columns: pa.Schema, table: DeltaTable | None) -> int | None:
-    """By the low-watermark that this query has committed last: another query's feeds may still send older rows."""
+    """Return the time below which tombstones may be forgotten, by the low-watermark that this query last committed.
+
+    Another query's feeds may still send older rows.
+    """
     last = _last_summary(target, table)
     if last is None or layout.time is None:
         return None

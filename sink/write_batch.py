@@ -40,15 +40,15 @@ __all__ = ["LatestBatchWriter", "batch_writer", "write_batch"]
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestBatchWriter:
-    """The writer for ``df.write``.
+    """Return the writer for ``df.write``.
 
     Parameters
     ----------
     options
-        Those of :class:`~upstream.sink.spec.options.SinkOptions` and of
+        Options of :class:`~upstream.sink.spec.options.SinkOptions` and of
         :class:`~upstream.sink.commit.batch_name.BatchOptions`.
     schema
-        Of the DataFrame, with or without the system column.
+        The schema of the DataFrame, with or without the system column.
     overwrite
         True in the mode of that name, which is refused.
 

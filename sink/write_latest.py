@@ -84,12 +84,11 @@ def write_latest(
 ) -> DataStreamWriter:
     """Write a stream into a Delta table that holds the newest row of each key.
 
-    Each task gets whole buckets of keys, so a batch is one shuffle and one commit; what comes from a queue with as many
-    shards as there are buckets lies that way already, and is not shuffled again. Rows that are in Arrow before, in the
-    source or in a step in Python, travel in frames. Rows, updates, punctuation and the oldest
-    arrival of each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see
-    :func:`batch_metrics`); what was committed, with its staleness, is in the table's log
-    (:meth:`~upstream.LatestTable.history`).
+    Each task gets whole buckets of keys, so a batch is one shuffle and one commit. Rows from a queue with as many
+    shards as there are buckets are already divided that way, and are not shuffled again. Rows that were in Arrow
+    before, in the source or in a step in Python, travel in frames. Rows, updates, punctuation and the oldest arrival of
+    each batch show in Spark's query progress (``observedMetrics``, under ``upstream``; see :func:`batch_metrics`). The
+    table's log has an account of each commit, with its staleness (:meth:`~upstream.LatestTable.history`).
 
     Parameters
     ----------
@@ -99,35 +98,36 @@ def write_latest(
     path
         The table's folder or address. It is made on first use.
     key
-        The update key's column or columns; the stream's own unless given.
+        The update key's column or columns [default: the stream's own].
     event_time
-        The column by which the newer of two rows of a key is known; without it the row that arrives later is newer. The
-        stream's own unless a key is given.
+        The column by which the newer of two rows of a key is determined; without it, the row that arrives later is
+        newer. If no key is given, it is the stream's own.
     buckets
-        Into how many parts the table is cut by its key, when it is made; later `upstream rebucket` changes it. Unless
-        given the table's own; for a new table by `expectedKeys`, or as many as the stream has shards, or 16.
+        The number of parts into which the table is split by its key, when it is made; later `upstream rebucket` changes
+        it. The default is the table's own number; for a new table it follows from `expectedKeys`, or is the stream's
+        number of shards, or 16.
     expectedKeys
-        How many keys a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
+        The number of keys that a new table is to hold: it gets a bucket for each 500,000, and 16 at least.
     partitions
-        How many tasks write; unless given as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never
-        more than there are buckets.
+        The number of tasks that write [default: as many as there are cores, at most ``spark.sql.shuffle.partitions``].
+        There are never more than there are buckets.
     target
-        The bound that the staleness of each batch is to keep to, such as ``p99 < 10 s``. Whether it did, and what it
-        would take, is in the commit's summary.
+        The bound on the staleness of each batch, such as ``p99 < 10 s``. The commit's summary records whether the batch
+        met it and, if not, what it takes.
     metricsLocation
-        Where a Delta table with a row of figures for each commit is kept.
+        The location of a Delta table with a row of figures for each commit.
     deleteWhen
-        A column of booleans, an SQL condition or a column expression: a row in which it is true deletes its key, from
+        A column of booleans, an SQL condition or a column expression: a row for which it is true deletes its key, from
         its time on. The table does not have the column.
     **options
-        More options of the sink, such as ``checkpointLocation``, ``engine="merge"`` for a table that somebody else has
-        made, or ``**{"storage.region": …}``. Without a checkpoint location it is a folder named after the table below
-        Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
+        More options of the sink, such as ``checkpointLocation``, ``engine="merge"`` for a table that another program
+        has made, or ``**{"storage.region": …}``. Without a checkpoint location, it is a folder named after the table
+        below Spark's ``spark.sql.streaming.checkpointLocation``, if that is set.
 
     Returns
     -------
     pyspark.sql.streaming.DataStreamWriter
-        To be given a trigger and a query name, and started.
+        The writer; give it a trigger and a query name, and start it.
 
     Raises
     ------
@@ -145,7 +145,9 @@ def write_latest(
     Examples
     --------
     >>> updates = us.latest(spark, "feed/", key="vehicle_id", event_time="timestamp")
-    >>> writer = us.write_latest(updates, "newest", key="vehicle_id", event_time="timestamp", checkpointLocation="newest_checkpoint")
+    >>> writer = us.write_latest(
+    ...     updates, "newest", key="vehicle_id", event_time="timestamp", checkpointLocation="newest_checkpoint"
+    ... )
     >>> writer.trigger(availableNow=True).start().awaitTermination()
     """
     from pyspark.sql import DataFrame
@@ -221,7 +223,7 @@ def write_latest(
 
 
 def _buckets(given: Mapping[str, str], expected_keys: int | None, placed: int | None) -> int:
-    """The table's own number; for a new table what its keys ask for, or how the stream lies already."""
+    """Return the table's own number of buckets; for a new table, that for its keys, or the stream's shards."""
     own = recorded_options(given).get("buckets")
     if own is not None:
         return int(own)
@@ -237,7 +239,7 @@ def _merged(
     deletes: str | Column | None,
     checkpoint: str | None,
 ) -> DataStreamWriter:
-    """The writer for a table that others have laid out."""
+    """Return the writer for a table that others have laid out."""
     from .foreign.delta_merge import check_merge
 
     named = {name: str(value) for name, value in given.items() if value is not None}
@@ -350,7 +352,7 @@ def _check_reports(folders: Sequence[str], place: str) -> None:
 
 
 def _in_frames(updates: DataFrame | BoundStream, layout: Layout, rows: StructType, *, parted: bool) -> DataFrame | None:
-    """The stream as frames of rows; None where Spark holds the rows in its own form before."""
+    """Return the stream as frames of rows; None if Spark holds the rows in its own form before."""
     from pyspark.sql import DataFrame
 
     framing, schema = Framing.of(layout, rows, parted=parted)
@@ -360,7 +362,7 @@ def _in_frames(updates: DataFrame | BoundStream, layout: Layout, rows: StructTyp
 
 
 def _observed(df: DataFrame, time: str | None) -> DataFrame:
-    """Counts, and least and greatest values only: percentiles here would triple what it costs to observe a row."""
+    """Observe counts, and least and greatest values only: percentiles would triple the cost of observing a row."""
     from pyspark.sql import functions as F
 
     if SYSTEM not in df.columns:
@@ -382,8 +384,9 @@ def _is_checkpoint(option: str) -> bool:
 
 
 def _checkpoint(session: SparkSession, path: str, options: Mapping[str, Any]) -> str | None:
-    """The query's checkpoint: as given, or a folder named after the table below Spark's own root for checkpoints; None
-    if there is neither.
+    """Return the query's checkpoint: as given, or a folder named after the table below Spark's root for checkpoints.
+
+    It is None if there is neither.
     """
     given = next((value for name, value in options.items() if _is_checkpoint(name)), None)
     if given is not None:

@@ -26,12 +26,14 @@ metadata.
 
 
 def complete_up_to_us(low_watermark: Any) -> int | None:
-    """A low-watermark in microseconds since the epoch; None if there is none, or where the time column holds numbers.
+    """Return a low-watermark in microseconds since the epoch.
+
+    It is None if there is none, or if the time column has numbers.
 
     Parameters
     ----------
     low_watermark
-        As commits record it.
+        The low-watermark as commits record it.
     """
     if not isinstance(low_watermark, str):
         return None
@@ -39,7 +41,7 @@ def complete_up_to_us(low_watermark: Any) -> int | None:
 
 
 def history_note(summary: CommitSummary) -> str:
-    """What ``DESCRIBE HISTORY`` tells of a commit, as JSON."""
+    """Return the note on a commit for ``DESCRIBE HISTORY``, as JSON."""
     note: dict[str, Any] = {
         "committed_at": f"{np.datetime64(summary.committed_at_us, 'us')}Z",
         "complete_up_to": summary.low_watermark,
@@ -53,12 +55,12 @@ def history_note(summary: CommitSummary) -> str:
 
 
 def freshness_view(metrics: str, table: str) -> str:
-    """Spark SQL of one row: how fresh a table is at the moment of the query.
+    """Return Spark SQL for one row: how fresh a table is at the moment of the query.
 
     Parameters
     ----------
     metrics, table
-        Where the table of metrics and the table lie, absolute.
+        The absolute locations of the table of metrics and of the table.
     """
     literal = table.replace("\\", "\\\\").replace("'", "\\'")
     last = f"FROM delta.{quoted(metrics)} WHERE table = '{literal}' ORDER BY committed_at DESC LIMIT 1"

@@ -43,7 +43,7 @@ class QueueFigures:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> QueueFigures:
-        """The figures that :func:`dataclasses.asdict` described."""
+        """Return the figures that :func:`dataclasses.asdict` described."""
         known = known_fields(cls, value)
         if known["staleness"] is not None:
             known["staleness"] = Staleness(**known["staleness"])
@@ -60,11 +60,11 @@ class Waiting:
 
 
 def look_at_queue(checkpoint: TableFolder, batch_id: int) -> Waiting | None:
-    """Return what the shards of all the query's queues say after a batch; None if it has no queue, or none had a part
-    in this batch.
+    """Return the state of all the query's queues after a batch, as their shards reported it.
 
-    A batch leaves alone the shards that got neither rows nor a tick: what waits in those is as their last report says.
-    Reports without any of this batch are of a query that has lost its queue, and say nothing any more.
+    It is None if the query has no queue, or no queue had a part in this batch. A batch leaves alone the shards that got
+    neither rows nor a tick: for those, the last report counts. Reports without any of this batch come from a query that
+    has lost its queue, and no longer count.
     """
     queues = read_queues(checkpoint)
     took_part = [part for part in ([each for each in queue if each.batch_id == batch_id] for queue in queues) if part]

@@ -50,14 +50,15 @@ class RunFigures:
 def run_staleness(
     path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
 ) -> RunFigures | None:
-    """The figures of the query that last wrote to a table, from its log, as :meth:`~upstream.LatestTable.staleness`
-    describes them.
+    """Return the figures of the query that last wrote to a table, from its log.
+
+    See :meth:`~upstream.LatestTable.staleness`.
     """
     return run_figures([summary for _, summary in read_summaries(path, after_version, storage_options)])
 
 
 def run_figures(summaries: Sequence[CommitSummary]) -> RunFigures | None:
-    """The figures of some commits, oldest first; of several queries' only the last one's. None if there are none."""
+    """Return the figures of some commits, oldest first; of several queries, only the last. None without commits."""
     if not summaries:
         return None
     last = summaries[-1]

@@ -138,7 +138,7 @@ class CommitSummary:
     maintained: Maintained | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON value, the inverse of :meth:`from_json`."""
+        """Return a JSON value, the inverse of :meth:`from_json`."""
         value = dataclasses.asdict(self)
         # Most queries have no queue, and many no target: what is not there takes no room in the log.
         value = {name: each for name, each in value.items() if each is not None or name not in _MAY_BE_ABSENT}
@@ -146,7 +146,7 @@ class CommitSummary:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CommitSummary:
-        """The summary that :meth:`to_json` described. Unknown names, of later versions, are ignored."""
+        """Return the summary that :meth:`to_json` described. Unknown names, of later versions, are ignored."""
         known = known_fields(cls, value)
         read = {name: part(known[name]) for name, part in _PARTS.items() if known.get(name) is not None}
         return cls(**{**known, **read})
@@ -168,8 +168,9 @@ _MAY_BE_ABSENT = frozenset(
 def last_summary(
     table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
 ) -> CommitSummary | None:
-    """The most recent summary of a query, or that of one of its batches, as far back as the log goes. Parameters as of
-    :func:`last_commit`.
+    """Return the most recent summary of a query, or that of one of its batches, as far back as the log goes.
+
+    Parameters are as of :func:`last_commit`.
     """
     found = last_commit(table, query_id, batch_id, near)
     return None if found is None else found[0]
@@ -178,18 +179,18 @@ def last_summary(
 def last_commit(
     table: DeltaTable, query_id: str, batch_id: int | None = None, near: int | None = None
 ) -> tuple[CommitSummary, Mapping[str, Any]] | None:
-    """As :func:`last_summary`, with all of the commit's metadata.
+    """Return the summary as :func:`last_summary` does, with all of the commit's metadata.
 
     Parameters
     ----------
     table
-        As it is now.
+        The table as it is now.
     query_id
-        Names the query in the summaries.
+        The query's id in the summaries.
     batch_id
-        Of the batch; the query's last one unless given.
+        The batch's number [default: that of the query's last batch].
     near
-        The version that the query's last commit has by what its checkpoint remembers: only later ones are read then.
+        The version of the query's last commit as its checkpoint remembers it: then only later ones are read.
     """
     newer = None if near is None else table.version() - near + 1
     limits = sorted({*_LOOK_BACK} if newer is None or newer < 1 else {*_LOOK_BACK, newer})
@@ -211,7 +212,7 @@ def last_commit(
 
 
 def summaries_after(table: DeltaTable, query_id: str, batch_id: int) -> list[CommitSummary]:
-    """The summaries of a query's batches after one, oldest first, as far back as the log goes."""
+    """Return the summaries of a query's batches after one, oldest first, as far back as the log goes."""
     for limit in (*_LOOK_BACK, None):
         history = commit_infos(table, limit)
         mine = [each for each in map(_summary_of, history) if each is not None and each.query_id == query_id]
@@ -223,9 +224,9 @@ def summaries_after(table: DeltaTable, query_id: str, batch_id: int) -> list[Com
 def read_summaries(
     path: str, after_version: int = -1, storage_options: Mapping[str, str] | None = None
 ) -> list[tuple[int, CommitSummary]]:
-    """The summaries of commits after a version, as :meth:`~upstream.LatestTable.history` describes them.
+    """Return the summaries of commits after a version; see :meth:`~upstream.LatestTable.history`.
 
-    Costs one failed look-up when there is none.
+    If there is none, it costs one failed look-up.
     """
     location = absolute_location(path)
     if "://" in location:

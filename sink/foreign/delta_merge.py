@@ -113,7 +113,8 @@ class DeltaMerge:
         newer = "true"
         if self.time is not None:
             time = quoted(self.time)
-            newer = f"(t.{time} IS NULL OR s.{time} >= t.{time})"  # of equal times the later arrival, as in the sink's own tables
+            # Of equal times the later arrival, as in the sink's own tables.
+            newer = f"(t.{time} IS NULL OR s.{time} >= t.{time})"
         values: dict[str, str | Column] = {quoted(name): f"s.{quoted(name)}" for name in columns}
         return (
             table.alias("t")
@@ -124,7 +125,7 @@ class DeltaMerge:
         )
 
     def _newest(self, batch: DataFrame, columns: Sequence[str]) -> DataFrame:
-        """One row for each key: the newest by time, and of equal times the one that arrived last."""
+        """Return one row for each key: the newest by time, and of equal times the one that arrived last."""
         from pyspark.sql import functions as F
 
         order: list[Column] = []
@@ -150,12 +151,15 @@ class DeltaMerge:
 
     @staticmethod
     def _usable(batch: DataFrame, name: str, role: str) -> Column:
-        """The column; a null in it fails the batch, as it does in the sink's own tables."""
+        """Return the column; a null in it fails the batch, as it does in the sink's own tables."""
         from pyspark.sql import functions as F
 
         column = F.col(spark_name(name, batch.columns))
         kind = batch.select(column).schema[0].dataType
-        text = f"upstream.conf.errors.MalformedRowError: a row has no {role} in the column {name!r}. What to do: filter such rows out before writing."
+        text = (
+            f"upstream.conf.errors.MalformedRowError: a row has no {role} in the column {name!r}. What to do: filter "
+            "such rows out before writing."
+        )
         unusable = column.isNull()
         if role == "time" and kind.typeName() in ("float", "double"):
             unusable = unusable | F.isnan(column)
@@ -170,7 +174,7 @@ def check_merge(
     given: Mapping[str, Any],
     deletes: str | Column | None = None,
 ) -> tuple[DataFrame, DeltaMerge]:
-    """Refuse at once what the first batch would be refused for.
+    """Refuse at once all that the first batch would refuse.
 
     Parameters
     ----------

@@ -58,19 +58,22 @@ class MergeSession:
         self._java: Any = java_session.cloneSession()
 
     def table(self) -> DeltaTable:
-        """The table; what is built upon it runs in the copy."""
+        """Return the table; operations on it run in the copy."""
         from delta.tables import DeltaTable
 
         return DeltaTable(self._spark, self._jvm.io.delta.tables.DeltaTable.forPath(self._java, self._path))
 
     def recorded(self, writer: str) -> int | None:
-        """The number of a writer's last write in the table; None if there is none."""
+        """Return the number of a writer's last write in the table; None if there is none."""
         log: Any = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTableWithSnapshot(self._java, self._path)
         found: Any = log._2().transactions().get(APP_PREFIX + writer)
         return int(found.get()) if found.isDefined() else None
 
     def fingerprint(self, writer: str) -> Fingerprint | None:
-        """The fingerprint of a writer's last write; None if it has made none, or the log does not hold it any more."""
+        """Return the fingerprint of a writer's last write.
+
+        It is None if there is no such write, or the log no longer holds it.
+        """
         number = self.recorded(writer)
         if number is None:
             return None
@@ -86,7 +89,7 @@ class MergeSession:
         return None
 
     def name(self, write: NumberedWrite) -> None:
-        """Have the writes of the copy go by this name."""
+        """Give this name to the writes of the copy."""
         conf: Any = self._java.conf()
         conf.set(_TXN_APP_ID, write.application)
         conf.set(_TXN_VERSION, str(write.number))
@@ -97,7 +100,7 @@ class MergeSession:
 
 
 def _users(metadata: str | None) -> dict[str, Any]:
-    """What the user has every commit of the session say."""
+    """Return the user's own metadata for every commit of the session."""
     if not metadata:
         return {}
     value = _parsed(metadata)

@@ -44,12 +44,11 @@ _ATTEMPTS = 5
 
 
 def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], int] = now_us) -> int:
-    """Write anew each bucket that has files to put together, or rows that are marked as dead, by a commit of its own;
-    returns how many files went.
+    """Rewrite each bucket with files to put together, or dead rows, by a commit of its own; return how many files went.
 
-    A query that writes meanwhile goes on with the new files. Readers, and those who follow the table, do not notice.
-    Errors as of :func:`compact_bucket`; and a TableError if somebody else has written to the table in the midst of a
-    bucket each time. What was done stays.
+    A query that writes meanwhile continues with the new files. Readers, and those who follow the table, do not notice.
+    Errors are those of :func:`compact_bucket`, and a TableError if another writer has written to the table in the midst
+    of a bucket at each attempt. Finished buckets stay rewritten.
     """
     gone, log = 0, replay_log(target, table)
     for bucket in sorted({int(add["partitionValues"][BUCKET]) for add in log.files.values()}):
@@ -72,12 +71,11 @@ def compact_table(target: SinkTarget, table: DeltaTable, clock_us: Callable[[], 
 def compact_worst(
     target: SinkTarget, table: DeltaTable, late: Callable[[], bool], clock_us: Callable[[], int] = now_us
 ) -> int:
-    """Write anew the buckets that have become the worst to read, of a table with deletion vectors; returns how many
-    files went.
+    """Rewrite the buckets that are worst to read, in a table with deletion vectors; return how many files went.
 
-    Each by a commit of its own, so that it may end anywhere: `late`, whether the time is used up, is asked before each
-    bucket. If somebody else commits at the same moment the rest waits for the next time. Errors as of
-    :func:`compact_bucket`.
+    Each is rewritten by a commit of its own, so that the work may end anywhere: it ends before the next bucket once
+    `late` returns True. If another writer commits at the same moment, the rest waits for the next time. Errors are
+    those of :func:`compact_bucket`.
     """
     if "deletionVectors" not in (table.protocol().writer_features or ()) or not may_put_entries(target, table):
         return 0
@@ -94,16 +92,16 @@ def compact_worst(
 def compact_bucket(
     target: SinkTarget, table: DeltaTable, log: LogReplay, bucket: int, small: int, written_ms: int
 ) -> int | None:
-    """Put the small files of a bucket together, and rid all of them of dead rows.
+    """Put the small files of a bucket together, and rid all its files of dead rows.
 
     Parameters
     ----------
     target, table
         The table.
     log
-        Of it; what it has read is not read again.
+        A replay of the table's log; it does not read entries again.
     bucket
-        Which.
+        The bucket's number.
     small
         Files of fewer bytes are small, and no more than so many bytes become one file.
     written_ms
@@ -112,7 +110,7 @@ def compact_bucket(
     Returns
     -------
     int or None
-        How many files went; None if somebody else has committed meanwhile, and nothing was done.
+        How many files were replaced; None if another writer has committed meanwhile, and nothing was done.
 
     Raises
     ------
@@ -149,8 +147,10 @@ def compact_bucket(
 
 
 def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], small: int) -> list[list[str]]:
-    """What becomes one file each: small files that together are no larger than one is to be, by their names, and files
-    with dead rows.
+    """Return the groups of files that become one file each.
+
+    They are small files that together are no larger than the new file may be, in the order of their names, and each
+    file with dead rows.
     """
     groups: list[list[str]] = [[]]
     room = small
@@ -165,8 +165,9 @@ def _groups(sizes: Mapping[str, int], vectors: Mapping[str, DeletionVector], sma
 
 
 def _by_key(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """The rows in the order of their key, so that the bounds of a row group say which keys it may hold; as they are if
-    it has no order.
+    """Sort the rows by their key, so that a row group's bounds narrow down the keys in it.
+
+    If the key has no order, the rows stay as they are.
     """
     if not key:
         return rows

@@ -95,7 +95,10 @@ class Removal:
             done.left = True
             return
         if self._restores.version > base:
-            done.held = f"version {self._restores.version} is a RESTORE, so files that older entries call removed may be in use again"
+            done.held = (
+                f"version {self._restores.version} is a RESTORE, so files that older entries call removed may be in "
+                "use again"
+            )
             done.oldest = min(log.entries)
             return
         at_base = DeltaTable(self._folder.location, base, storage_options=dict(self._folder.storage) or None)
@@ -137,7 +140,7 @@ class Removal:
         done.files += self._remove(gone, done)
 
     def _clear_orphans(self, unit: str, edge_us: int, kept: set[str], done: Maintained) -> None:
-        """In one of the table's folders: what is older than all that is kept, and in none of it."""
+        """Remove the files in one of the table's folders that are older than all versions kept, and in none of them."""
         listed: dict[str, int] = {}
         folders = [unit, f"{DELETIONS}{unit}"] if unit else ["", VECTORS, COPIES]
         for folder in folders:
@@ -152,8 +155,9 @@ class Removal:
         done.orphans += self._remove(gone, done)
 
     def _look_for_restores(self, base: int) -> bool:
-        """Ask the entries after the base whether they brought back files of before; False if time ran out. A process
-        asks each entry once.
+        """Look for RESTOREs in the entries after the base; return False if time ran out.
+
+        A process reads each entry once.
         """
         known, last = self._restores, self._table.version()
         for start in range(max(base, known.looked_to) + 1, last + 1, _CHUNK):
@@ -190,8 +194,9 @@ def vector_files(folder: TableFolder, table: DeltaTable, version: int) -> set[st
 
 
 def _out_of_use(content: bytes, *, for_followers: bool = True) -> dict[str, int]:
-    """The files that one entry took out of the table, or (`for_followers`) named for followers alone, with their sizes
-    as far as it says them.
+    """Return the files that one entry took out of the table, with their sizes as far as the entry has them.
+
+    With `for_followers`, files that the entry named for followers alone are among them.
     """
     removed: dict[str, int] = {}
     added: set[str] = set()

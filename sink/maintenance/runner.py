@@ -74,8 +74,9 @@ _last: dict[str, Maintained] = {}  # by location
 
 
 def commit_hooks(*, on: bool = False) -> PostCommitHookProperties:
-    """Whether delta-rs makes checkpoints of its own accord after a commit: not where maintenance does, within its
-    budget.
+    """Return delta-rs' properties for after a commit: with `on` it makes checkpoints of its own accord.
+
+    It must not do so if maintenance makes them, within its budget.
     """
     from deltalake import PostCommitHookProperties
 
@@ -83,7 +84,7 @@ def commit_hooks(*, on: bool = False) -> PostCommitHookProperties:
 
 
 def last_maintained(location: str) -> Maintained | None:
-    """What maintenance did after this process's last commit to a table; None if it was not due."""
+    """Return what maintenance did after this process's last commit to a table; None if it was not due."""
     return _last.get(location)
 
 
@@ -93,22 +94,23 @@ def maintain(
     clock_us: Callable[[], int] = now_us,
     compact: Callable[[DeltaTable], int] | None = None,
 ) -> Maintained | None:
-    """Do what is due after a commit, within the budget. Never raises: the batch is in the table, and what fails here is
-    tried again.
+    """Do the maintenance that is due after a commit, within the budget.
+
+    It never raises: the batch is in the table, and failed steps are tried again.
 
     Parameters
     ----------
     target, table
         The table, as it was before the commit, or later.
     clock_us
-        The time.
+        The clock.
     compact
-        How small files are put together, if not bucket by bucket.
+        A function that puts small files together, if not bucket by bucket.
 
     Returns
     -------
     Maintained or None
-        None if nothing was due, the options say that the table is left to itself, or somebody else has made it.
+        None if nothing was due, the options turn maintenance off, or another program has made the table.
     """
     folder, done = target.folder, None
     try:
@@ -179,7 +181,7 @@ class Upkeep:
         self._known = _known.setdefault(str(table.metadata().id), _Known())
 
     def due(self) -> bool:
-        """Whether anything is, as far as the log's last checkpoint tells. Without looking at the log, most of the time."""
+        """Return whether maintenance is due, by the log's last checkpoint. Most calls do not look at the log."""
         version, now, known = self._table.version(), self._clock_us(), self._known
         if known.checkpoint is None or self._rules.due(version, known.checkpoint, known.checkpointed_us, now):
             # Another process may have made one.
@@ -187,12 +189,13 @@ class Upkeep:
         return self._rules.due(version, known.checkpoint, known.checkpointed_us, now)
 
     def run(self, *, whole: bool = False) -> Maintained:
-        """Do it all, as far as the time goes.
+        """Do all maintenance, as far as the time goes.
 
         Parameters
         ----------
         whole
-            Look for files that no version names in all of the table's folders, not in the one whose turn it is.
+            Look for files that no version names in all of the table's folders, and not only in the one whose turn it
+            is.
         """
         begun = self._seconds()
         deadline = begun + self._rules.budget_s
@@ -220,9 +223,7 @@ class Upkeep:
         return done
 
     def shorten_log(self) -> None:
-        """Make a checkpoint where readers have more to read since the last one than it takes. To be asked after
-        :meth:`due`.
-        """
+        """Make a checkpoint if it costs less than reading the log since the last one. Call it after :meth:`due`."""
         known, version = self._known, self._table.version()
         last = -1 if known.checkpoint is None else known.checkpoint
         if known.weighed_to < last:  # somebody else has made it
@@ -260,7 +261,7 @@ class Upkeep:
         )
 
     def _set_properties(self, log: LogFiles, done: Maintained) -> None:
-        """Let the table itself say for how long what is removed can be read, as far as `retentionVersions` allows."""
+        """Record in the table for how long removed files can be read, as far as `retentionVersions` allows."""
         bound = done.oldest > min(log.entries) and done.oldest == max(log.entries) - self._rules.versions + 1
         kept_us = self._clock_us() - log.entries[done.oldest] if bound and done.oldest in log.entries else None
         recorded = self._table.metadata().configuration
@@ -270,7 +271,10 @@ class Upkeep:
             done.properties = self._record(wanted)
 
     def _record(self, properties: Mapping[str, str]) -> bool:
-        """Whether the table says so now; if somebody else took the version, the next maintenance tries again."""
+        """Record properties, and return True; return False if another writer took the version.
+
+        Then the next maintenance tries again.
+        """
         if self._table.protocol().min_writer_version < 7:
             self._table.alter.set_table_properties(
                 dict(properties),

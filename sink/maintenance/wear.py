@@ -47,17 +47,17 @@ class Wear(NamedTuple):
 
     @property
     def burden(self) -> int:
-        """What a reader has to bear beyond the live rows, in rows."""
+        """The cost of reading beyond the live rows, in rows."""
         return self.dead + FILE * max(self.files - 2, 0)
 
 
 def worst_buckets(worn: Mapping[int, Wear]) -> list[int]:
-    """The buckets to write anew, the worst first; as few as will do.
+    """Return the buckets to rewrite, the worst first, and as few as suffice.
 
     Parameters
     ----------
     worn
-        Of each bucket.
+        The wear of each bucket.
     """
     counted = {bucket: wear for bucket, wear in worn.items() if wear.live + wear.dead >= WORTH}
     burden = sum(wear.burden for wear in counted.values())
@@ -72,7 +72,7 @@ def worst_buckets(worn: Mapping[int, Wear]) -> list[int]:
 
 
 def wear_of(log: LogReplay) -> dict[int, Wear]:
-    """How each bucket of a table is, by its log. Files of which it does not say how many rows they hold count as empty."""
+    """Return the wear of each bucket of a table, by its log. Files without a row count in the log count as empty."""
     vectors = log.vectors()
     worn: dict[int, Wear] = {}
     for path, add in log.files.items():

@@ -34,7 +34,7 @@ class Tally(NamedTuple):
     absent: int = 0
 
     def plus(self, other: Tally) -> Tally:
-        """Both together."""
+        """Return the sum of both."""
         return Tally(*(one + two for one, two in zip(self, other, strict=True)))
 
 
@@ -70,7 +70,7 @@ class BucketMerge:
     tally: Tally = dataclasses.field(default_factory=Tally)
 
     def staged(self) -> list[StagedFile]:
-        """The files that await the commit."""
+        """Return the files that await the commit."""
         return [file for file in (self.rows, self.tombstones, self.deletions) if file is not None]
 
     @property
@@ -80,12 +80,12 @@ class BucketMerge:
 
     @property
     def rows(self) -> StagedFile | None:
-        """The new file of rows; None where nothing changed or no row is left for one."""
+        """The new file of rows; None if nothing changed, or no row is left for one."""
         return self.replacement.rows
 
     @property
     def replaced(self) -> tuple[str, ...]:
-        """The table's files that hold nothing any more."""
+        """The table's files that are removed."""
         return self.replacement.replaced
 
 
@@ -111,7 +111,7 @@ class Outcome(NamedTuple):
 
     @property
     def tally(self) -> Tally:
-        """Their number."""
+        """The number of keys of each outcome."""
         won, deleted, delivered, _ = self
         return Tally(int(delivered.sum()), int((delivered & deleted).sum()), int((won & ~delivered).sum()))
 
@@ -150,7 +150,7 @@ class BucketMerger:
         self._forget_below = forget_below
 
     def merge(self, bucket: int, held: Held, new: Pending, *, turn: bool = False) -> tuple[Verdict, BucketMerge]:
-        """Stage the bucket anew with what is newer in `new`; on an error nothing is left behind.
+        """Stage the bucket again with the rows of `new` that are newer; on an error nothing is left behind.
 
         Parameters
         ----------
@@ -180,11 +180,11 @@ class BucketMerger:
         self._rows.remove(file.path for merge in merges for file in merge.staged())
 
     def done(self, seen: Snapshot) -> None:
-        """A task has ended that saw the table so."""
+        """Tidy up after a task that saw the table in state `seen`."""
         self._engine.done(set(seen.rows))
 
     def came_with(self, merge: BucketMerge) -> Pending:
-        """The rows and tombstones of this batch in what a merge has staged."""
+        """Return the rows and tombstones of this batch among those that a merge has staged."""
         parts: list[Pending] = []
         for files, staged, deleted in (
             (self._rows, merge.rows, False),
@@ -265,7 +265,7 @@ class BucketMerger:
         buried: pa.Table,
         against_tombstones: Contest,
     ) -> tuple[Pending, ...]:
-        """The rows that lose in conflicts with what is held."""
+        """Return the rows that lose in conflicts with rows and tombstones that are held."""
         lost: list[Pending] = []
         if against_rows.tied.any():
             held = rows.whole(rivals, against_rows.rival[against_rows.tied])
@@ -291,7 +291,7 @@ class BucketMerger:
         return dataclasses.replace(as_pending(rows), deleted=np.ones(rows.num_rows, dtype=np.bool_))
 
     def _overtaken(self, buried: pa.Table, rows: HeldRows) -> Mask:
-        """The tombstones that a row of the table has overtaken, and those that no row can be late for."""
+        """Return which tombstones a row of the table has overtaken, or no row can be late for."""
         overtaken = ~contest(buried, rows.rivals(buried).rows, self._layout).stays(buried.num_rows)
         return overtaken | ~self._within_retention(buried)
 
@@ -312,7 +312,7 @@ class BucketMerger:
         return staged
 
     def _stage(self, files: DataFiles, bucket: int, kept: pa.Table, new: Pending, chosen: Mask) -> StagedFile | None:
-        """The rows that are kept and the chosen new ones, if there are any."""
+        """Stage the rows that are kept and the chosen new ones, if there are any."""
         return self._write(files, bucket, *_together(kept, new, chosen), new, chosen)
 
     def _write(

@@ -25,7 +25,7 @@ __all__ = ["lost_against", "lost_pairs", "lost_within"]
 
 
 def lost_pairs(one: Pending, at: Int64s, two: Pending, other: Int64s, layout: Layout) -> Mask:
-    """Which pairs of rows (or deletions) of one key and one time conflict."""
+    """Return which pairs of rows (or deletions) of one key and one time conflict."""
     if len(at) == 0:
         return np.zeros(0, dtype=np.bool_)
     gone, gone_too = _deleted(one)[at], _deleted(two)[other]
@@ -38,7 +38,7 @@ def lost_pairs(one: Pending, at: Int64s, two: Pending, other: Int64s, layout: La
 
 
 def lost_within(rows: Pending, pairs: Int64s, layout: Layout) -> Pending | None:
-    """The rows that lost to another of theirs in a conflict; None if there are none.
+    """Return the rows that lost to another row of theirs in a conflict; None if there are none.
 
     Parameters
     ----------
@@ -46,25 +46,25 @@ def lost_within(rows: Pending, pairs: Int64s, layout: Layout) -> Pending | None:
     pairs
         Positions of the row that stays, and of one of its key and time that goes.
     layout
-        Of the table.
+        The table's layout.
     """
     lost = pairs[lost_pairs(rows, pairs[:, 0], rows, pairs[:, 1], layout), 1]
     return rows.take(lost) if len(lost) else None
 
 
 def lost_against(new: Pending, contest: Contest, held: Pending, layout: Layout) -> list[Pending]:
-    """The rows that lost in a conflict between those of a batch and those that are held: of either side.
+    """Return the rows that lost in a conflict between rows of a batch and held ones, of either side.
 
     Parameters
     ----------
     new
-        Of the batch.
+        The batch's rows.
     contest
-        How they compare with the held ones.
+        The comparison of these with the held ones.
     held
         The rivals of the tied rows, in their order.
     layout
-        Of the table.
+        The table's layout.
     """
     met = np.flatnonzero(contest.tied)
     found = np.flatnonzero(lost_pairs(new, met, held, np.arange(len(met)), layout))

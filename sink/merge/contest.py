@@ -37,7 +37,7 @@ class Contest:
     tied: Mask
 
     def stays(self, count: int, won: Mask | None = None) -> Mask:
-        """Which of the `count` held rows have no rival that won (by this contest, unless told)."""
+        """Return which of the `count` held rows have no rival that won (by `won`, or else by this contest)."""
         stays = np.ones(count, dtype=np.bool_)
         stays[self.rival[(self.rival >= 0) & (self.won if won is None else won)]] = False
         return stays

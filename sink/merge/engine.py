@@ -65,16 +65,16 @@ class Engine:
 
     @contextlib.contextmanager
     def held_rows(self, held: Held, new: pa.Table, *, turn: bool) -> Generator[HeldRows]:
-        """The rows of a bucket, for as long as its files are needed.
+        """Yield the rows of a bucket, for as long as its files are needed.
 
         Parameters
         ----------
         held
-            Its files.
+            The bucket's files.
         new
-            What comes, with the deciding columns.
+            The new rows, with the deciding columns.
         turn
-            Whether large files may be written anew that need not be.
+            Whether large files may be rewritten although they need not be.
         """
         if self._marks(held):
             yield MarkedRows(self._layout, self._files, self._index, held, turn=turn)
@@ -100,7 +100,7 @@ class Engine:
             self._index.put(path, rows.select(self._layout.deciding))
 
     def done(self, named: set[str]) -> None:
-        """A task has ended; these are the data files that the table names."""
+        """Tidy the index after a task; `named` are the data files that the table names."""
         self._index.tidy(named)
 
     def _marks(self, held: Held) -> bool:

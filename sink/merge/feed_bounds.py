@@ -15,9 +15,9 @@ __all__ = ["bound_values", "later_bound"]
 
 
 def bound_values(times: pa.ChunkedArray) -> list[Any]:
-    """Punctuation's bounds as JSON values that compare as the times do: ISO text of one width, or numbers.
+    """Return punctuation's bounds as JSON values that compare as the times do: ISO text of one width, or numbers.
 
-    None for null, and :data:`NOTHING_YET` where a feed has rows and nothing is known of it.
+    The value is None for null, and :data:`NOTHING_YET` for a feed that has rows and no known bound.
     """
     least = beginning(times.type)
     return [
@@ -41,7 +41,7 @@ def _values(times: pa.ChunkedArray) -> list[Any]:
 
 
 def later_bound(one: Any, other: Any) -> Any:
-    """The later of two bounds of one feed; None, which says that the feed has ended, is later than all."""
+    """Return the later of two bounds of one feed; None, the bound of a feed that has ended, is later than all."""
     if one is None or other is None:
         return None
     if NOTHING_YET in (one, other):

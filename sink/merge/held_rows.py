@@ -1,4 +1,4 @@
-"""The rows that a bucket holds, and the two ways of taking some of them out of it: the contract, and what both come to."""
+"""The rows that a bucket holds, and the two ways of removing some of them: the contract, and what they share."""
 
 from __future__ import annotations
 
@@ -78,18 +78,18 @@ class Replacement:
     marks: tuple[Mark, ...] = ()
 
     def parts_of(self, held: Sequence[str]) -> bool:
-        """Whether it takes some of the bucket's files away, or some rows of a file, and leaves the others."""
+        """Return whether it removes some of the bucket's files, or some rows of a file, and leaves the others."""
         return bool(self.marks) or (bool(self.replaced) and set(self.replaced) != set(held))
 
     def newly_dead(self, vectors: Mapping[str, DeletionVector]) -> int:
-        """How many rows the marks add to the vectors that the files have."""
+        """Return how many rows the marks add to the vectors that the files have."""
         return sum(
             mark.cardinality - (vectors[mark.path].cardinality if mark.path in vectors else 0) for mark in self.marks
         )
 
 
 def counts_of(held: Held, files: DataFiles) -> list[int]:
-    """How many rows each of a bucket's files holds, dead ones included: by the log, or else by their footers."""
+    """Return how many rows each of a bucket's files holds, dead ones included: by the log, or else by their footers."""
     return [files.count(path) if count is None else count for path, count in zip(held.rows, held.counts, strict=True)]
 
 
@@ -97,13 +97,13 @@ class HeldRows(Protocol):
     """A bucket's rows."""
 
     def rivals(self, rows: pa.Table) -> Rivals:
-        """Those that may have the keys of some rows, given with their deciding columns."""
+        """Return the held rows that may have the keys of some rows, given with their deciding columns."""
         ...
 
     def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
-        """All columns of some of the rivals, by their positions among these, in that order."""
+        """Return all columns of some of the rivals, by their positions among these, in that order."""
         ...
 
     def replace(self, rivals: Rivals, lost: Mask, fresh: int, stage: StageWith) -> Replacement:
-        """Take out the rivals that lost, and put in so many fresh rows."""
+        """Remove the rivals that lost, and add `fresh` new rows."""
         ...

@@ -24,8 +24,9 @@ __all__ = ["AllRows", "NewestFew", "merger_of"]
 def merger_of(
     layout: Layout, rows: DataFiles, tombstones: DataFiles, forget_below: int | None, engine: Engine
 ) -> BucketMerger:
-    """What merges buckets of a table as its layout says; parameters as of
-    :class:`~upstream.sink.merge.bucket.BucketMerger`.
+    """Return the merger of buckets for a table's layout.
+
+    Parameters are as of :class:`~upstream.sink.merge.bucket.BucketMerger`.
     """
     if layout.keep.latest:
         return BucketMerger(layout, rows, tombstones, forget_below, engine)
@@ -95,7 +96,7 @@ class NewestFew(BucketMerger):
 
 
 def _took_rows_away(codes: Int64s, time: Int64s, gone: Int64s, deletions: Int64s) -> Mask:
-    """Per key whether a row has left through its new deletion; positions are of rows that left, and of deletions."""
+    """Return per key whether a row left through its new deletion; positions are of rows that left, and deletions."""
     reaches = np.full(int(codes.max()) + 1 if len(codes) else 0, np.iinfo(np.int64).min)
     reaches[codes[deletions]] = time[deletions]
     through = np.isin(codes[gone], codes[deletions]) & (time[gone] <= reaches[codes[gone]])

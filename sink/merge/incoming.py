@@ -76,7 +76,7 @@ class Incoming:
         self.bounds: dict[str, Any] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take one batch as Spark gives it.
+        """Add one batch as Spark gives it.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class Incoming:
             self._hold([self._newest()])
 
     def drain(self) -> Pending:
-        """The newest row of each key since this was last asked; they are held no more."""
+        """Return the newest row of each key since the last call; they are held no longer."""
         newest = self._newest()
         self._hold([])
         return newest
@@ -127,7 +127,7 @@ class Incoming:
         self.kept = (self._held, self._bytes)
 
     def _text_only(self, table: pa.Table, side_rows: SideRowWriter) -> pa.Table:
-        """The rows whose text is UTF-8; the others are put aside, whatever else they lack."""
+        """Return the rows whose text is UTF-8; write the others to the side table, whatever else they lack."""
         names = [name for name in self._schema.names if name in table.column_names]
         wrong = rows_without_text(table.select(names))
         if not wrong.any():
@@ -168,7 +168,7 @@ class Incoming:
         return pc.add(seq, self._base) if self._base else seq
 
     def _deleted(self, table: pa.Table) -> Mask | None:
-        """Which rows are tombstones, by the system column or the column that the user named; None if none is."""
+        """Return which rows are tombstones, by the system column or the column that the user named; None if none is."""
         marks: list[pa.ChunkedArray | pa.Array] = [deleted_mask(table)] if SYSTEM in table.column_names else []
         if self._layout.delete_when is not None:
             marks.append(pc.fill_null(table.column(self._layout.delete_when), False))
@@ -203,7 +203,8 @@ def _check_rows(part: Pending, layout: Layout) -> None:
             raise MalformedRowError(
                 f"{nulls} of {rows.num_rows} rows have a null in the key column {name!r}",
                 expected="a key in every row; only punctuation rows have none",
-                hint=f'filter such rows out before writing, for example .where("{spark_name(name, rows.column_names)} IS NOT NULL OR `{SYSTEM}`.punctuation")',
+                hint="filter such rows out before writing, for example "
+                f'.where("{spark_name(name, rows.column_names)} IS NOT NULL OR `{SYSTEM}`.punctuation")',
             )
     if layout.time is None:
         return

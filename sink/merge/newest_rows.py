@@ -39,15 +39,15 @@ class _Arrived(NamedTuple):
 
 
 def newest_rows(pending: Pending, layout: Layout, lost: Callable[[Pending], None] = unheard) -> Pending:
-    """The newest row of each key, standing for all of the key's rows; or what else the table keeps of them.
+    """Return the newest row of each key, which represents the key's other rows, or the rows that the table keeps.
 
     Parameters
     ----------
     pending
     layout
-        Of the table.
+        The table's layout.
     lost
-        Is given the rows that lost in a conflict.
+        A function that receives the rows that lost in a conflict.
     """
     if pending.rows.num_rows == 0 or layout.keep.count is None:
         return pending
@@ -77,7 +77,7 @@ def newest_rows(pending: Pending, layout: Layout, lost: Callable[[Pending], None
 
 
 def _newest_of_each(pending: Pending, arrived: _Arrived, layout: Layout, lost: Callable[[Pending], None]) -> Pending:
-    """Several rows of a key: each stands for itself, since each is to be seen."""
+    """Return several rows of a key: each represents itself, since each is to be seen."""
     codes, _, time, order = arrived
     deleted = np.zeros(len(codes), dtype=np.bool_) if pending.deleted is None else pending.deleted
     deleted = deleted if order is None else deleted[order]
@@ -92,7 +92,7 @@ def _newest_of_each(pending: Pending, arrived: _Arrived, layout: Layout, lost: C
 
 
 def _tell(pending: Pending, ties: Int64s, arrived: _Arrived, layout: Layout, lost: Callable[[Pending], None]) -> None:
-    """Of pairs in the order of arrival, give away the rows that lost in a conflict."""
+    """Pass the rows that lost in a conflict to `lost`; pairs are in the order of arrival."""
     conflicting = lost_within(pending, ties if arrived.order is None else arrived.order[ties], layout)
     if conflicting is not None:
         lost(conflicting)
@@ -109,7 +109,7 @@ def _arrived(pending: Pending, layout: Layout) -> _Arrived:
 
 
 def _arrival_order(pending: Pending, layout: Layout) -> Int64s | None:
-    """Positions in the order of arrival; None where the rows lie in it."""
+    """Return positions in the order of arrival; None if the rows are in that order already."""
     seq = seq_of(pending.rows)
     if layout.time is None and pending.arrival_us is not None:
         return np.lexsort((seq, pending.arrival_us))

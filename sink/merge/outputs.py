@@ -75,7 +75,7 @@ class SideRows:
 
     @classmethod
     def together(cls, parts: Iterable[SideRows]) -> SideRows:
-        """What several have put aside."""
+        """Return the side rows of several tasks together."""
         parts = list(parts)
         looked = [part.late for part in parts if part.late is not None]
         read = [part.texts for part in parts if part.texts is not None]
@@ -177,23 +177,24 @@ class Outputs:
     promised: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def output(self, kind: str) -> Output | None:
-        """The output of one kind; None if it is not asked for."""
+        """Return the output of one kind; None if it is not configured."""
         place = self.place(kind)
         return None if place is None else self.at(place, kind)
 
     def place(self, kind: str) -> str | None:
-        """Where the rows of one kind go."""
+        """Return the location for rows of one kind."""
         return {"late": self.target.late, "conflicts": self.target.conflicts, "texts": self.target.texts}[kind]
 
     def at(self, place: str, kind: str) -> Output:
-        """The output of one kind at a location."""
+        """Return the output of one kind at a location."""
         columns = [pa.field(name, dtype) for name, dtype in _MARKS]
         held = [field.with_type(as_bytes(field.type)) if kind == "texts" else field for field in self.schema]
         return Output(dataclasses.replace(self.target, location=place), pa.schema([*held, *columns]))
 
     def named(self, put: SideRows) -> dict[str, Any]:
-        """What the main table's commit says of a batch's files: where they belong, too, should the options change
-        before they are appended.
+        """Return the main table's record of a batch's files, and of the locations of their tables.
+
+        So they arrive there even if the options change before they are appended.
         """
         return {kind: {"location": self.place(kind), "files": dict(files)} for kind, files in put.files.items()}
 
@@ -267,14 +268,14 @@ class SideRowWriter:
         self._take("texts", _with_marks(rows, system, deleted))
 
     def lost(self, rows: Pending) -> None:
-        """Count rows that lost in a conflict, and copy them if they are wanted."""
+        """Count rows that lost in a conflict, and copy them if an output is configured."""
         self._conflicts += rows.rows.num_rows
         if self._outputs.target.conflicts is not None:
             marks = np.zeros(rows.rows.num_rows, dtype=np.bool_) if rows.deleted is None else rows.deleted
             self._take("conflicts", rows.rows.append_column(_MARKS[0][0], pa.array(marks)))
 
     def staged(self) -> SideRows:
-        """Stage what was taken; what has come to be."""
+        """Stage the rows that were taken, and return their account."""
         for kind in self._held:
             self._stage(kind)
         texts = self._texts if self.looks_at_text else None
@@ -310,7 +311,7 @@ class SideRowWriter:
 
 
 def _with_marks(rows: pa.Table, system: pa.ChunkedArray | None, deleted: Mask | None) -> pa.Table:
-    """The rows, whether they are deletions, and where and when they came from as far as that is known."""
+    """Return the rows with marks: whether they are deletions and, if known, where and when they came from."""
     marks = np.zeros(rows.num_rows, dtype=np.bool_) if deleted is None else deleted
     columns: list[Any] = [pa.array(marks)]
     if system is not None:
@@ -325,7 +326,7 @@ def _number(bound: Any, kind: pa.DataType) -> int:
 
 
 def files_named(commit_info: Mapping[str, Any]) -> set[str]:
-    """The files of all outputs that a commit names."""
+    """Return the files of all outputs that a commit names."""
     return {path for named in (recorded_under(OUTPUTS_KEY, commit_info) or {}).values() for path in named["files"]}
 
 

@@ -60,17 +60,18 @@ class Pending:
     deleted: Mask | None = None
 
     def take(self, positions: Int64s) -> Pending:
-        """Some of the rows."""
+        """Return some of the rows, by their positions."""
         return self._of(self.rows.take(pa.array(positions)), positions)
 
     def chosen(self, chosen: Mask) -> Pending:
-        """The rows that are chosen, as they lie. Unlike :meth:`take` it is for rows of any size: a column may hold more
-        than 2 GB of text.
+        """Return the chosen rows, in their order.
+
+        Unlike :meth:`take`, it works for rows of any size: a column may hold more than 2 GB of text.
         """
         return self._of(self.rows.filter(pa.array(chosen)), chosen)
 
     def slice(self, start: int, end: int) -> Pending:
-        """The rows from `start` up to `end`."""
+        """Return the rows from `start` up to `end`."""
         return self._of(self.rows.slice(start, end - start), slice(start, end))
 
     def _of(self, rows: pa.Table, which: Any) -> Pending:
@@ -84,12 +85,12 @@ class Pending:
 
 
 def as_pending(rows: pa.Table) -> Pending:
-    """Rows of which only the columns are known."""
+    """Return rows of which only the columns are known as pending rows."""
     return Pending(rows, None, None, np.ones(rows.num_rows, dtype=np.int64))
 
 
 def concat_pending(parts: Sequence[Pending]) -> Pending:
-    """Rows of several tasks or batches as one. Arrival is known only where all of them know it."""
+    """Concatenate rows of several tasks or batches. Arrival is known only if all of them have it."""
     if len(parts) == 1:
         return parts[0]
     arrivals = [part.arrival_us for part in parts if part.arrival_us is not None]
@@ -106,18 +107,21 @@ def concat_pending(parts: Sequence[Pending]) -> Pending:
 
 
 def seq_of(table: pa.Table) -> Int64s:
-    """The arrival order of rows; the least number where it is not known."""
+    """Return the arrival order of rows; the least number if it is unknown."""
     return int64s(table.column(SEQ), NO_SEQ)
 
 
 def seq_in_order(table: pa.Table, held: int) -> Int64s:
-    """As :func:`seq_of`, of rows of which the first are held: one that comes without a number came after what is held."""
+    """Return the arrival order of rows, the first `held` of which are held.
+
+    A row that comes without a number came after those that are held.
+    """
     seq = seq_of(table).copy()
     seq[held:][seq[held:] == NO_SEQ] = UNKNOWN
     return seq
 
 
 def int64s(column: pa.ChunkedArray, missing: int) -> Int64s:
-    """A column of whole numbers, with `missing` for nulls."""
+    """Return a column of whole numbers, with `missing` for nulls."""
     numbers = column.cast(pa.int64()) if column.type != pa.int64() else column
     return (pc.fill_null(numbers, missing) if numbers.null_count else numbers).to_numpy()

@@ -38,7 +38,7 @@ class RewrittenRows:
         self._whole: pa.Table | None = None
 
     def rivals(self, rows: pa.Table) -> Rivals:
-        """All rows of the bucket."""
+        """Return all rows of the bucket."""
         del rows
         base = self._reader.read(self._layout.deciding) if self._base is None else self._base
         self._base, count = base, base.num_rows
@@ -86,13 +86,13 @@ class BesideRows:
         self._deciding = self._none.select(layout.deciding)
 
     def rivals(self, rows: pa.Table) -> Rivals:
-        """None."""
+        """Return no rows."""
         del rows
         none = np.empty(0, dtype=np.int64)
         return Rivals(self._deciding, none, none)
 
     def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
-        """None."""
+        """Return no rows."""
         del rivals, chosen
         return self._none
 

@@ -44,7 +44,7 @@ class SideTable:
         self._unusable = unusable
 
     def load(self) -> DeltaTable | None:
-        """The table as it is now; None if there is none."""
+        """Load the table as it is now; return None if there is none."""
         from deltalake.exceptions import DeltaError
 
         try:
@@ -53,7 +53,7 @@ class SideTable:
             raise self._unusable(error) from error
 
     def ready(self) -> DeltaTable:
-        """The table with all columns: made if there is none, columns added that it does not have."""
+        """Return the table with all columns; create it, or add columns, if necessary."""
         from deltalake import Schema
         from deltalake.exceptions import DeltaError
 
@@ -100,16 +100,16 @@ class SideTable:
     def append(
         self, table: DeltaTable, files: Mapping[str, tuple[int, str]], written_ms: int, transaction: tuple[str, int]
     ) -> bool:
-        """Whether files were appended; False if somebody else has taken the version.
+        """Append files, and return True; return False if another writer has taken the version.
 
         Parameters
         ----------
         table
-            As it was when it was found that the files are not in it.
+            The table as it was when the files were found missing from it.
         files
-            By path, with their sizes and statistics.
+            The sizes and statistics of the files, by path.
         written_ms
-            When, in milliseconds since the epoch.
+            The time of writing, in milliseconds since the epoch.
         transaction
             The application and the number that go with them.
 

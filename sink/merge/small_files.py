@@ -14,21 +14,21 @@ _BIG_SHARE = 4
 
 
 def files_to_fold(live: Sequence[int], rows: Sequence[int], fresh: int, *, turn: bool) -> list[int]:
-    """The files to write anew, together with the fresh rows.
+    """Return the files to rewrite, together with the fresh rows.
 
-    Small files go along whenever a batch comes, up to a bound that follows what the batch brings: so there is one of
-    them that grows. The others wait for the bucket's turn, which the buckets have one after the other, so that no batch
-    has to bear many. Then files are joined that are no larger than all smaller ones together, so that their sizes grow
-    geometrically; and what has lost a quarter of its rows, or has gathered as many beside it, is written anew.
+    Small files are rewritten with any batch, up to a bound that follows the batch's size: so there is one small file
+    that grows. The others wait for the bucket's turn. Buckets take turns, so that no batch has to bear many. In its
+    turn, files are joined that are no larger than all smaller ones together, so that their sizes grow geometrically. A
+    file is also rewritten if it has lost a quarter of its rows, or as many have gathered beside it.
 
     Parameters
     ----------
     live, rows : sequences of int
-        Of each file, how many rows count, and how many it holds.
+        How many rows of each file count, and how many it holds.
     fresh
-        Rows that the batch brings.
+        The number of rows that the batch brings.
     turn
-        Whether this batch may write large files anew.
+        Whether this batch may rewrite large files.
 
     Returns
     -------

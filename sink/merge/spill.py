@@ -72,18 +72,18 @@ class Gathering:
 
     @property
     def runs(self) -> int:
-        """How many runs were written."""
+        """The number of runs written."""
         return len(self._runs)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take one batch as Spark gives it.
+        """Add one batch as Spark gives it.
 
         Raises
         ------
         MalformedRowError
             As :meth:`Incoming.add`.
         EnvironmentMissingError
-            The local disk does not take what memory is not to hold.
+            The local disk cannot take the rows beyond the memory bound.
         """
         self.incoming.add(batch)
         rows, size = self.incoming.kept
@@ -91,7 +91,7 @@ class Gathering:
             self._spill()
 
     def by_bucket(self) -> Iterator[tuple[int, Pending]]:
-        """The newest row per key of each bucket that has any, in the order of the buckets."""
+        """Yield the newest row per key of each bucket that has any, in the order of the buckets."""
         if not self._runs:
             yield from _by_bucket(self.incoming.drain(), self._layout)
             return
@@ -186,7 +186,7 @@ _BESIDE = (_ARRIVAL, _FIRST_ARRIVAL, _COVERED, _DELETED)
 
 
 def _local_folder() -> str | None:
-    """Where Spark lets its workers put what memory does not hold; None is the system's own folder for such."""
+    """Return the folder in which Spark's workers put data beyond memory; None is the system's own temporary folder."""
     for folder in os.environ.get("SPARK_LOCAL_DIRS", "").split(","):
         if folder and os.path.isdir(folder) and os.access(folder, os.W_OK):
             return folder

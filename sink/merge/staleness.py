@@ -43,7 +43,7 @@ class Arrivals:
 
     @classmethod
     def of(cls, arrival_us: Int64s | None) -> Arrivals:
-        """The distribution of some rows' first arrivals."""
+        """Return the distribution of some rows' first arrivals."""
         if arrival_us is None:
             arrival_us = np.empty(0, dtype=np.int64)
         at_us, count = np.unique(arrival_us[arrival_us != UNKNOWN], return_counts=True)
@@ -51,7 +51,7 @@ class Arrivals:
 
     @classmethod
     def together(cls, parts: Sequence[Arrivals]) -> Arrivals:
-        """The distribution of the rows of several tasks."""
+        """Return the distribution of the rows of several tasks."""
         if not parts:
             return cls.of(None)
         at_us, place = np.unique(np.concatenate([part.at_us for part in parts]), return_inverse=True)
@@ -74,7 +74,10 @@ class Arrivals:
         return cls(first + np.round(offset / grouped).astype(np.int64), grouped, first)
 
     def staleness(self, committed_us: int) -> Staleness | None:
-        """The rows' ages at the commit; None if there are none. A row from the future (a clock set back) has age 0."""
+        """Return the rows' ages at the commit; None without rows.
+
+        A row from the future (after a clock was set back) has age 0.
+        """
         rows = int(self.count.sum())
         if rows == 0:
             return None
@@ -86,12 +89,13 @@ class Arrivals:
         return Staleness(mean, p50, p99, max(committed_us - self.first_us, 0) / 1e6)
 
     def ages(self, committed_us: int) -> Ages:
-        """The rows' ages at the commit, to be added to those of other commits."""
+        """Return the rows' ages at the commit, to be added to those of other commits."""
         return Ages.of(committed_us - self.at_us, self.count)
 
     def area(self, committed_us: int, previous_us: int | None) -> tuple[float, float]:
-        """Staleness over time that ends with this commit, in square seconds, summed over the rows' keys: no less than,
-        no more than.
+        """Return the bounds, least and most, of the staleness over time that ends with this commit.
+
+        They are in square seconds, summed over the rows' keys.
 
         Parameters
         ----------
@@ -103,8 +107,8 @@ class Arrivals:
         Notes
         -----
         A result whose pending interval began at e, committed at t, adds the integral of x - e from max(e, p) to t, p
-        being when the key's previous result was committed. The table does not say which commit that was: not later than
-        the one before this, so the integral from there is the least; and the whole ramp from e is the most.
+        being when the key's previous result was committed. The table does not record which commit that was. It is not
+        later than the one before this, so the integral from there is the least, and the whole ramp from e is the most.
         """
         age = np.maximum(committed_us - self.at_us, 0) / 1e6
         before = np.zeros_like(age) if previous_us is None else np.maximum(previous_us - self.at_us, 0) / 1e6

@@ -42,7 +42,7 @@ class MarkedRows:
         self._dead: dict[int, Mask] = {}
 
     def rivals(self, rows: pa.Table) -> Rivals:
-        """Live rows whose key's hash is that of one of the rows."""
+        """Return live rows whose key's hash is that of one of the rows."""
         hashes = np.unique(key_hashes(rows, self._layout.key))
         none = self._files.schema.empty_table().select(self._layout.deciding)
         parts = [none]
