@@ -25,12 +25,12 @@ _INNER = (("elementType", "containsNull", "elements"), ("valueType", "valueConta
 
 
 def check_constraints(table: DeltaTable, location: str) -> None:
-    """Refuse a table that asks of its rows what is not evaluated here.
+    """Refuse a table with constraints that this package does not evaluate.
 
     Raises
     ------
     TableError
-        Naming each demand.
+        The table has such constraints. The message names each.
     """
     demands = demands_of(json.loads(table.schema().to_json())["fields"], table.metadata().configuration)
     if demands:
@@ -46,12 +46,12 @@ def check_constraints(table: DeltaTable, location: str) -> None:
 
 
 def demands_of(fields: Iterable[Json], configuration: Mapping[str, str]) -> list[str]:
-    """Return what a table asks of its rows, in words.
+    """Return the constraints of a table on its rows, in words.
 
     Parameters
     ----------
     fields
-        Of its schema, in the JSON that Spark and Delta share.
+        The fields of its schema, in the JSON that Spark and Delta share.
     configuration
         Its properties.
     """

@@ -18,14 +18,14 @@ DELETED = f"{SYSTEM}_deleted"
 
 
 def with_deletions(df: DataFrame, condition: str | Column) -> tuple[DataFrame, str]:
-    """The rows with a column that marks deletions, and its name.
+    """Return the rows with a column that marks deletions, and its name.
 
     Parameters
     ----------
     df
-        With or without the system column.
+        Rows with or without the system column.
     condition
-        The name of one of its columns, an SQL condition, or a column expression. Where it is null the row deletes
+        The name of one of its columns, an SQL condition, or a column expression. If it is null, the row deletes
         nothing.
     """
     from pyspark.sql import functions as F

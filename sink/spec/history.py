@@ -65,7 +65,7 @@ class Keep:
 
 
 def keeps_all(options: Mapping[str, Any]) -> bool:
-    """Whether a user's options, names in any case, say that all rows are kept: then no key is needed."""
+    """Return whether a user's options, with names in any case, keep all rows: then no key is needed."""
     return any(name.lower() == "keep" and str(value).strip().lower() == "all" for name, value in options.items())
 
 
@@ -85,20 +85,20 @@ class Kept(NamedTuple):
 
 
 def newest_of_each(codes: Int64s, time: Int64s, arrival: Int64s, deleted: Mask, count: int) -> Kept:
-    """Of each key the newest rows, one for each time, that are newer than the key's newest deletion; and that deletion.
+    """Return each key's newest deletion, and its newest rows after that, one for each time.
 
     Parameters
     ----------
     codes
-        Equal for two rows iff their keys are.
+        Numbers that are equal for two rows iff their keys are.
     time
         Event times as numbers.
     arrival
-        Which of two rows of one key and one time came later; of equal ones the later position did.
+        The order of arrival, for rows of one key and one time; of equal ones, the later position came later.
     deleted
-        Which are deletions.
+        The mask of deletions.
     count
-        How many rows of a key stay.
+        The number of rows of a key that stay.
     """
     if len(codes) == 0:
         return Kept(np.zeros(0, dtype=np.bool_), np.empty((0, 2), dtype=np.int64))
@@ -119,12 +119,12 @@ def newest_of_each(codes: Int64s, time: Int64s, arrival: Int64s, deleted: Mask, 
 
 
 def _numbered(begins: Mask) -> Int64s:
-    """The runs that neighbours form, numbered; `begins` tells of each row but the first whether a run begins with it."""
+    """Assign numbers to the runs of neighbours; `begins` marks the rows after the first with which a run begins."""
     return np.cumsum(np.concatenate([[False], begins]))
 
 
 def _last_of(run: Int64s, chosen: Mask) -> Int64s:
-    """Of each run the last place that is chosen, -1 if there is none."""
+    """Return the last place of each run that is chosen, -1 if there is none."""
     last = np.full(int(run[-1]) + 1, -1, dtype=np.int64)
     places = np.flatnonzero(chosen)
     last[run[places]] = places  # the last of equal indices is the one that stays

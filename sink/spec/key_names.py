@@ -20,13 +20,14 @@ KEYS = TIMES | {"boolean", "string", "binary"}
 
 
 def key_named(name: str, fields: dict[str, Json]) -> str:
-    """The column, or the field of one, that a user's name means, as :func:`~upstream.conf.column_names.path_name` has
-    it.
+    """Return the path of the column or field to which a user's name refers.
+
+    The path has the form of :func:`~upstream.conf.column_names.path_name`.
 
     Parameters
     ----------
     name
-        As the user has it.
+        The name as the user writes it.
     fields
         The schema's columns with their types.
 
@@ -39,7 +40,7 @@ def key_named(name: str, fields: dict[str, Json]) -> str:
 
 
 def column_named(name: str, fields: dict[str, Json], role: str) -> str:
-    """The column that a user's name means.
+    """Return the column to which a user's name refers.
 
     Raises
     ------
@@ -74,12 +75,12 @@ def check_key(name: str, fields: dict[str, Json]) -> None:
 
 
 def is_decimal(kind: str) -> bool:
-    """Whether a type is a decimal."""
+    """Return whether a type is a decimal."""
     return _DECIMAL.fullmatch(kind) is not None
 
 
 def shown_type(kind: Json) -> str:
-    """A type as SQL writes it."""
+    """Return a type as SQL writes it."""
     if isinstance(kind, str):
         return kind
     if kind["type"] == "struct":

@@ -84,7 +84,7 @@ class Layout:
 
     @classmethod
     def of(cls, options: SinkOptions, schema: StructType) -> Layout:
-        """The layout for a DataFrame's schema.
+        """Return the layout for a DataFrame's schema.
 
         Raises
         ------
@@ -131,12 +131,12 @@ class Layout:
 
     @classmethod
     def recorded(cls, table: DeltaTable, location: str) -> Layout:
-        """The layout that a table says it has.
+        """Return the layout that a table records.
 
         Raises
         ------
         TableError
-            It was not made by this sink, or its files call its columns otherwise.
+            It was not made by this sink, or its files have other names for its columns.
         """
         properties = table.metadata().configuration
         if LAYOUT_PROPERTY not in properties:
@@ -155,15 +155,15 @@ class Layout:
         ).numbered_in(table)
 
     def numbered_in(self, table: DeltaTable | None) -> Layout:
-        """The layout with the numbers that its columns have, or would get, in a table; in a new one if there is none."""
+        """Return the layout with the column numbers that the table has or would get; None is a new table."""
         return dataclasses.replace(self, ids=ids_in(table, self.plain_schema()))
 
     def described(self) -> str:
-        """The columns that the query writes, and the one that marks deletions, as text."""
+        """Return the columns that the query writes, and the one that marks deletions, as text."""
         return json.dumps([self.fields, self.delete_when])
 
     def plain_schema(self) -> Json:
-        """The table's schema in the JSON that Spark and Delta share, without what column mapping adds to it."""
+        """Return the table's schema in the JSON that Spark and Delta share, without the additions of column mapping."""
         fields = [(name, json.loads(kind)) for name, kind in self.fields]
         described = [
             {"name": name, "type": kind, "nullable": True, "metadata": {}}
@@ -172,7 +172,7 @@ class Layout:
         return {"type": "struct", "fields": described}
 
     def arrow_schema(self) -> pa.Schema:
-        """The schema of the data files: the user's columns and `_upstream_seq`."""
+        """Return the schema of the data files: the user's columns and `_upstream_seq`."""
         import pyarrow as pa
         from deltalake import Schema
 
@@ -180,14 +180,12 @@ class Layout:
         return pa.schema([field for field in whole if field.name != BUCKET])
 
     def file_schema(self) -> pa.Schema:
-        """:meth:`arrow_schema` as it is written: with the columns' numbers, where they have any."""
+        """Return :meth:`arrow_schema` as it is written: with the columns' numbers, if they have any."""
         return self.arrow_schema() if self.ids is None else with_field_ids(self.arrow_schema(), self.ids)
 
     @property
     def deciding(self) -> list[str]:
-        """The columns of a data file that decide which of two rows is newer: those of the key, the time,
-        `_upstream_seq`.
-        """
+        """The columns of a data file that decide which of two rows is newer: the key's, the time, `_upstream_seq`."""
         time = [] if self.time is None else [self.time]
         return list(dict.fromkeys([*self.key_columns, *time, SEQ]))
 
@@ -200,11 +198,11 @@ class Layout:
 
     @property
     def key_columns(self) -> list[str]:
-        """The columns that the key is in: its own, and the structs of those parts of it that are fields."""
+        """The columns that contain the key: its own, and the structs of those parts of it that are fields."""
         return columns_of(self.key, dict(self.fields))
 
     def properties(self) -> dict[str, str]:
-        """The table properties that record the layout."""
+        """Return the table properties that record the layout."""
         recorded = {LAYOUT_PROPERTY: VERSION, KEY_PROPERTY: json.dumps(list(self.key), ensure_ascii=False)}
         recorded[BUCKETS_PROPERTY] = str(self.buckets)
         # Where arrival decides, nobody is to take the time for what tells the newer row.
@@ -215,12 +213,12 @@ class Layout:
         return recorded
 
     def check(self, table: DeltaTable, location: str, *, merging: bool = False) -> None:
-        """Refuse a table that was laid out otherwise.
+        """Refuse a table with another layout.
 
         Parameters
         ----------
         table, location
-            The table, and where it lies.
+            The table, and its location.
         merging
             Whether it may lack columns, and have narrower types.
 
@@ -237,13 +235,13 @@ class Layout:
         self._check_columns(table, location, merging=merging)
 
     def check_recorded(self, table: DeltaTable, location: str) -> None:
-        """Refuse a table that says of itself that it is laid out otherwise: what may change while it is being written.
+        """Refuse a table whose properties record another layout: they may change while it is being written.
 
         Raises
         ------
         TableError
-            It is not one of ours, its key, time, buckets or what it keeps differ, or it asks of its rows what is not
-            evaluated.
+            It is not one of ours, its key, time, buckets or what it keeps differ, or it has constraints that this
+            package does not evaluate.
         """
         meta = table.metadata()
         recorded = {name: value for name, value in meta.configuration.items() if name.startswith("upstream.")}
@@ -254,8 +252,10 @@ class Layout:
             LAYOUT_PROPERTY: "use the version of this package that wrote it, or give another path",
             KEY_PROPERTY: "set the option key to the table's, or give another path",
             TIME_PROPERTY: "set the options time and guard to the table's, or give another path",
-            KEEP_PROPERTY: "set the option keep to the table's, or give another path; `upstream keep` lets a table keep more or fewer rows of a key",
-            BUCKETS_PROPERTY: "leave the option buckets out, or set it to the table's; `upstream rebucket` gives a table another number",
+            KEEP_PROPERTY: "set the option keep to the table's, or give another path; `upstream keep` lets a table "
+            "keep more or fewer rows of a key",
+            BUCKETS_PROPERTY: "leave the option buckets out, or set it to the table's; `upstream rebucket` gives a "
+            "table another number",
         }
         for name, hint in hints.items():
             if recorded.get(name) != wanted.get(name):
@@ -268,7 +268,7 @@ class Layout:
 
     @staticmethod
     def columns_of(table: DeltaTable) -> dict[str, Json]:
-        """The names and types of a table's columns, as :meth:`plain_schema` has them."""
+        """Return the names and types of a table's columns, as :meth:`plain_schema` has them."""
         described: list[dict[str, Json]] = json.loads(table.schema().to_json())["fields"]
         return {field["name"]: _delta_type(field["type"], field["name"]) for field in described}
 
@@ -318,7 +318,7 @@ def _check_mapping(table: DeltaTable, location: str) -> None:
 
 
 def _check_case(names: Sequence[str]) -> None:
-    """Refuse names that readers of Delta take for one."""
+    """Refuse names that readers of Delta cannot distinguish."""
     alike: dict[str, list[str]] = {}
     for name in names:
         alike.setdefault(name.lower(), []).append(name)
@@ -349,7 +349,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _mark(name: str, fields: dict[str, Json]) -> str:
-    """The column that marks deletions."""
+    """Return the column that marks deletions."""
     found = column_named(name, fields, "deleteWhen")
     if fields[found] != "boolean":
         raise SchemaError(
@@ -361,7 +361,7 @@ def _mark(name: str, fields: dict[str, Json]) -> str:
 
 
 def _delta_type(kind: Json, name: str) -> Json:
-    """A Spark type as the table holds it: everything may be null, no metadata."""
+    """Return a Spark type as the table holds it: everything may be null, no metadata."""
     if isinstance(kind, str):
         if kind in KEYS or is_decimal(kind):
             return kind.replace(" ", "")

@@ -70,19 +70,19 @@ class MaintenanceRules:
     def of_table(
         cls, configuration: Mapping[str, str], retention_us: int | None, versions: int | None, budget_s: float
     ) -> MaintenanceRules:
-        """What is asked for; of what is not, what the table records."""
+        """Return the given rules; a rule that is not given is the one that the table records."""
         recorded_s, recorded = configuration.get(_RETENTION), configuration.get(_VERSIONS)
         if retention_us is None:
             retention_us = cls.retention_us if recorded_s is None else int(recorded_s) * 1_000_000
         return cls(retention_us, versions or int(recorded or cls.versions), budget_s)
 
     def due(self, version: int, checkpoint: int, checkpointed_us: int, now_us: int) -> bool:
-        """Whether maintenance is due at a version.
+        """Return whether maintenance is due at a version.
 
         Parameters
         ----------
         version
-            The latest.
+            The latest version.
         checkpoint, checkpointed_us
             The log's last checkpoint, and when it was made; -1 without any, and when that was found.
         now_us
@@ -95,14 +95,15 @@ class MaintenanceRules:
 
 
 def checkpoint_pays(entries: int, checkpoint: int) -> bool:
-    """Whether the log is to have a checkpoint although no maintenance is due: each reader reads the entries after the
-    last one.
+    """Return whether the log is to have a checkpoint although no maintenance is due.
+
+    Each reader reads the entries after the last one.
 
     Parameters
     ----------
     entries, checkpoint
-        Bytes of the entries since then, and of the checkpoint, which is written anew. So what checkpoints cost follows
-        what is logged.
+        Bytes of the entries since then, and of the checkpoint, which is rewritten. So the cost of checkpoints follows
+        the size of the log.
     """
     return entries >= max(_LONG_LOG, checkpoint)
 
@@ -126,7 +127,7 @@ class LogFiles(NamedTuple):
 
     @classmethod
     def of(cls, found: Iterable[tuple[str, int]]) -> LogFiles:
-        """Of names and the times at which they were written; names that the format does not know are passed over."""
+        """Return the files of a log, from names and times of writing; names unknown to the format are skipped."""
         entries: dict[int, int] = {}
         names: dict[int, list[str]] = {}
         whole: set[int] = set()
@@ -150,23 +151,23 @@ class LogFiles(NamedTuple):
         return cls(dict(sorted(entries.items())), tuple(sorted(whole)), names)
 
     def base(self, promised: int) -> int | None:
-        """The checkpoint from which all promised versions can be read; None if it has to be the log's beginning."""
+        """Return the checkpoint from which all promised versions can be read; None if they need the log's beginning."""
         return max((version for version in self.checkpoints if version <= promised), default=None)
 
     def before(self, base: int) -> list[int]:
-        """The versions below the base of which anything is left, ascending."""
+        """Return the versions below the base of which any file is left, ascending."""
         return sorted(version for version in self.names if version < base)
 
 
 def oldest_promised(entries: Mapping[int, int], rules: MaintenanceRules, now_us: int) -> int:
-    """The oldest version that readers may still count on.
+    """Return the oldest version on which readers may still rely.
 
     Parameters
     ----------
     entries
-        As :class:`LogFiles` has them; at least one.
+        The entries of :class:`LogFiles`; at least one.
     rules
-        How much is kept.
+        The rules on how much is kept.
     now_us
         The time.
     """
@@ -180,26 +181,25 @@ def oldest_promised(entries: Mapping[int, int], rules: MaintenanceRules, now_us:
 
 
 def parse_interval_s(value: str | None) -> int | None:
-    """The seconds of a table property as :func:`interval_due` has it written; None for what others wrote."""
+    """Return the seconds of a table property in the form of :func:`interval_due`; None for another form."""
     match = None if value is None else _SECONDS.fullmatch(value)
     return None if match is None else int(match.group(1))
 
 
 def interval_due(recorded_s: int | None, rules: MaintenanceRules, kept_us: int | None) -> int | None:
-    """What the table's own properties for retention should say, in seconds; None if they may stay.
+    """Return the seconds that the table's own properties for retention should have; None if they may stay.
 
-    They are what VACUUM goes by, and for how long checkpoints carry removed files along: with a commit a second those
-    of a week are ten million. So where the number of versions binds they follow it, in wide steps, since each change is
-    a commit.
+    VACUUM obeys them, and checkpoints carry removed files along for as long: at a commit a second, those of a week are
+    ten million. So if the number of versions binds, they follow it, in wide steps, since each change is a commit.
 
     Parameters
     ----------
     recorded_s
-        What they say.
+        Their current value.
     rules
-        How much is kept.
+        The rules on how much is kept.
     kept_us
-        How far the oldest promised version lies back where the number of versions binds; None where it does not.
+        The age of the oldest promised version if the number of versions binds; None if it does not.
     """
     most = _seconds(rules.retention_us)
     if kept_us is None:
@@ -212,12 +212,12 @@ def interval_due(recorded_s: int | None, rules: MaintenanceRules, kept_us: int |
 
 
 def is_ours(configuration: Mapping[str, str]) -> bool:
-    """Whether a table was made by this package, going by its properties: others may promise their readers more."""
+    """Return whether a table was made by this package, by its properties: others may promise their readers more."""
     return LAYOUT_PROPERTY in configuration or _RETENTION in configuration
 
 
 def retention_properties(rules: MaintenanceRules | None, seconds: int | None = None) -> dict[str, str]:
-    """The table's properties for retention: so many seconds, or what the rules say; nothing without rules."""
+    """Return the table's properties for retention: so many seconds, or those of the rules; none without rules."""
     if rules is None:
         return {}
     interval = f"interval {seconds or _seconds(rules.retention_us)} seconds"
@@ -286,5 +286,5 @@ class Maintained:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Maintained:
-        """What :func:`dataclasses.asdict` described."""
+        """Return the value that :func:`dataclasses.asdict` described."""
         return cls(**known_fields(cls, value))

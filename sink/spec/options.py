@@ -240,7 +240,7 @@ class SinkOptions:
     )
 
     def maintenance_rules(self, configuration: Mapping[str, str]) -> MaintenanceRules | None:
-        """How a table with these properties is looked after; None if it is not."""
+        """Return the rules for maintaining a table with these properties; None if it is not maintained."""
         if self.maintenance == "off":
             return None
         budget_s = self.maintenance_budget_us / 1e6
@@ -294,7 +294,7 @@ class SinkTarget:
 
     @property
     def is_local(self) -> bool:
-        """Whether the table lies on a disk of this machine (or one mounted there)."""
+        """Whether the table is on a disk of this machine (or one mounted there)."""
         return self.folder.is_local
 
     @property
@@ -313,12 +313,12 @@ class SinkTarget:
         return TableFolder(self.checkpoint, self.storage, self.is_durable)
 
     def masked(self, message: object) -> str:
-        """A message without the values of the storage options."""
+        """Return a message without the values of the storage options."""
         return self.folder.masked(message)
 
 
 def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> SinkTarget:
-    """The target that the options describe.
+    """Return the target that the options describe.
 
     Parameters
     ----------
@@ -330,7 +330,7 @@ def parse_sink_options(given: Mapping[str, str], *, started: bool = True) -> Sin
     Raises
     ------
     OptionError
-        Naming all that is unknown, mistyped or missing.
+        Options are unknown, mistyped or missing. The message names all of them.
     """
     (options,) = parse_options(given, [SinkOptions], ignored=SPARKS_OWN, ignored_prefixes=(STORAGE_PREFIX,))
     lowered = {name.lower(): value for name, value in given.items()}
@@ -369,20 +369,24 @@ def _check_apart(places: Mapping[str, str | None]) -> None:
             raise OptionError(
                 f"{taken[place]} and {name} are both {place}",
                 expected="a folder of its own for each table",
-                hint=f'give .option("{name}", "{place}_{name.removesuffix("Location").removesuffix("Output").lower()}")',
+                hint=f'give .option("{name}", '
+                f'"{place}_{name.removesuffix("Location").removesuffix("Output").lower()}")',
             )
 
 
 def _check_together(options: SinkOptions) -> None:
-    """Refuse what an option needs, or cannot be together with."""
+    """Refuse options without others that they need, or with others that they exclude."""
     timed = options.time is not None and options.guard != "arrival" and options.keep.count is not None
     kept = f"keep={options.keep}"
     problems = [
         ("guard=time", options.guard == "time" and options.time is None, "a time column"),
         (kept, not timed and (options.keep.count or 1) > 1, "a time column, and no guard=arrival"),
-        ("conflictOutput", not timed and options.conflict_output is not None, "a time column that decides: rows conflict that have one time"),
-        ("lateOutput", options.time is None and options.late_output is not None, "a time column: rows are late by their time"),
-        ("deleteWhen", options.keep.count is None and options.delete_when is not None, "another keep than all, under which nothing leaves the table"),
+        ("conflictOutput", not timed and options.conflict_output is not None,
+         "a time column that decides: rows conflict that have one time"),
+        ("lateOutput", options.time is None and options.late_output is not None,
+         "a time column: rows are late by their time"),
+        ("deleteWhen", options.keep.count is None and options.delete_when is not None,
+         "another keep than all, under which nothing leaves the table"),
     ]  # fmt: skip
     wrong = [(what, needs) for what, holds, needs in problems if holds]
     if wrong:

@@ -22,36 +22,36 @@ _TOO_MANY = 1_000_000
 def to_buckets(
     df: DataFrame, key: Sequence[str], buckets: int, partitions: int | None, bucket: Column | None = None
 ) -> DataFrame:
-    """The rows with whole buckets in each task.
+    """Return the rows with whole buckets in each task.
 
     Parameters
     ----------
     df
         Rows, or frames of them.
     key, buckets
-        Of the table.
+        The key and the number of buckets of the table.
     partitions
-        How many tasks; None is as many as there are cores, at most ``spark.sql.shuffle.partitions``. Never more than
-        there are buckets.
+        The number of tasks; None is as many as there are cores, at most ``spark.sql.shuffle.partitions``. There are
+        never more than there are buckets.
     bucket
-        Where rows are in frames, the column that says whose they are.
+        If rows are in frames, the column with each frame's bucket.
     """
     tasks = _tasks(df.sparkSession, buckets, partitions)
     return df.repartitionById(tasks, _bucket(key, df.columns, buckets) if bucket is None else bucket)
 
 
 def buckets_for(keys: int | None) -> int:
-    """Into how many buckets a new table is cut that is to hold so many keys; 16 where that is not known."""
+    """Return the number of buckets for a new table that is to hold so many keys; 16 if that is unknown."""
     return max(_LEAST, -(-(keys or 0) // _KEYS_IN_BUCKET))
 
 
 def buckets_outgrown(rows: int, buckets: int) -> int | None:
-    """Into how many buckets a table of so many rows is better cut; None if those it has will do."""
+    """Return the number of buckets that suits a table of so many rows better; None if it has enough."""
     return buckets_for(rows) if rows > buckets * _TOO_MANY else None
 
 
 def key_option(key: str | Sequence[str]) -> str:
-    """Column names as the option ``key`` takes them."""
+    """Return column names in the form of the option ``key``."""
     return listed([key] if isinstance(key, str) else key)
 
 

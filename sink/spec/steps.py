@@ -63,5 +63,5 @@ class Step(enum.IntEnum):
 
 
 def reached(step: Step) -> None:
-    """Say that a step is done."""
+    """Mark a step as done."""
     del step

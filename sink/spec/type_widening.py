@@ -12,7 +12,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 
 
 def widens(narrow: Any, wide: Any) -> bool:
-    """Whether every value of one type is one of the other, in a way that readers of Parquet know of."""
+    """Return whether every value of one type is one of the other, and readers of Parquet can widen it."""
     if narrow in _WHOLE and wide in _WHOLE:
         return _WHOLE.index(narrow) < _WHOLE.index(wide)
     if (narrow, wide) == ("float", "double"):

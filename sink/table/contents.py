@@ -51,7 +51,7 @@ class Unreadable(Exception):  # noqa: N818 it is what was found, not an error of
 
 
 def recorded_layout(path: str, storage: Mapping[str, str]) -> tuple[SinkTarget, DeltaTable, Layout]:
-    """A table at its latest version, and the layout that it says it has; none of its files is looked at.
+    """Return a table at its latest version, and the layout that it records. None of its files is read.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class Contents:
 
     @classmethod
     def of(cls, path: str, storage: Mapping[str, str]) -> Contents:
-        """The table at its latest version.
+        """Return the table at its latest version.
 
         Raises
         ------
@@ -111,14 +111,14 @@ class Contents:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, path: str, storage: Mapping[str, str] | None) -> Generator[Contents]:
-        """:meth:`of`, for as long as it is looked at: errors that leave the block tell no secret of an object store."""
+        """Yield the contents as :meth:`of` does; errors that leave the block contain no secret of an object store."""
         given = storage or {}
         with TableFolder(absolute_location(path), given).guarded():
             yield cls.of(path, given)
 
     @contextlib.contextmanager
     def needed(self) -> Generator[None]:
-        """For who can do nothing without the files that are read in the block.
+        """Raise a TableError if a file that is read in the block is unreadable, for callers that need all of them.
 
         Raises
         ------
@@ -136,32 +136,33 @@ class Contents:
 
     @property
     def buckets(self) -> list[int]:
-        """All there should be, and others that files say they are of."""
+        """All buckets there should be, and any others that files name."""
         return sorted({*range(self.layout.buckets), *self.snapshot.files})
 
     def rows(self, path: str) -> pa.Table:
-        """The rows of a data file, whole.
+        """Return the rows of a data file, whole.
 
         Raises
         ------
         Unreadable
-            It is gone, damaged, or not what the log says.
+            It is gone, damaged, or differs from the log.
         """
         return self._read(self.files, path, self.files.schema.names)
 
     def deciding(self, path: str) -> pa.Table:
-        """Of the rows of a data file the columns that decide which is newer; the others are read too, to see whether
-        they can be, and dropped.
+        """Return the columns of a data file that decide which row is newer.
+
+        The others are read too, to test that they are readable, and dropped.
 
         Raises
         ------
         Unreadable
-            It is gone, damaged, or not what the log says.
+            It is gone, damaged, or differs from the log.
         """
         return self._read(self.files, path, self.layout.deciding)
 
     def buried(self, bucket: int) -> pa.Table:
-        """The tombstones of a bucket: key, time and `_upstream_seq`.
+        """Return the tombstones of a bucket: key, time and `_upstream_seq`.
 
         Raises
         ------
@@ -191,10 +192,10 @@ class Contents:
         return kept
 
     def _second_look(self, path: str) -> Unreadable | None:
-        """What is provably wrong with a file; None if nothing is, or if that cannot be seen either.
+        """Return the provable damage of a file; None if there is none, or if it cannot be determined.
 
-        Arrow's errors do not tell a damaged file from a store that refuses, or a process with too many open files. So
-        the bytes are read first, and only then looked at.
+        Arrow has the same errors for a damaged file, a store that refuses, and a process with too many open files. So
+        the bytes are read first, and only then examined.
         """
         import pyarrow.parquet as pq
 

@@ -67,7 +67,7 @@ def check_allowed(configuration: Mapping[str, str], location: str) -> None:
 
 
 def say_chosen(location: str) -> None:
-    """Say that a new table gets deletion vectors although nobody has named them."""
+    """Log that a new table gets deletion vectors although no option names them."""
     _LOG.warning(
         "the new table at %s gets deletion vectors, since expectedKeys says that it becomes large: a batch costs what "
         "it changes. %s; "
@@ -78,16 +78,16 @@ def say_chosen(location: str) -> None:
 
 
 def advise(table: str, location: str, configuration: Mapping[str, str], largest: Callable[[], int]) -> bool:
-    """Say once in a process that marks would pay off in a table without them; whether it was said now.
+    """Log once per process that marks would pay off in a table without them; return whether it was logged now.
 
     Parameters
     ----------
     table
-        Delta's id of it.
+        Delta's id of the table.
     location, configuration
         The table as it is.
     largest
-        How many rows its largest bucket has.
+        A function that returns how many rows its largest bucket has.
     """
     if table in _advised or VECTORS_ENABLED in configuration:
         return False

@@ -28,7 +28,7 @@ Tree = dict[str, "str | Tree"]
 
 
 def file_stats(table: pa.Table) -> str:
-    """numRecords, minValues, maxValues and nullCount of the rows of one file, as JSON.
+    """Return numRecords, minValues, maxValues and nullCount of the rows of one file, as JSON.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def _render(tree: Tree) -> str:
 
 
 def _bounds(array: pa.ChunkedArray) -> tuple[str | None, str | None]:
-    """The least and greatest value as JSON text, each None if there is none to give."""
+    """Return the least and greatest value as JSON text, each None if it cannot be given."""
     kind = array.type
     if array.null_count == len(array):
         return None, None

@@ -91,7 +91,7 @@ class DataFiles:
         self._folder = folder
 
     def in_folder(self, folder: str) -> DataFiles:
-        """Files of the same schema that lie elsewhere below the table."""
+        """Return files of the same schema in another folder below the table."""
         return DataFiles(self._target, self.schema, folder)
 
     def stage(
@@ -114,7 +114,7 @@ class DataFiles:
         return StagedFile(bucket, path, size, rows.num_rows, fresh, file_stats(rows), arrival_us)
 
     def write_rows(self, rows: pa.Table, partition: str = "", *, to_last: bool = False) -> tuple[str, int]:
-        """Write one file of a partition (``name=value/``, if the table has any); its path in the table, and its size.
+        """Write one file of a partition (``name=value/``, if the table has any); return its path and its size.
 
         Parameters
         ----------
@@ -149,14 +149,14 @@ class DataFiles:
         return path, size
 
     def open(self, paths: Sequence[str], dead: Sequence[Mask | DeletionVector | None] = ()) -> BucketReader:
-        """The rows that some files hold together.
+        """Open a reader of the rows that some files hold together.
 
         Parameters
         ----------
         paths
-            Of the files, in the table.
+            The paths of the files, in the table.
         dead
-            Which rows of each do not count; none unless given.
+            The dead rows of each file [default: none].
 
         Raises
         ------
@@ -181,7 +181,10 @@ class DataFiles:
         dead: Sequence[Mask | DeletionVector | None] = (),
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """What counts in some files, whole or some columns of it; parameters and errors as of :meth:`open`."""
+        """Return the live rows of some files, whole or some columns of them.
+
+        Parameters and errors are as of :meth:`open`.
+        """
         reader = self.open(paths, dead)
         try:
             return reader.read(self.schema.names if columns is None else columns)
@@ -189,7 +192,7 @@ class DataFiles:
             reader.close()
 
     def dead(self, vector: DeletionVector | None, rows: int) -> Mask:
-        """Which rows of a file of so many do not count.
+        """Return the mask of the dead rows of a file with so many rows.
 
         Raises
         ------
@@ -201,7 +204,7 @@ class DataFiles:
         return np.zeros(rows, dtype=np.bool_) if vector is None else read_vector(self._table, vector, rows)
 
     def rows_at(self, path: str, positions: Int64s) -> pa.Table:
-        """Some rows of a file, by increasing positions; only the row groups that hold them are read."""
+        """Return some rows of a file, by increasing positions; only the row groups that hold them are read."""
         where, filesystem = self._table.place(path)
         with open_parquet(where, filesystem) as file:
             sizes = np.array([file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)])
@@ -214,7 +217,7 @@ class DataFiles:
         return conform(rows, self.schema).take(pa.array(within))
 
     def count(self, path: str) -> int:
-        """How many rows a file holds, by its footer."""
+        """Return how many rows a file holds, by its footer."""
         import pyarrow.parquet as pq
 
         where, filesystem = self._table.place(path)
@@ -222,7 +225,7 @@ class DataFiles:
             return int(pq.read_metadata(where, filesystem=filesystem).num_rows)
 
     def size(self, path: str) -> int:
-        """How large a file is, in bytes.
+        """Return the size of a file, in bytes.
 
         Raises
         ------
@@ -252,7 +255,7 @@ class DataFiles:
             raise self._unwritable(path, error) from error
 
     def read(self, path: str) -> bytes:
-        """What :meth:`write` wrote.
+        """Return the bytes that :meth:`write` wrote.
 
         Raises
         ------
@@ -276,7 +279,7 @@ class DataFiles:
 
 @contextlib.contextmanager
 def _reading(path: str, table: TableFolder) -> Generator[None]:
-    """What Arrow says of a file that it cannot read, in words that name the file."""
+    """Raise a TableError that names the file if Arrow cannot read it."""
     try:
         yield
     except FileNotFoundError:
@@ -292,7 +295,7 @@ def _reading(path: str, table: TableFolder) -> Generator[None]:
 
 
 class BucketReader:
-    """The rows of a bucket's files, column by column: the few that decide first, the rest only if the bucket changes."""
+    """The rows of a bucket's files, column by column: first the few that decide, the rest if the bucket changes."""
 
     def __init__(
         self,
@@ -309,7 +312,7 @@ class BucketReader:
         self._table = table
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        """Some columns of the rows that count, in the schema's types and the order asked for."""
+        """Return some columns of the live rows, in the schema's types and the given order."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         # A name with a dot in it is also taken for a path into a struct, so more may come than was asked for; conform
         # drops it.
@@ -327,7 +330,10 @@ class BucketReader:
         return sum(file.metadata.num_rows for file in self._files)
 
     def apart_from(self, rows: pa.Table, key: Sequence[str]) -> bool:
-        """Whether the files surely hold none of the rows' keys; see :func:`~upstream.sink.table.key_ranges.apart`."""
+        """Return whether the files surely hold none of the rows' keys.
+
+        See :func:`~upstream.sink.table.key_ranges.apart`.
+        """
         return apart(self._files, rows, key)
 
     def close(self) -> None:
@@ -337,8 +343,9 @@ class BucketReader:
 
 
 def _of_few_values(rows: pa.Table) -> list[str]:
-    """Columns of text that have few values in the first row group. Of many, a dictionary makes files larger and readers
-    slower.
+    """Return the columns of text with few values in the first row group.
+
+    With many values, a dictionary makes files larger and readers slower.
     """
     first = rows.slice(0, ROW_GROUP)
     return [
@@ -350,8 +357,9 @@ def _of_few_values(rows: pa.Table) -> list[str]:
 
 
 def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table's columns in the order and types of a schema; those that it does not have are null, as in files from
-    before a column was added.
+    """Return the table's columns in the order and types of a schema.
+
+    Columns that it lacks are null, as in files from before a column was added.
 
     Raises
     ------

@@ -68,14 +68,14 @@ class Matches(NamedTuple):
 
 
 def key_hashes(rows: pa.Table, key: Sequence[str]) -> Int64s:
-    """A number for each row, the same for equal keys.
+    """Return a number for each row, the same for equal keys.
 
     Parameters
     ----------
     rows
-        With the key's columns.
+        Rows with the key's columns.
     key
-        Their names.
+        The names of these columns.
     """
     columns = columns_at(rows, key)
     kind = columns[0].type
@@ -129,16 +129,16 @@ class KeyIndex:
         self._write(self._place(path), deciding)
 
     def lookup(self, path: str, hashes: Int64s, read: Callable[[], pa.Table]) -> Matches:
-        """The rows of a data file that may have one of some keys.
+        """Return the rows of a data file that may have one of some keys.
 
         Parameters
         ----------
         path
-            Of the file, in the table.
+            The path of the file, in the table.
         hashes
-            Of the keys, each once; in order is fastest.
+            The hashes of the keys, each once; in order is fastest.
         read
-            Reads the deciding columns of the file, should its index not be there.
+            A function that reads the deciding columns of the file, in case it has no index.
         """
         index = self._open(path, read)
         held = _as_mapped(index.column(_HASH))
@@ -309,7 +309,7 @@ def _is_micros(kind: pa.DataType) -> bool:
 
 
 def _own_folder() -> str:
-    """A folder below the system's temporary one into which nobody else can put anything."""
+    """Return a folder below the system's temporary one into which no other user can put anything."""
     user = os.getuid()
     place = os.path.join(tempfile.gettempdir(), f"upstream-index-{user}")
     os.makedirs(place, mode=0o700, exist_ok=True)

@@ -27,11 +27,11 @@ _WHOLE, _DAYS, _MICROS = "numbers", "days", "microseconds"
 
 
 def apart(files: Sequence[ParquetFile], rows: pa.Table, key: Sequence[str]) -> bool:
-    """Whether no row has a key that a row of the files has: each file's values of some key column all lie above the
-    rows', or below.
+    """Return whether no row has a key that a row of the files has.
 
-    Only columns of whole numbers and times are looked at, whose bounds in a footer are exact. Others may have written a
-    file, with their own units and calendar: what a footer says counts only where it says it in the terms of the rows.
+    That is so if in each file all values of some key column are above the rows', or all below. Only columns of whole
+    numbers and times are compared, whose bounds in a footer are exact. Others may have written a file, with their own
+    units and calendar: a footer's bounds count only if they are in the units of the rows.
     """
     columns = zip(key, columns_at(rows, key), strict=True)
     spans = {_path(name, rows): span for name, column in columns if (span := _span(column)) is not None}
@@ -47,7 +47,7 @@ def _span(column: pa.ChunkedArray) -> Span | None:
 
 
 def _terms(kind: pa.DataType) -> str | None:
-    """In what a column's values are counted; None if it is not looked at."""
+    """Return the unit of a column's values; None if the column is not compared."""
     if pa.types.is_date32(kind):
         return _DAYS
     if pa.types.is_timestamp(kind) and kind.unit == "us":
@@ -56,7 +56,7 @@ def _terms(kind: pa.DataType) -> str | None:
 
 
 def _terms_in(column: Any) -> str | None:
-    """In what a file's footer gives the bounds of a column; None if in terms that rows never have."""
+    """Return the unit of a column's bounds in a file's footer; None for a unit that rows never have."""
     if column.physical_type not in ("INT32", "INT64"):
         return None
     logical = column.logical_type
@@ -70,7 +70,7 @@ def _terms_in(column: Any) -> str | None:
 
 
 def _path(name: str, rows: pa.Table) -> str:
-    """As footers have it, where a column with a dot in its name looks like a field."""
+    """Return a column's name as footers have it, in which a column with a dot in its name looks like a field."""
     return name if name in rows.column_names else ".".join(parts_of(name))
 
 

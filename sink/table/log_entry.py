@@ -67,7 +67,7 @@ _HEEDED = {
 
 
 def add_action(file: StagedFile, written_ms: int, *, changed: bool = True) -> Action:
-    """A data file that comes to the table; `changed` says whether its rows are new to it."""
+    """Return the action of a data file that joins the table; `changed` is False if its rows are not new to it."""
     return {
         "add": {
             "path": file.path,
@@ -81,7 +81,10 @@ def add_action(file: StagedFile, written_ms: int, *, changed: bool = True) -> Ac
 
 
 def removed_action(add: Mapping[str, Any], written_ms: int, *, changed: bool = True) -> Action:
-    """A data file that leaves the table, by the action that brought it; `changed` says whether its rows leave with it."""
+    """Return the action of a data file that leaves the table, from the action that brought it.
+
+    `changed` is False if its rows stay in the table.
+    """
     removed: Action = {
         "path": add["path"],
         "deletionTimestamp": written_ms,
@@ -97,7 +100,7 @@ def removed_action(add: Mapping[str, Any], written_ms: int, *, changed: bool = T
 
 
 def marked_actions(add: Mapping[str, Any], vector: DeletionVector, rows: int, written_ms: int) -> list[Action]:
-    """A data file more of whose rows are dead, of so many."""
+    """Return the actions that mark more rows of a data file as dead; it has `rows` rows."""
     again = {
         **add,
         "dataChange": True,
@@ -108,12 +111,12 @@ def marked_actions(add: Mapping[str, Any], vector: DeletionVector, rows: int, wr
 
 
 def check_features(log: LogReplay, location: str) -> None:
-    """Refuse a table by whose rules entries are not written here.
+    """Refuse a table whose features need rules that this package does not follow in entries.
 
     Raises
     ------
     TableError
-        Naming the feature.
+        The table has such a feature, which the message names.
     """
     unheeded = _unheeded(_features(log), log.metadata.get("configuration", {}))
     if unheeded:
@@ -126,8 +129,9 @@ def check_features(log: LogReplay, location: str) -> None:
 
 
 def may_put_entries(target: SinkTarget, table: DeltaTable | None) -> bool:
-    """Whether entries are written to the log of a table, by where it lies and which features it uses; None is one that
-    will be made.
+    """Return whether this package writes entries to a table's log, by its location and its features.
+
+    None is a table that will be made.
     """
     # With the engine that replaces whole buckets, a store is not even asked whether it can.
     if not target.is_local and (target.options.engine == "rewrite" or target.folder.puts_refused() is not None):
@@ -140,7 +144,7 @@ def may_put_entries(target: SinkTarget, table: DeltaTable | None) -> bool:
 
 
 def vector_protocol(log: LogReplay) -> list[Action]:
-    """What has to be said before the table's first deletion vector; nothing if it has been said."""
+    """Return the actions required before the table's first deletion vector; none if the log has them already."""
     configuration = log.metadata.get("configuration", {})
     wanted = with_vectors(log.protocol)
     said: list[Action] = [] if wanted is None else [{"protocol": wanted}]
@@ -164,7 +168,7 @@ def with_vectors(protocol: Mapping[str, Any]) -> Action | None:
 
 
 def _features(log: LogReplay) -> set[str]:
-    """What a writer has to heed."""
+    """Return the features that a writer must follow."""
     return _said_by(log.protocol.get("writerFeatures"), log.protocol["minWriterVersion"])
 
 
@@ -180,14 +184,14 @@ def _unheeded(features: set[str], configuration: Mapping[str, Any]) -> list[str]
 
 
 def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], actions: Iterable[Action]) -> bool:
-    """Write the entry of a version; False if somebody else has written one.
+    """Write the entry of a version; return False if another writer has written one.
 
     Parameters
     ----------
     folder
-        The table's.
+        The table's folder.
     version
-        The one after that upon which the actions were found to be right.
+        The version after that for which the actions were computed.
     info
         What the commit says of itself.
     actions

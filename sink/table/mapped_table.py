@@ -61,27 +61,28 @@ def make_table(
     *,
     vectors: bool = False,
 ) -> bool:
-    """Make a table, whose columns may be mapped to themselves and which may have deletion vectors; False if there is
-    one.
+    """Make a table, whose columns may be mapped to themselves and which may have deletion vectors.
+
+    Return False if there is one already.
 
     Parameters
     ----------
     target
-        Where.
+        The location of the table.
     schema
-        Of the table, in the JSON that Spark and Delta share.
+        The schema of the table, in the JSON that Spark and Delta share.
     ids
         The numbers of its columns; None maps none.
     partition_by, configuration
-        Of the table.
+        The partition columns and the properties of the table.
     vectors
-        Whether its protocol admits deletion vectors. delta-rs (1.6.6) would name a feature beside it that nobody asked
-        for.
+        Whether its protocol admits deletion vectors. delta-rs (1.6.6) would also name another feature, which is not
+        wanted.
 
     Raises
     ------
     OSError, TableError
-        It cannot be written.
+        The table cannot be written.
     """
     described = {
         "id": str(uuid.uuid4()),
@@ -107,12 +108,12 @@ def make_table(
 
 
 def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids) -> bool:
-    """Give a table these columns, all mapped to themselves; False if somebody else has taken the version.
+    """Give a table these columns, all mapped to themselves; return False if another writer has taken the version.
 
     Parameters
     ----------
     target, table
-        The table, whose files call its columns by their names.
+        The table, whose files have the columns under their own names.
     schema
         Its own columns, and new ones after them.
     ids
@@ -121,7 +122,7 @@ def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids
     Raises
     ------
     OSError, TableError
-        It cannot be written, or files still have a column by the name of a new one.
+        The table cannot be written, or files still have a column by the name of a new one.
     """
     version, log = table.version(), LogReplay(target.folder)
     log.follow(version)
@@ -136,7 +137,7 @@ def change_columns(target: SinkTarget, table: DeltaTable, schema: Json, ids: Ids
 
 
 def _check_dropped(target: SinkTarget, log: LogReplay, schema: Json) -> None:
-    """A column that Spark has dropped is in the files still: a new one of its name would find its values there."""
+    """Refuse a new column with the name of a dropped one: the old values in the files would come back."""
     before = json.loads(log.metadata["schemaString"])
     if last_id(log.metadata["configuration"]) <= len(ids_of(before)):
         return  # none was dropped

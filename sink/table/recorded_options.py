@@ -14,7 +14,9 @@ __all__ = ["recorded_options"]
 
 
 def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
-    """The key, the time, the buckets and what is kept of each key; nothing if there is no table, or one of others.
+    """Return the key, the time, the buckets and the history that a table records.
+
+    Return nothing if there is no table, or if another program made it.
 
     Parameters
     ----------

@@ -29,11 +29,10 @@ Json = Any
 
 
 def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
-    """The layout with the columns that the table will have: its own in their order, then the query's new ones; of two
-    types the wider one.
+    """Return the layout with the columns that the table will have.
 
-    Where neither type widens to the other, the query's stays, and is found by
-    :meth:`~upstream.sink.spec.layout.Layout.check`.
+    They are its own in their order, then the query's new ones; of two types, the wider one. If neither type widens to
+    the other, the query's stays, and :meth:`~upstream.sink.spec.layout.Layout.check` refuses it.
     """
     held = {name: kind for name, kind in layout.columns_of(table).items() if name not in (SEQ, BUCKET)}
     wanted = {name: json.loads(kind) for name, kind in layout.fields}
@@ -45,12 +44,12 @@ def with_table_columns(layout: Layout, table: DeltaTable) -> Layout:
 
 
 def change_schema(target: SinkTarget, layout: Layout, table: DeltaTable) -> bool:
-    """Give the table the layout's columns, if it has others; whether it was changed.
+    """Give the table the layout's columns, if it has others; return whether it was changed.
 
     Raises
     ------
     TableError
-        Somebody else has changed the table at the same moment, or it cannot be written.
+        Another writer has changed the table at the same moment, or it cannot be written.
     """
     from deltalake import CommitProperties, Schema
     from deltalake.exceptions import DeltaError

@@ -65,13 +65,13 @@ class Held(NamedTuple):
 
     @property
     def live(self) -> int:
-        """How many rows count, as far as the log says."""
+        """The number of live rows, as far as the log has row counts."""
         return sum(count or 0 for count in self.counts) - sum(
             vector.cardinality for vector in self.vectors if vector is not None
         )
 
     def live_in(self, at: int, count: int) -> int:
-        """How many rows count in the file of a place, which holds so many."""
+        """Return how many of the `count` rows in the file at position `at` are live."""
         vector = self.vectors[at]
         return count if vector is None else count - vector.cardinality
 
@@ -102,11 +102,11 @@ class Snapshot:
 
     @classmethod
     def empty(cls) -> Snapshot:
-        """Of a table that does not exist."""
+        """Return the snapshot of a table that does not exist."""
         return cls(-1, {}, {}, TombstoneList())
 
     def of_bucket(self, bucket: int) -> Held:
-        """The files of one bucket."""
+        """Return the files of one bucket."""
         paths = self.files.get(bucket, ())
         counts = tuple(self.rows[path] for path in paths)
         vectors = tuple(self.vectors.get(path) for path in paths)
@@ -114,12 +114,13 @@ class Snapshot:
 
     @property
     def largest_bucket(self) -> int:
-        """How many rows the largest bucket has."""
+        """The number of live rows in the largest bucket."""
         return max((self.of_bucket(bucket).live for bucket in self.files), default=0)
 
     def has_turn(self, bucket: int, buckets: int) -> bool:
-        """Whether the batch upon this version may write the bucket's large files anew: each bucket has its turn, so
-        that no batch has to do many.
+        """Return whether the batch upon this version may rewrite the bucket's large files.
+
+        Each bucket has its turn, so that no batch has to rewrite many.
         """
         turns = min(buckets, _TURNS)
         # Fractions of multiples of the golden ratio: spread evenly also over every second version, where others commit
@@ -128,17 +129,17 @@ class Snapshot:
         return bucket % turns == spread * turns >> 64
 
     def live_rows(self, path: str) -> int | None:
-        """How many rows of a file count; None where its statistics do not say how many there are."""
+        """Return how many rows of a file are live; None if its statistics have no row count."""
         count, vector = self.rows[path], self.vectors.get(path)
         return count if count is None or vector is None else count - vector.cardinality
 
     def count(self, paths: Iterable[str] | None = None) -> int | None:
-        """How many rows count in some files, or in all; None where the statistics of one do not say."""
+        """Return how many rows are live in some files, or in all; None if the statistics of one have no row count."""
         counts = [self.live_rows(path) for path in (self.rows if paths is None else paths)]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def named(self) -> set[str]:
-        """Every file that this version of the table names, those of its deletions included."""
+        """Return every file that this version of the table names, those of its deletions included."""
         kept = {path for vector in self.vectors.values() if (path := vector.path) is not None}
         return set(self.rows) | self.tombstones.held() | kept | set(map(copy_of, kept))
 
@@ -156,12 +157,12 @@ _cache: dict[_Place, _Cached] = {}
 
 
 def load_table(target: SinkTarget) -> DeltaTable | None:
-    """The table at its latest version; None if there is none.
+    """Load the table at its latest version; return None if there is none.
 
     Loading costs up to 30 ms (the log since its last checkpoint is read), and in an object store two requests for each
-    entry; bringing up to date 4 ms where the log has a thousand files, or three requests, and nothing where no entry
-    follows. So a process keeps the tables it has met. One that was deleted and made anew is noticed by the log entry it
-    was at, and read afresh.
+    entry. An update costs 4 ms if the log has a thousand files, or three requests, and nothing if no entry follows. So
+    a process keeps the tables it has met. A table that was deleted and made again is recognised by its last log entry,
+    and read afresh.
 
     Raises
     ------
@@ -202,7 +203,7 @@ def load_table(target: SinkTarget) -> DeltaTable | None:
 
 
 def replay_log(target: SinkTarget, table: DeltaTable) -> LogReplay:
-    """The log of a loaded table, at its version. What a process has read of it is not read again."""
+    """Return the log of a loaded table, at its version. A process does not read entries twice."""
     cached = _cache.get(_place(target))
     log = LogReplay(target.folder) if cached is None or cached.table is not table else cached.log
     log.follow(table.version())
@@ -210,7 +211,7 @@ def replay_log(target: SinkTarget, table: DeltaTable) -> LogReplay:
 
 
 def transaction_version(target: SinkTarget, table: DeltaTable, application: str) -> int | None:
-    """The last transaction of an application that a loaded table has; None if it has none."""
+    """Return the last transaction of an application that a loaded table has; None if it has none."""
     cached = _cache.get(_place(target))
     if cached is not None and cached.table is table:
         # delta-rs reads the log since the last checkpoint for each such question.
@@ -221,12 +222,12 @@ def transaction_version(target: SinkTarget, table: DeltaTable, application: str)
 
 
 def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
-    """Make the table, empty; if somebody else has just made it, theirs.
+    """Create the table, empty; if another writer has just created it, return theirs.
 
     Raises
     ------
     TableError
-        It cannot be made, or what is there now does not fit.
+        It cannot be made, or the table that is there now does not fit.
     """
     from deltalake import DeltaTable, Schema
     from deltalake.exceptions import DeltaError
@@ -269,7 +270,7 @@ def create_table(target: SinkTarget, layout: Layout) -> DeltaTable:
 
 
 def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Snapshot:
-    """The files of a loaded table; `files` reads the list of its tombstones."""
+    """Return the files of a loaded table; `files` reads the list of its tombstones."""
     live = LiveFiles.of(table)
     found: dict[int, list[str]] = {}
     for bucket, path in zip(live.partition(BUCKET), live.paths, strict=True):
@@ -298,19 +299,20 @@ def remove_unnamed(target: SinkTarget, files: DataFiles, paths: Iterable[str]) -
 
 
 def _place(target: SinkTarget) -> _Place:
-    """One address is another table in another store."""
+    """Return the cache's key for a table: one address is another table in another store."""
     return target.location, tuple(sorted(target.storage.items()))
 
 
 def _has_entry_after(target: SinkTarget, version: int) -> bool:
-    """Whether the log may have gone on after a version that it has: entries have no gaps. In a store it is not cheaper
-    to look than to load.
+    """Return whether the log may have entries after a version that it has; entries have no gaps.
+
+    In an object store it is always True: to look is no cheaper than to load.
     """
     return not target.is_local or os.path.exists(os.path.join(target.location, entry_place(version + 1)))
 
 
 def _fingerprint(target: SinkTarget, version: int) -> _Fingerprint | None:
-    """Tells the entry of a version from any other of that version; None if there is none."""
+    """Return a fingerprint that distinguishes a version's entry from any other of that version; None without one."""
     place = entry_place(version)
     try:
         if not target.is_local:

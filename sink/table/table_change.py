@@ -79,12 +79,13 @@ class TableChange:
             remove_unnamed(self._target, self._files, self._made)
 
     def wrote(self, *paths: str) -> None:
-        """Files that are to go unless the commit is made."""
+        """Register files that are removed unless the commit is made."""
         self._made += paths
 
     def replace(self, gone: Iterable[str], rows: Iterable[StagedFile | None]) -> int:
-        """Put files, written as they are asked for, in the place of others; how many rows they hold. None is where
-        there are no rows for a file.
+        """Put files in the place of others, and return how many rows they hold.
+
+        Each file is written as the iterable yields it. None means that there are no rows for a file.
         """
         count = 0
         for file in rows:
@@ -103,23 +104,23 @@ class TableChange:
         properties: Mapping[str, str | None] | None = None,
         numbers: Mapping[str, int] | None = None,
     ) -> bool:
-        """Make it; False if somebody else has taken the version.
+        """Commit the change; return False if another writer has taken the version.
 
         Parameters
         ----------
         operation, commit_info
-            What it is called in the table's history, and what else it says of itself.
+            The commit's name in the table's history, and the rest of its metadata.
         properties
-            Those that become others; None takes one away.
+            The table properties to change; None removes one.
         numbers
-            Of transactions, by their application.
+            The versions of transactions, by their application.
 
         Raises
         ------
         OSError
             The entry cannot be written.
         EnvironmentMissingError
-            The table lies in an object store, and the package is not installed by which an entry is put there.
+            The table is in an object store, and the package that puts entries there is not installed.
         """
         actions = list(self._actions)
         if properties:

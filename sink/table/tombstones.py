@@ -62,12 +62,12 @@ class TombstoneList:
 
     @property
     def place(self) -> str:
-        """Where the list lies, relative to the table."""
+        """The path of the list, relative to the table."""
         return f"{FOLDER}{self.number}.json"
 
     @classmethod
     def of(cls, table: DeltaTable, files: DataFiles | TableFolder) -> TombstoneList:
-        """The list that counts at the version of a loaded table.
+        """Return the list that counts at the version of a loaded table.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class TombstoneList:
 
     @classmethod
     def numbered(cls, number: int, files: DataFiles | TableFolder) -> TombstoneList:
-        """The list of a number.
+        """Return the list with a number.
 
         Raises
         ------
@@ -100,15 +100,16 @@ class TombstoneList:
         return cls(number, {int(bucket): path for bucket, path in listed.items()})
 
     def replaced(self, staged: Iterable[StagedFile], files: DataFiles) -> TombstoneList:
-        """A list, written, in which these files take the place of their buckets' earlier ones; this one if there are
-        none.
+        """Write a list in which these files replace their buckets' earlier ones, and return it.
+
+        Without files, return this list.
         """
         return self._with(
             dict(self.paths) | {file.bucket: file.path for file in staged if file.bucket is not None}, files
         )
 
     def without(self, buckets: Iterable[int], files: DataFiles) -> TombstoneList:
-        """A list, written, in which some buckets have no tombstones any more; this one if they have none."""
+        """Write a list in which some buckets have no tombstones any more; return it, or this one if they have none."""
         gone = set(buckets)
         return self._with({bucket: path for bucket, path in self.paths.items() if bucket not in gone}, files)
 
@@ -121,12 +122,12 @@ class TombstoneList:
         return new
 
     def held(self) -> set[str]:
-        """The list itself and the files that it names."""
+        """Return the paths of the list itself and of the files that it names."""
         return {self.place, *self.paths.values()} if self.number else set()
 
 
 def tombstone_files(target: SinkTarget, layout: Layout, schema: pa.Schema) -> DataFiles:
-    """Reads and writes the tombstones: of the table's `schema` the key, the time and `_upstream_seq`."""
+    """Return the tombstones' files, which have the key, the time and `_upstream_seq` of the table's `schema`."""
     return DataFiles(target, pa.schema([schema.field(name) for name in layout.deciding]), FOLDER)
 
 
@@ -160,15 +161,16 @@ def check_retention(retention: Retention | None, layout: Layout) -> None:
 
 
 def forget_below(low_watermark: Any, retention: Retention | None, kind: pa.DataType) -> int | None:
-    """The time before which tombstones are forgotten, as :func:`~upstream.core.rows.sort_keys.ordered` numbers it; None
-    forgets nothing.
+    """Return the time before which tombstones are forgotten; None forgets nothing.
+
+    It is in the numbers of :func:`~upstream.core.rows.sort_keys.ordered`.
 
     Parameters
     ----------
     low_watermark
-        As commits record it; None if nothing is known.
+        The low-watermark as commits record it; None if there is none.
     retention
-        None is a week for times, and for ever for numbers.
+        The option; None is a week for times, and forever for numbers.
     kind
         The time column's type.
     """
