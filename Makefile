@@ -18,9 +18,10 @@ lint := .cache/lint
 readers := .cache/readers
 engines := .cache/engines
 mutants := .cache/mutants
+site := .cache/docs
 KERNELS ?=
 
-.PHONY: demo demo-kafka test quick mutants lint reference format wheel pyfiles lock clean
+.PHONY: demo demo-kafka test quick mutants lint reference docs release format wheel pyfiles lock clean
 
 demo: $(VENV)/.installed
 	@$(python) examples/demo.py
@@ -45,9 +46,15 @@ lint: $(VENV)/.installed $(lint)/.locked
 	$(lint)/bin/ruff format --check .
 	$(lint)/bin/basedpyright --pythonpath $(abspath $(python))
 
-# docs/reference.md, from the docstrings.
+# The pages that are made from code: API, options, command line.
 reference: $(VENV)/.installed
 	$(python) tools/reference.py > docs/reference.md
+	$(python) tools/reference.py command-line > docs/command-line.md
+	$(VENV)/bin/upstream options > docs/options.md
+
+# dist/site: open dist/site/index.html. A broken link or reference is an error.
+docs: $(site)/.locked
+	$(site)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -b html docs dist/site
 
 format: $(lint)/.locked
 	$(lint)/bin/ruff check --fix .
@@ -86,6 +93,10 @@ $(classes): $(VENV)/.locked | $(VENV)/.installed
 
 $(lint)/.locked: tools/constraints-lint.txt tools/constraints-build.txt
 	@sh tools/environment.sh $(lint) tools/constraints-lint.txt
+	@touch $@
+
+$(site)/.locked: tools/constraints-docs.txt tools/constraints-build.txt
+	@sh tools/environment.sh $(site) tools/constraints-docs.txt
 	@touch $@
 
 # What tests start or ask as others do: clients of BI tools, other engines, a server of the S3 protocol.

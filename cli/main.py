@@ -20,7 +20,8 @@ from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location, is_remote
 from ..conf.options import columns as column_names
 from .failures import INTERRUPTED, Failure, failure_of, record
-from .option_pairs import name_values
+from .option_pairs import name_values, with_pairs_of_the_file
+from .settings_file import DEFAULT_FILE, command_defaults, read_settings
 from .table_commands import commands
 
 __all__ = ["app", "main"]
@@ -28,7 +29,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     name="upstream",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     help="Keep a Delta table of the newest row per key, fresh even under overload.",
@@ -106,6 +106,7 @@ def latest(
             "--option",
             "-o",
             metavar="NAME=VALUE",
+            callback=with_pairs_of_the_file,
             help="Set an option of the source, or storage.NAME=VALUE for an object store. "
             "[bold]upstream options[/bold] lists them. Repeatable.",
         ),
@@ -151,7 +152,10 @@ def latest(
         ),
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Set a Spark property. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
+        ),
     ] = None,
     as_json: Annotated[
         bool,
@@ -323,7 +327,10 @@ def serve(
         ),
     ] = None,
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Set a Spark property. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
+        ),
     ] = None,
 ) -> None:
     """Serve tables to BI tools over JDBC with Spark's Thrift server, until Ctrl-C.
@@ -358,11 +365,34 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="UPSTREAM_CONFIG",
+            help="Read defaults of options from this TOML file.  [dim]\\[default: upstream.toml, if it exists][/dim]",
+        ),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     del version
+    path = Path(DEFAULT_FILE) if config is None else config
+    if config is None and not path.exists():
+        return
+    commands = typer.main.get_group(app).commands
+    parameters = {
+        name: {
+            flag.removeprefix("--"): parameter.name or ""
+            for parameter in command.params
+            for flag in parameter.opts
+            if flag.startswith("--")
+        }
+        for name, command in commands.items()
+    }
+    context.default_map = command_defaults(read_settings(path, os.environ), parameters, path)
 
 
 def main() -> None:

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import typer
+
 from .failures import Failure
 
-__all__ = ["name_values", "storage_options"]
+__all__ = ["name_values", "storage_options", "with_pairs_of_the_file"]
+
+
+def with_pairs_of_the_file(
+    context: typer.Context, parameter: typer.CallbackParam, given: list[str] | None
+) -> list[str] | None:
+    """Return the pairs of ``upstream.toml``, then those of the command line, which win."""
+    return [*(context.lookup_default(parameter.name or "") or []), *(given or [])] or None
 
 
 def name_values(given: Sequence[str] | None, name: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from ..conf.options import columns as column_names
-from .option_pairs import storage_options
+from .option_pairs import storage_options, with_pairs_of_the_file
 
 __all__ = ["commands"]
 
@@ -19,7 +19,13 @@ commands = typer.Typer()
 _Table = Annotated[str, typer.Argument(help="The table's folder or address.")]
 _StorageOptions = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="storage.NAME=VALUE", help="Set an option of the object store. Repeatable."),
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="storage.NAME=VALUE",
+        callback=with_pairs_of_the_file,
+        help="Set an option of the object store. Repeatable.",
+    ),
 ]
 
 

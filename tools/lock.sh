@@ -1,6 +1,6 @@
 #!/bin/sh
 # Write the locks anew: constraints.txt (to run, show and test), tools/constraints-build.txt, tools/constraints-lint.txt,
-# tools/constraints-readers.txt, tools/constraints-engines.txt, tools/constraints-mutants.txt.
+# tools/constraints-docs.txt, tools/constraints-readers.txt, tools/constraints-engines.txt, tools/constraints-mutants.txt.
 # Python 3.10 to 3.12, any platform, with hashes, and no word on where packages come from.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,6 +15,8 @@ compile() {
 compile --extra test --no-emit-package setuptools --no-emit-package wheel pyproject.toml -o constraints.txt
 printf 'setuptools>=77\nwheel\n' | compile - -o tools/constraints-build.txt
 printf 'ruff>=0.9\nbasedpyright>=1.30\n' | compile -c constraints.txt - -o tools/constraints-lint.txt
+# Makes the site out of docs/.
+printf 'sphinx>=8,<9\nmyst-parser>=4\npydata-sphinx-theme>=0.16\nsphinx-copybutton>=0.5\n' | compile - -o tools/constraints-docs.txt
 # Changes lines of the kernels, to see whether tests notice.
 printf 'mutmut>=3.8,<4\n' | compile -c constraints.txt - -o tools/constraints-mutants.txt
 # What tests ask as others do: docs/decisions/0002-dependencies.md. DuckDB's extension comes for one release alone.

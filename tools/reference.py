@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import inspect
 import re
 import sys
@@ -138,12 +139,12 @@ def page() -> str:
         "# Reference",
         "",
         (
-            "Every public name, made from the docstrings by `tools/reference.py`. Options of the source and the sink are "
-            "in [options](options.md)."
+            "Every public name, made from the docstrings by `tools/reference.py`. "
+            "Options of the source and the sink are in [options](options.md)."
         ),
         (
-            "In the examples `us` is `upstream`, `pl` is `polars`, `spark` is a session, `stream` and `other` are streams "
-            "of a feed, `table` is a"
+            "In the examples `us` is `upstream`, `pl` is `polars`, `spark` is a session, "
+            "`stream` and `other` are streams of a feed, `table` is a"
         ),
         "`LatestTable`, and `feed/` holds CSV files with the columns `vehicle_id`, `timestamp` and `speed`.",
         "",
@@ -214,5 +215,22 @@ def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
+def command_line() -> str:
+    """Return docs/command-line.md: the help of each command, in Markdown."""
+    import typer
+    from typer.cli import get_docs_for_click
+
+    from upstream.cli.main import app
+
+    command = typer.main.get_command(app)
+    context = command.make_context("upstream", [], resilient_parsing=True)
+    text = get_docs_for_click(obj=command, ctx=context, name="upstream")
+    text = html.unescape(re.sub(r"</?span[^>]*>", "", text))
+    return re.sub(r"^# `upstream`", "# Command line", text, count=1).rstrip() + "\n"
+
+
+PAGES = {"reference": page, "command-line": command_line}
+
+
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(PAGES[sys.argv[1] if len(sys.argv) > 1 else "reference"]())

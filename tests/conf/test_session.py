@@ -114,7 +114,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     folder = tmp_path_factory.mktemp("plain")
     write_csv(folder / "a.csv", "k,ms,v", [("x", 1, 1), ("y", 2, 2), ("x", 3, 3)])
     environment = {"PATH": "/usr/bin:/bin", "PYSPARK_PYTHON": sys.executable, "HOME": str(folder)}
-    environment |= {name: value for name, value in os.environ.items() if name == "JAVA_HOME"}
+    # The second says how Java compiles, not what Spark is: a session of somebody else's has neither jars nor settings.
+    environment |= {name: value for name, value in os.environ.items() if name in {"JAVA_HOME", "SPARK_SUBMIT_OPTS"}}
     done = run(sys.executable, "-c", textwrap.dedent(PLAIN), folder / "a.csv", cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,148 @@
+"""Options of the command line from a file: ``upstream.toml``.
+
+A table for each command has its options by their long names, without the dashes, and sets their defaults: the command
+line wins. Options that are pairs (``--option``, ``--conf``) are tables; pairs on the command line are added to them.
+The table ``storage`` has the options of an object store, for every command that takes them. ``${NAME}`` stands for an
+environment variable, so that no secret is in the file or among a process's arguments; ``$$`` is a dollar sign.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .failures import Failure
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["DEFAULT_FILE", "command_defaults", "read_settings"]
+
+DEFAULT_FILE = "upstream.toml"
+"""Read from the working directory when it exists and no other file is named."""
+
+_VARIABLE = re.compile(r"\$(?:\$|\{([^}]*)\}|(?=.|$))")
+_PAIRS = {"option", "conf"}
+_STORAGE = "storage"
+
+
+def read_settings(path: Path, environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Read the options of each command.
+
+    Parameters
+    ----------
+    path
+        The file.
+    environment
+        What ``${NAME}`` stands for.
+
+    Returns
+    -------
+    dict
+        Values by option, by command.
+
+    Raises
+    ------
+    Failure
+        The file is missing or is no TOML, a part is no table, or a variable is not set.
+    """
+    try:
+        parsed = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Failure(f"{path} cannot be read: {error.strerror}.", 2) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Failure(f"{path} is not TOML: {error}.", 2) from error
+    for command, options in parsed.items():
+        if not isinstance(options, dict):
+            raise Failure(f"{path}: {command!r} is not in a table. Write [latest] above the options of a command.", 2)
+    return {
+        command: {name: _resolved(value, f"{path}: {command}.{name}", environment) for name, value in options.items()}
+        for command, options in parsed.items()
+    }
+
+
+def command_defaults(
+    settings: Mapping[str, Mapping[str, Any]], parameters: Mapping[str, Mapping[str, str]], path: Path
+) -> dict[str, dict[str, Any]]:
+    """Return the defaults as Click takes them: by command, by parameter.
+
+    Parameters
+    ----------
+    settings
+        As :func:`read_settings` gives them.
+    parameters
+        The commands, each with its options' long names and the parameters that these set.
+    path
+        The file, for errors.
+
+    Raises
+    ------
+    Failure
+        The file names a command or an option that does not exist.
+    """
+    stored = _as_given(
+        "option", {f"{_STORAGE}.{name}": each for name, each in settings.get(_STORAGE, {}).items()}, path
+    )
+    defaults = {
+        command: {known["option"]: stored} for command, known in parameters.items() if stored and "option" in known
+    }
+    for command, options in settings.items():
+        if command == _STORAGE:
+            continue
+        if command not in parameters:
+            raise Failure(f"{path}: there is no command {command!r}.{_nearest(command, parameters)}", 2)
+        known = parameters[command]
+        for name in options:
+            if name not in known:
+                raise Failure(f"{path}: `upstream {command}` has no option {name!r}.{_nearest(name, known)}", 2)
+        given = {known[name]: _as_given(name, value, path) for name, value in options.items()}
+        if stored and "option" in options:
+            given[known["option"]] = [*stored, *given[known["option"]]]
+        defaults[command] = {**defaults.get(command, {}), **given}
+    return defaults
+
+
+def _resolved(value: Any, place: str, environment: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return _VARIABLE.sub(lambda found: _variable(found, place, environment), value)
+    if isinstance(value, list):
+        return [_resolved(each, place, environment) for each in value]
+    if isinstance(value, dict):
+        return {name: _resolved(each, f"{place}.{name}", environment) for name, each in value.items()}
+    return value
+
+
+def _variable(found: re.Match[str], place: str, environment: Mapping[str, str]) -> str:
+    if found[0] == "$$":
+        return "$"
+    if found[1] is None:
+        raise Failure(f"{place}: a single $. Write ${{NAME}} for an environment variable, $$ for a dollar sign.", 2)
+    if found[1] not in environment:
+        raise Failure(f"{place}: the environment variable {found[1]!r} is not set.", 2)
+    return environment[found[1]]
+
+
+def _as_given(name: str, value: Any, path: Path) -> Any:
+    """Return a value in the form that it has on the command line."""
+    if name in _PAIRS:
+        if not isinstance(value, dict):
+            raise Failure(f'{path}: {name!r} is a table: write "NAME" = "VALUE" below [<command>.{name}].', 2)
+        return [f"{key}={_text(each)}" for key, each in value.items()]
+    if isinstance(value, dict):
+        raise Failure(f"{path}: {name!r} takes a value, not a table.", 2)
+    return value
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    near = difflib.get_close_matches(name, known, 1)
+    return f" Did you mean {near[0]!r}?" if near else f" There are: {', '.join(sorted(known))}."

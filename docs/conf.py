@@ -1,0 +1,38 @@
+"""Configure the site: ``make docs`` builds it into ``dist/site``, and fails on a warning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tomllib
+
+_PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = "UpStream for Spark"
+author = "The UpStream for Spark authors"
+copyright = author  # noqa: A001 Sphinx's name
+release = version = _PROJECT["version"]
+
+extensions = ["myst_parser", "sphinx_copybutton"]
+source_suffix = {".md": "markdown"}
+exclude_patterns = ["figures/*.md"]
+nitpicky = True
+
+# Anchors of headings as GitHub makes them, so that one link works there and here.
+myst_heading_anchors = 4
+myst_enable_extensions = ["deflist", "fieldlist"]
+
+html_theme = "pydata_sphinx_theme"
+html_title = project
+html_show_sourcelink = False
+html_theme_options = {
+    "logo": {"text": project},
+    "navigation_depth": 3,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_css_files: list[str] = []
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True

@@ -1,0 +1,131 @@
+"""``upstream.toml``: defaults of the command line's options."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kit.programs import run_command
+
+from upstream.cli.failures import Failure
+from upstream.cli.settings_file import command_defaults, read_settings
+
+KNOWN = {
+    "latest": {"from": "source", "key": "key", "once": "once", "option": "option", "conf": "conf"},
+    "show": {"limit": "limit", "option": "option"},
+    "plan": {"rate": "rate"},
+}
+
+
+def defaults(folder: Path, text: str, **environment: str) -> dict[str, dict[str, object]]:
+    path = folder / "upstream.toml"
+    path.write_text(text, encoding="utf-8")
+    return command_defaults(read_settings(path, environment), KNOWN, path)
+
+
+def refused(folder: Path, text: str) -> str:
+    with pytest.raises(Failure) as failed:
+        defaults(folder, text)
+    assert failed.value.code == 2
+    return failed.value.sentence
+
+
+def test_options_are_defaults_of_their_command(tmp_path: Path) -> None:
+    text = '[latest]\nfrom = "feed/"\nkey = ["a", "b"]\nonce = true\n[show]\nlimit = 5\n'
+    assert defaults(tmp_path, text) == {
+        "latest": {"source": "feed/", "key": ["a", "b"], "once": True},
+        "show": {"limit": 5},
+    }
+
+
+def test_pairs_are_tables_and_variables_come_from_the_environment(tmp_path: Path) -> None:
+    text = '[latest.option]\n"kafka.sasl.password" = "${WORD}"\nskipRows = 2\nheader = false\n'
+    expected = ["kafka.sasl.password=se=cret", "skipRows=2", "header=false"]
+    assert defaults(tmp_path, text, WORD="se=cret") == {"latest": {"option": expected}}
+
+
+def test_a_value_is_not_read_for_variables_again(tmp_path: Path) -> None:
+    assert defaults(tmp_path, '[latest]\nfrom = "a${A}$$b"\n', A="${B}") == {"latest": {"source": "a${B}$b"}}
+    assert defaults(tmp_path, '[latest]\nkey = ["${A}"]\n', A="k") == {"latest": {"key": ["k"]}}
+
+
+def test_storage_is_for_every_command_that_takes_options(tmp_path: Path) -> None:
+    text = '[storage]\naws_secret_access_key = "${S}"\n[latest.option]\nheader = "true"\n[plan]\nrate = 3\n'
+    stored = "storage.aws_secret_access_key=x"
+    assert defaults(tmp_path, text, S="x") == {
+        "latest": {"option": [stored, "header=true"]},
+        "show": {"option": [stored]},
+        "plan": {"rate": 3},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[latst]\nfrom = "x"\n', "Did you mean 'latest'?"),
+        ('[latest]\nform = "x"\n', "has no option 'form'. Did you mean 'from'?"),
+        ('[latest]\nzzz = "x"\n', "There are: conf, from, key, once, option."),
+        ('from = "x"\n', "'from' is not in a table"),
+        ('[latest]\nfrom = "${NOWHERE}"\n', "latest.from: the environment variable 'NOWHERE' is not set"),
+        ('[latest.option]\na = "${NOWHERE}"\n', "latest.option.a: the environment variable"),
+        ('[latest]\nfrom = "5$"\n', "a single $"),
+        ('[latest]\noption = "a=b"\n', "'option' is a table"),
+        ("[latest.from]\na = 1\n", "'from' takes a value"),
+        ("[latest\n", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refused(tmp_path, text)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="absent.toml cannot be read"):
+        read_settings(tmp_path / "absent.toml", {})
+
+
+def test_no_secret_is_in_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "upstream.toml"
+    path.write_text('[latest]\nform = "${WORD}"\n', encoding="utf-8")
+    with pytest.raises(Failure) as failed:
+        command_defaults(read_settings(path, {"WORD": "hunter2"}), KNOWN, path)
+    assert "hunter2" not in str(failed.value)
+
+
+def test_the_command_line_wins_and_its_pairs_are_added(tmp_path: Path) -> None:
+    """``plan`` needs no table: its file gives two options, the command line one of them again."""
+    (tmp_path / "upstream.toml").write_text('[plan]\nrate = 10\nkeys = 5\ncost = "1ms"\nquick = true\n')
+    given = run_command("plan", "--keys", "7", cwd=tmp_path)
+    assert given.returncode == 0, given.stderr
+    assert "7" in given.stdout
+    other = tmp_path / "other.toml"
+    other.write_text("[plan]\nrates = 10\n")
+    named = run_command("--config", other, "plan", cwd=tmp_path)
+    assert named.returncode == 2
+    assert "Did you mean 'rate'?" in named.stderr
+
+
+def test_pairs_of_the_file_and_of_the_command_line(tmp_path: Path) -> None:
+    """Both reach the command; of two with one name the command line's."""
+    script = """
+        import json, sys, typer
+        from typing import Annotated
+        from upstream.cli.option_pairs import name_values, with_pairs_of_the_file
+        app = typer.Typer()
+        @app.command()
+        def run(option: Annotated[list[str] | None, typer.Option(callback=with_pairs_of_the_file)] = None) -> None:
+            print(json.dumps(name_values(option, "--option")))
+        @app.callback()
+        def root(context: typer.Context) -> None:
+            context.default_map = {"run": {"option": ["a=1", "b=2"]}}
+        app()
+    """
+    import textwrap
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script), "run", "--option", "b=3", "--option", "c=4"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == {"a": "1", "b": "3", "c": "4"}

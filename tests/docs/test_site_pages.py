@@ -1,0 +1,29 @@
+"""Pages that are made from code, or list what the code has, are current."""
+
+from __future__ import annotations
+
+import re
+
+from kit import modules
+from kit.places import ROOT
+
+from upstream.sink.commit.metrics_table import METRICS_SCHEMA
+
+DOCS = ROOT / "docs"
+
+
+def test_the_command_lines_page_is_its_help() -> None:
+    page = (DOCS / "command-line.md").read_text(encoding="utf-8")
+    assert page == modules.tool("reference").command_line(), "docs/command-line.md is out of date: run `make reference`"
+
+
+def test_each_column_of_the_metrics_is_on_its_page() -> None:
+    table = (DOCS / "metrics.md").read_text(encoding="utf-8").partition("| column |")[2]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)) == sorted(METRICS_SCHEMA.names)
+
+
+def test_each_decision_is_in_the_list() -> None:
+    folder = DOCS / "decisions"
+    listed = re.findall(r"\]\((\d{4}-[\w-]+)\.md\)", (folder / "index.md").read_text(encoding="utf-8"))
+    assert listed == sorted(each.stem for each in folder.glob("0*.md"))
