@@ -61,8 +61,8 @@ def read(
     Raises
     ------
     OptionError
-        An argument is wrong. A wrong option of the source is a Spark exception whose message ends in ours, since Spark
-        asks a process of its own.
+        An argument is wrong. A wrong option of the source raises a Spark exception whose message ends in UpStream's,
+        since Spark starts the source in a process of its own.
 
     Examples
     --------

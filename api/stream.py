@@ -28,8 +28,8 @@ class UpdateStream(operators_stream.UpdateStream):
     key : str or sequence of str
         The update key's column or columns.
     event_time : str, optional
-        The column of the event time: a timestamp, a date or a number. It says which of two rows of a key is newer, and
-        what is late. Without it arrival does.
+        The column of the event time: a timestamp, a date or a number. It decides which of two rows of a key is newer,
+        and which rows are late. Without it arrival does.
 
     Raises
     ------

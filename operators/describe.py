@@ -35,7 +35,7 @@ class FeedState:
     bound : int or None
         Exclusive: every row with an earlier time has arrived. None before there is one.
     ended : bool
-        Whether it has said that nothing more is to come.
+        Whether it has ended: no more rows come.
     late, suspects, malformed : int
         Rows of it, where its rows are judged.
     """
@@ -113,7 +113,7 @@ class Description:
     Attributes
     ----------
     columns : mapping of str to str
-        What is known of a column: ``update key``, ``bounded`` (punctuation says from where on it is complete),
+        What is known of a column: ``update key``, ``bounded`` (punctuation marks up to where it is complete),
         ``ordered`` (rows of a key come in its order), or nothing.
     places : sequence of Place
         Where feeds meet, from the inputs on, as the last batch left them.

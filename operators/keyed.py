@@ -1,4 +1,4 @@
-"""Rows that update a key, and the steps they have gone through: what every kind of step stands on."""
+"""Rows that update a key, and the steps they have gone through: the base of every kind of step."""
 
 from __future__ import annotations
 

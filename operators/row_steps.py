@@ -23,7 +23,7 @@ def on_spark(step: RowStep, df: DataFrame, fixed: Sequence[str]) -> DataFrame:
     Parameters
     ----------
     step
-        What is asked for.
+        The step to compile.
     df
         The rows before it.
     fixed

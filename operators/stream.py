@@ -37,8 +37,8 @@ class UpdateStream(Stateless, Stateful, Combining):
     key : str or sequence of str
         The update key's column or columns.
     event_time : str, optional
-        The column that says which of two rows of a key is newer: a timestamp, a date or a number. Without it, arrival
-        does.
+        The column that decides which of two rows of a key is newer: a timestamp, a date or a number. Without it,
+        arrival does.
 
     Raises
     ------
@@ -172,7 +172,7 @@ class UpdateStream(Stateless, Stateful, Combining):
         Returns
         -------
         Description
-            To be read, or printed. Of feeds it knows what the query has said by now: nothing, if it has never run.
+            To be read, or printed. It has those feeds that the query has reported by now: nothing, if it has never run.
 
         Examples
         --------

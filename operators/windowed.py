@@ -53,7 +53,7 @@ class WindowedStream(Generic[StreamT]):
         UpdateStream
             Of results: the key, ``window_id``, ``window_start``, ``window_end``, ``window_time``, ``final``, and the
             aggregates. Its key is the stream's. Its time is ``window_time``, the last instant inside the window, so
-            that a later window holds exactly the windows that lie in it.
+            that a later window holds exactly the windows inside it.
 
         Raises
         ------

@@ -59,7 +59,7 @@ def source_text(given: Mapping[str, str] | None) -> str:
     Parameters
     ----------
     given
-        What :func:`~upstream.core.pushdown.at_source.source_options` says of it.
+        The source's options, from :func:`~upstream.core.pushdown.at_source.source_options`.
     """
     if given is None:
         return "a DataFrame"

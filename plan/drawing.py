@@ -36,8 +36,8 @@ class _Box(NamedTuple):
 
 
 def draw_plan(plan: Node, folders: Mapping[Operator, str] | None = None, fused: Collection[Operator] = ()) -> str:
-    """Return the steps of a plan as SVG, with what :func:`~upstream.plan.explain.explain_plan` says of each; operators
-    are coloured.
+    """Return the steps of a plan as SVG, with the facts of :func:`~upstream.plan.explain.explain_plan` about each;
+    operators are coloured.
 
     Parameters
     ----------

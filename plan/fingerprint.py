@@ -112,7 +112,7 @@ def check_same(was: Fingerprint, now: Fingerprint) -> None:
 
 
 def fused_as(plan: Node, was: Fingerprint, able: Collection[Operator]) -> frozenset[Operator]:
-    """Return the operators that run in the stage of the one before them in a job that goes on: those that did, and
+    """Return the operators that run in the stage of the one before them in a job that resumes: those that did, and
     still can.
 
     Parameters

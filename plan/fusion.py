@@ -11,8 +11,8 @@ __all__ = ["before_in_stage", "fusable"]
 def fusable(plan: Node) -> frozenset[Operator]:
     """Return the operators that need no shuffle of their own.
 
-    Such an operator divides the same keys among as many shards as the operator before it, and nothing but Python steps
-    lies between the two. So each of its shards needs the rows and promises of one shard alone, and both run in one
+    Such an operator divides the same keys among as many shards as the operator before it, and there are only Python
+    steps between the two. So each of its shards needs the rows and punctuation of one shard alone, and both run in one
     ``transformWithState``: one shuffle, one commit of state and one start of Python workers less in each batch.
     """
     return frozenset(each for each in operators(plan) if before_in_stage(each) is not None)

@@ -1,7 +1,7 @@
 """The steps of a stream as an immutable tree, and what is known of the rows after each of them.
 
 A fluent step adds a node. Nothing of a checkpoint is in it, but where a step was given one of its own: :mod:`.places`
-says where each operator reports once the query's checkpoint is known.
+decides where each operator reports once the query's checkpoint is known.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Given(Node):
     name : str
         The input's own.
     promises : bool
-        Whether something is promised of the times of its rows.
+        Whether a low-watermark bounds the times of its rows.
     """
 
     name: str
@@ -244,7 +244,7 @@ class Intake(Operator):
     name : str
         The input's own: its reports are named by it.
     promises : bool
-        Whether something is promised of the times of its rows.
+        Whether a low-watermark bounds the times of its rows.
     quarantine_location : str or None
         Where rows go that cannot be used; None for a folder below the checkpoint.
     """

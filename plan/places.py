@@ -25,7 +25,7 @@ def needs_checkpoint(plan: Node) -> bool:
 def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[Operator, str]:
     """Return the folder of each operator.
 
-    An operator's number is how many of its kind lie before it along the stream, so a job that is not changed finds its
+    An operator's number is the number of its kind before it along the stream, so a job that is not changed finds its
     state. Where two branches have one each, the later in the plan takes the next number that is free.
 
     Parameters
@@ -56,8 +56,8 @@ def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[Ope
 
 
 def number_along(node: Node, kind: str) -> int:
-    """Return how many operators of a kind lie along the stream up to a node, the node included; of several branches the
-    one with most counts.
+    """Return how many operators of a kind the stream has up to a node, the node included; of several branches the one
+    with most counts.
     """
     counts: dict[Node, int] = {}
     for each in walk(node):

@@ -1,5 +1,5 @@
-"""Whether anything is promised of the times of a stream's rows: without a low-watermark no window closes, and nothing
-leaves an ordered release.
+"""Whether a stream's rows have a low-watermark: without a low-watermark no window closes, and nothing leaves an ordered
+release.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
     Raises
     ------
     OptionError
-        An input promises nothing.
+        An input has no low-watermark.
     """
     reasons = [why for each in _inputs(plan) if (why := _silent(each)) is not None]
     if reasons:

@@ -1,4 +1,4 @@
-"""Steps on each row by itself, as they were asked for: each compiler computes them in its own way."""
+"""Steps on each row by itself, as the user wrote them: each compiler computes them in its own way."""
 
 from __future__ import annotations
 

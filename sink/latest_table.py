@@ -93,7 +93,7 @@ class LatestTable:
         return scan_columns(open_table(self.path, self._storage), columns)
 
     def check(self, *, source: str | None = None) -> Report:
-        """Check that the table is what the sink promises: one row per key, each in its bucket, none that a deletion
+        """Check that the table has what the sink guarantees: one row per key, each in its bucket, none that a deletion
         overrules; files, log and counts as recorded.
 
         Parameters
@@ -148,8 +148,8 @@ class LatestTable:
         OptionError
             `retention` is no duration.
         TableError
-            There is no table of UpStream's, it cannot be read or written, rows would go without `force`, or somebody
-            has written to it meanwhile.
+            There is no table of UpStream's, it cannot be read or written, rows would go without `force`, or another
+            writer has written to it meanwhile.
 
         Examples
         --------
@@ -245,7 +245,7 @@ class LatestTable:
         OptionError
             The number is not at least 1, or the table is not divided by a key.
         TableError
-            There is no such table, it cannot be read or written, or somebody has written to it meanwhile.
+            There is no such table, it cannot be read or written, or another writer has written to it meanwhile.
 
         Examples
         --------
@@ -274,8 +274,8 @@ class LatestTable:
         OptionError
             It is none of the two.
         TableError
-            There is no such table, it keeps all rows, it has no time, it cannot be read or written, or somebody has
-            written to it meanwhile.
+            There is no such table, it keeps all rows, it has no time, it cannot be read or written, or another writer
+            has written to it meanwhile.
 
         Examples
         --------
@@ -333,8 +333,8 @@ class LatestTable:
         """Erase a key from the table, from its tables of late and conflicting rows, and from this machine's index
         cache.
 
-        A query may be writing meanwhile. Its batch goes on unless it touches the key's bucket at that very moment: then
-        the query stops, and resumes when it is restarted. A row of the key that comes later is a new row. Earlier
+        A query may be writing meanwhile. Its batch continues unless it touches the key's bucket at that very moment:
+        then the query stops, and resumes when it is restarted. A row of the key that comes later is a new row. Earlier
         versions hold the key until their retention is over.
 
         Parameters
@@ -374,8 +374,8 @@ class LatestTable:
         """Return the bucket in which the rows of a key are, if there are any: the value of their column
         ``_upstream_bucket``.
 
-        Polars and deltalake read all files of a table with deletion vectors even where one key is asked for; with a
-        filter on the bucket beside that on the key they read one bucket's. :meth:`rebucket` changes it.
+        Polars and deltalake read all files of a table with deletion vectors even for one key; with a filter on the
+        bucket beside that on the key they read one bucket's. :meth:`rebucket` changes it.
 
         Parameters
         ----------
@@ -410,7 +410,7 @@ class LatestTable:
         Returns
         -------
         str or None
-            The query's id; None if nobody held the lease.
+            The query's id; None if no query held the lease.
 
         Examples
         --------

@@ -49,7 +49,7 @@ __all__ = ["LatestStreamWriter", "check_sink", "stream_writer", "writer_for"]
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> LatestStreamWriter:
-    """Return the writer for a query's next batch. Spark asks for one before each batch and before each commit.
+    """Return the writer for a query's next batch. Spark calls this before each batch and before each commit.
 
     Parameters
     ----------

@@ -116,7 +116,7 @@ def write_batch(
     SchemaError
         A column cannot be held by the table, or does not fit the one there is.
     TableError
-        The path holds a table of another layout, somebody else has changed the same buckets meanwhile, or the query's
+        The path holds a table of another layout, another writer has changed the same buckets meanwhile, or the query's
         checkpoint was put back to an earlier state.
 
     Notes

@@ -45,7 +45,7 @@ _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 
 class KeyedStream(Protocol):
-    """A stream that knows its update key, such as :class:`~upstream.operators.stream.UpdateStream`."""
+    """A stream with an update key, such as :class:`~upstream.operators.stream.UpdateStream`."""
 
     @property
     def session(self) -> SparkSession: ...
@@ -259,15 +259,16 @@ class BatchMetrics:
     rows : int
         Punctuation apart.
     updates : int
-        Updates that the rows stand for.
+        Updates that the rows represent.
     oldest_arrival_us : int or None
-        When the oldest update of the batch arrived, in microseconds since the epoch; None if rows do not tell.
+        When the oldest update of the batch arrived, in microseconds since the epoch; None if rows have no time of
+        arrival.
     bounds : (value, value) or None
         The least and the greatest bound that punctuation gave in this batch: numbers, or times as Spark prints them.
     duration_s : float
         Of the whole batch, from planning to commit.
     commit : CommitSummary or None
-        What the batch's commit says of itself, staleness, the queue and the target included; None if the table was not
+        The account in the batch's commit, staleness, the queue and the target included; None if the table was not
         named, or the batch committed nothing.
     """
 
@@ -338,7 +339,7 @@ def _commit_of(progress: StreamingQueryProgress, path: str, storage: Mapping[str
 
 
 def _check_reports(folders: Sequence[str], place: str) -> None:
-    """Refuse operators that report elsewhere: nobody would hear of what waits in them, and another query's reports
+    """Refuse operators that report elsewhere: their waiting rows would be in no report, and another query's reports
     could be taken for theirs.
     """
     inside = checkpoint_location(place).rstrip("/") + "/"

@@ -17,7 +17,7 @@ _BEGIN_US = 946_684_800_000_000
 
 @dataclasses.dataclass
 class Checkpoint:
-    """State, and what the shards said last.
+    """State, and the last reports of the shards.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Checkpoint:
     states : dict
         By place and shard what Spark's state store would hold.
     reports : dict
-        By place and shard what the shard said last.
+        The last report of each shard, by place and shard.
     ticks : dict
         By place the offset of the last tick.
     operators : tuple or None
@@ -49,7 +49,7 @@ class Checkpoint:
         return store
 
     def said(self, place: str) -> list[Any]:
-        """Return what the shards of a place said last, those that said something."""
+        """Return the last reports of the shards of a place, of those that have reported."""
         return list(self.reports.get(place, {}).values())
 
     def copy(self) -> Checkpoint:

@@ -99,7 +99,7 @@ class RowEvaluation:
     Parameters
     ----------
     step
-        What is asked for.
+        The step to evaluate.
     schema
         Of the rows before it.
     fixed

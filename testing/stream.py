@@ -20,7 +20,7 @@ __all__ = ["GivenStream"]
 
 
 class GivenStream(UpdateStream):
-    """An update stream whose steps need no session: what Spark would be asked is found here."""
+    """An update stream whose steps need no session: this class computes what Spark would."""
 
     def write(self, *args: object, **options: object) -> NoReturn:
         """Refuse to write: nothing writes a tested stream.

@@ -133,7 +133,7 @@ class StreamTester:
         feed
             Which input partition they come from: each has a watermark of its own, and the least of them counts.
         punctuation
-            What the feed promises after these rows: none below this time comes any more.
+            The feed's punctuation after these rows: none below this time comes any more.
         at
             The clock as the batch begins: when the rows arrive. A second after the last batch unless given.
 

@@ -3,7 +3,7 @@ results.
 
 What users name is here, and at the top of the package: ``us.count()``, ``us.median("price")``. As in PySpark's
 functions, ``sum``, ``min`` and ``max`` have the names of built-in functions; ``sum_``, ``min_`` and ``max_`` are the
-same, for whoever imports the names themselves.
+same, for programs that import the names themselves.
 """
 
 from __future__ import annotations

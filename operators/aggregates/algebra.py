@@ -40,9 +40,9 @@ class Aggregates:
     """Aggregates that are computed together: rows are lifted into states, states combined, retracted and lowered to
     results.
 
-    A state is a table with a row per group, so it can be filtered, concatenated, shuffled and stored as rows are. Which
-    group a row of it belongs to is known to whoever holds it. All methods work on all groups at once, and none changes
-    what it is given.
+    A state is a table with a row per group, so it can be filtered, concatenated, shuffled and stored as rows are. The
+    holder of a state keeps the group of each of its rows. All methods work on all groups at once, and none changes what
+    it is given.
 
     Parameters
     ----------
@@ -54,8 +54,7 @@ class Aggregates:
     inputs : tuple of str
         Columns that are read of the rows.
     state_schema, result_schema : pyarrow.Schema
-        Of states, and of results. The names of a state's columns say what they hold and in which version: they may be
-        stored.
+        Of states, and of results. The names of a state's columns contain their meaning and version: they may be stored.
     differential : bool
         Whether all of the aggregates can be retracted.
 

@@ -1,6 +1,4 @@
-"""The exact aggregates that there are. Each takes the names of columns and says what it computes; types come with the
-rows.
-"""
+"""The exact aggregates. Each takes the names of columns and describes its computation; types come with the rows."""
 
 from __future__ import annotations
 
@@ -339,7 +337,7 @@ def collect(column: str, by: str | Sequence[str], *, limit: int) -> Aggregate:
     by : str or sequence of str
         The order, as for :func:`first`.
     limit : int
-        How many are kept. ``count(column)`` beside it tells whether there were more.
+        How many are kept. To find out whether there were more, add ``count(column)``.
 
     Returns
     -------

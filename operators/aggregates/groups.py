@@ -56,7 +56,7 @@ class Rows:
     Parameters
     ----------
     columns : mapping of str to pyarrow.Array
-        The columns that the aggregates ask for.
+        The columns that the aggregates need.
     groups : Groups
         Of the rows.
     """

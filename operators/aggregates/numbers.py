@@ -87,8 +87,8 @@ class ExactSum(Part):
 class FloatSum(Part):
     """The sum of doubles to about 100 bits, and apart from it how many infinities of each sign there were.
 
-    A NaN counts as one infinity of each sign, which add up to NaN: so two counts say what a sum that is not finite is,
-    and what it is again when some rows are retracted.
+    A NaN counts as one infinity of each sign, which add up to NaN: so two counts determine a sum that is not finite,
+    also after some rows are retracted.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class FloatSum(Part):
 
 
 class Squares(Part):
-    """The sum of squares of doubles to about 100 bits. It stands beside a FloatSum, which knows of NaN and infinities.
+    """The sum of squares of doubles to about 100 bits. It accompanies a FloatSum, which counts NaN and infinities.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Quantiles of many groups at once: the KLL sketch (Karnin, Lang and Liberty 2016) as columns, with coins that are a
 function of the input.
 
-A sketch is a set of values, each with a level: a value at level h stands for 2^h rows. When there is no room, a level
+A sketch is a set of values, each with a level: a value at level h represents 2^h rows. When there is no room, a level
 is sorted and every other value of it moves one level up, from the first or the second on by the flip of a coin; the
 others go. Libraries' coins are seeded by the clock, so a batch that is repeated would find other quantiles. Here a coin
 is a hash of the values it decides on.
@@ -29,7 +29,7 @@ _SHRINK = 2 / 3
 
 
 class QuantileSketch(Part):
-    """Values of a column that stand for all of them in a sketch of given accuracy.
+    """Values of a column that represent all of them in a sketch of given accuracy.
 
     Parameters
     ----------

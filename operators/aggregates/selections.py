@@ -56,7 +56,7 @@ class Outermost(Part):
     Parameters
     ----------
     column : str
-        Whose value is wanted.
+        The column whose value it selects.
     by : sequence of str
         The order, the most important column first.
     schema : pyarrow.Schema
@@ -100,7 +100,7 @@ class Collected(Part):
     Parameters
     ----------
     column : str
-        Whose values are wanted.
+        The column whose values it collects.
     by : sequence of str
         The order, the most important column first.
     schema : pyarrow.Schema

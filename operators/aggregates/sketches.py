@@ -63,7 +63,7 @@ class DistinctSketch(Part):
     Parameters
     ----------
     column : str
-        Of a type that :func:`sketchable` knows.
+        A column of a type that is :func:`sketchable`.
     lg_k : int
         2^lg_k registers of a byte; fewer while a group has few values.
     """
@@ -112,7 +112,7 @@ class FrequentItems(Part):
     Parameters
     ----------
     column : str
-        Of a type that :func:`sketchable` knows.
+        A column of a type that is :func:`sketchable`.
     lg_size : int
         The sketch counts up to 0.75 · 2^lg_size values; no count is wrong by more than 3.5 / 2^lg_size of the rows.
     """

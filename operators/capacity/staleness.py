@@ -1,4 +1,4 @@
-"""How stale results are: what is measured, averaged and promised (tr620 §3.3, §5.1). Pure logic, on columns.
+"""How stale results are: the figures, their averages and their bounds (tr620 §3.3, §5.1). Pure logic, on columns.
 
 A key is stale from the arrival of its oldest pending update until a result that covers it is there: committed by the
 sink (application staleness) or dequeued (queue staleness). Its staleness then is a ramp over time, so one delivered
@@ -81,7 +81,7 @@ class IntervalStaleness:
     Attributes
     ----------
     mean, p50, p99, max : float
-        Over the delivered results: from the first arrival that each stands for to its commit. 0 if nothing was
+        Over the delivered results: from the first arrival that each represents to its commit. 0 if nothing was
         delivered.
     delivered, superseded : int
         Results, and updates that a newer one of their key made unnecessary.
@@ -115,7 +115,7 @@ class IntervalStaleness:
         Parameters
         ----------
         first_arrival_us, commit_us : int64 arrays of length results
-            When the oldest update that each result stands for arrived, and when the result was there.
+            When the oldest update that each result represents arrived, and when the result was visible.
         now_us : int
             The end of the interval.
         pending_first_us : int64 array of length keys, optional
@@ -137,7 +137,7 @@ class RunStaleness:
     Attributes
     ----------
     mean : float
-        Area / (keys · time), each key counted as often as its weight says.
+        Area / (keys · time), each key counted by its weight.
     p50, p99, max : float
         Over the keys' averages.
     per_key : float array of length keys
@@ -200,7 +200,7 @@ class StalenessAccount:
         keys : int64 array of length results
             Key numbers; a key may occur more than once.
         first_arrival_us : int64 array of length results
-            When the oldest update that each stands for arrived.
+            When the oldest update that each represents arrived.
         commit_us : int64 array of length results, or int
             When each result was there.
         weight : float64 array of length results, optional

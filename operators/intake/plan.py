@@ -38,7 +38,7 @@ class IntakePlan:
     policy : Policy
         How the progress of each feed is judged.
     fail : bool
-        Whether a row without a key or a readable time ends the query; else it is put aside.
+        Whether a row without a key or a readable time ends the query; else it is quarantined.
     shards : int
         Into how many parts feeds are divided. With the time it is what a checkpoint is bound to.
     schema : pyarrow.Schema

@@ -1,4 +1,4 @@
-"""Some of an input's feeds: a batch of rows in, the same rows with the system column out, then what each feed promises.
+"""Some of an input's feeds: a batch of rows in, the same rows with the system column out, then each feed's punctuation.
 
 Pure logic over a :class:`~upstream.operators.runtime.store.Store`, which Spark's stateful processor and the tests
 drive.
@@ -89,7 +89,7 @@ class IntakeShard:
         shard : int
             The shard's number, below the plan's `shards`.
         promises : mapping of str to int, optional
-            The bound that a feed promises besides its rows, after those of this batch; in microseconds.
+            The bound that a feed sends besides its rows, after those of this batch; in microseconds.
 
         Returns
         -------

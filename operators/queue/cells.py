@@ -31,7 +31,7 @@ class Updates:
     arrival : int64 array of length rows
         Microseconds.
     first_arrival, covered : int64 arrays of length rows, or None
-        What rows coalesced before stand for; None if nothing was.
+        What rows coalesced before represent; None if nothing was.
     weight : float64 array of length rows, or None
         How many times a key's staleness counts; None is 1.
     interval_us : int64 array of length rows, or None

@@ -19,13 +19,13 @@ class ShardPlan:
     key : tuple of str
         The update key's columns.
     time : str or None
-        The column that says which of two rows of a key is newer.
+        The column that decides which of two rows of a key is newer.
     shards : int
         How many there are. With the key it is what a checkpoint is bound to.
     policy : str
         May be changed from one start to the next, as may all that follows.
     budget : int or None
-        Rows per batch, all shards together, where no control row says otherwise; None for all.
+        Rows per batch, all shards together, unless a control row has another number; None for all.
     auto : bool
         Whether the planner finds the budget; then `budget` is the first one.
     page_slots : int
@@ -64,7 +64,7 @@ class ShardPlan:
 
 @dataclasses.dataclass(frozen=True)
 class Control:
-    """What the planner of the batch says to a shard.
+    """The planner's instructions to a shard for a batch.
 
     Attributes
     ----------

@@ -1,6 +1,6 @@
 """Which pending row belongs to a key.
 
-A queue asks an index for the places of a batch's keys. Two kinds: keys that are numbered already (simulations), and
+A queue looks up the places of a batch's keys in an index. Two kinds: keys that are numbered already (simulations), and
 keys of any type found by a number of them, and distinguished by comparing them where two may have one number.
 """
 
@@ -25,7 +25,7 @@ NOWHERE = -1
 
 
 class Found:
-    """A batch's keys, numbered within the batch, and where each already lies.
+    """A batch's keys, numbered within the batch, and the location that each already has.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class Found:
     number : int64 array of length keys
         A number of the key that outlives the batch, for statistics.
     location : int64 array of length keys
-        Where its row lies, or -1.
+        The location of its row, or -1.
     """
 
     def __init__(self, codes: Int64s, number: Int64s, location: Int64s) -> None:
@@ -101,9 +101,9 @@ class HashedKeys:
     Parameters
     ----------
     fetch : callable or None
-        Of locations, the key columns of the rows that lie there, to tell keys of one number apart; only rows whose
-        number occurs in a batch are asked for. None if no two keys have the same number (see :func:`key_numbers`): then
-        no row is ever looked at.
+        A function from locations to the key columns of the rows there, to distinguish keys of one number; only rows
+        whose number occurs in a batch are fetched. None if no two keys have the same number (see :func:`key_numbers`):
+        then no row is ever looked at.
 
     Notes
     -----

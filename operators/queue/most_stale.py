@@ -51,7 +51,7 @@ def most_stale(
     Raises
     ------
     OptionError
-        The queue reports fewer keys than asked for, or there is none at this checkpoint.
+        The queue reports fewer than `k` keys, or there is none at this checkpoint.
 
     Examples
     --------

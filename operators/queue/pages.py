@@ -1,9 +1,9 @@
-"""On-demand paging of a queue's cells (tr620 §7.1): where a pending update lies.
+"""On-demand paging of a queue's cells (tr620 §7.1): the location of each pending update.
 
 Locations are numbered ``page * slots + slot``; an empty page is given back at once. In memory, a freed location is used
 again before a page is added, the fullest pages first, so that pages that few cells are left in run empty. Where a page
-is read and written as a whole it is the other way round: what a page costs is what lies in it already, so the emptiest
-pages take what comes, and those more than half full stay as they are.
+is read and written as a whole it is the other way round: the cost of a page is the size of its contents, so the
+emptiest pages take new rows, and those more than half full stay as they are.
 """
 
 from __future__ import annotations

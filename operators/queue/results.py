@@ -65,7 +65,7 @@ class Dequeued:
     Attributes
     ----------
     locations : int64 array of length rows
-        Where they lie. Take them from there before the next enqueue.
+        Their locations. Take them from there before the next enqueue.
     cells : Cells
         What is known of each.
     superseded : int

@@ -25,9 +25,9 @@ class ShardState:
     """A shard's state but for its rows.
 
     The head is one value, because each value costs a call to Spark's state store: a few words of JSON, the rows'
-    schema, a bit for each location that says whether a row lies there, and the update rates. Pages of cells are one
-    value each. A cell that left stays in its page until the page is written again: the bits in the head say so, so that
-    rows that leave cost no writing of pages.
+    schema, a bit for each location, set if it has a row, and the update rates. Pages of cells are one value each. A
+    cell that left stays in its page until the page is written again: only its bit in the head changes, so that rows
+    that leave cost no writing of pages.
 
     Parameters
     ----------

@@ -26,7 +26,7 @@ class Planner:
     reports : callable
         The last report of each shard.
     served : callable
-        What the tasks after the queue said last.
+        Returns the last reports of the tasks after the queue.
     budget : int or None
         Rows per batch; the first one if `auto`.
     auto : bool

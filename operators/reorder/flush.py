@@ -1,4 +1,4 @@
-"""Batches for rows that the low-watermark has let go, and that had no room in the batch before."""
+"""Batches for rows that the low-watermark has released, and that had no room in the batch before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["FlushPlanner", "FlushSource"]
 
 @dataclasses.dataclass(frozen=True)
 class FlushPlanner:
-    """A tick is due while a shard says that rows are.
+    """A tick is due while a shard reports that rows are.
 
     Attributes
     ----------

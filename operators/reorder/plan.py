@@ -1,4 +1,4 @@
-"""What is asked of rows that are put together or in order."""
+"""The settings of an operator that combines or orders rows."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class ReorderPlan:
     Attributes
     ----------
     name : str
-        What it is to its user: ``union``, ``merge``, ``ordered`` or ``distinct``. Its promises are given under this
-        name.
+        What it is to its user: ``union``, ``merge``, ``ordered`` or ``distinct``. Its punctuation has this name.
     key : tuple of str
         The update key's columns: punctuation that has one of them speaks for one key.
     by : tuple of str
-        The columns that, with the time, say whether two rows are the same; and by which rows are divided among shards.
+        The columns that, with the time, decide whether two rows are the same; and by which rows are divided among
+        shards.
     time : str or None
-        The column of the event time. Without one rows are numbered anew, and nothing more.
+        The column of the event time. Without one, rows only get new numbers.
     inputs : tuple of str
         Of a union; none for one stream. The feeds of each are named ``input/feed``.
     hold : bool
@@ -47,7 +47,7 @@ class ReorderPlan:
         The most rows that a shard releases in a batch.
     shards : int
     time_format : str or None
-        How numbers in the time column are to be read, for those who ask in microseconds what is waited for.
+        The format of numbers in the time column, for reports in microseconds of the time that rows wait for.
     """
 
     name: OperatorName

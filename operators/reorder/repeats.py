@@ -29,7 +29,7 @@ class Admitted:
     Attributes
     ----------
     keep : bool array of length rows
-        Which of them go on.
+        The rows that pass on.
     remember : bool array of length rows
         Which of those have to be remembered, so that repeats are known.
     """

@@ -1,4 +1,4 @@
-"""One shard of a union, a merge, an ordered release or a distinct: a batch of frames in, rows and one promise out.
+"""One shard of a union, a merge, an ordered release or a distinct: a batch of frames in, rows and one punctuation out.
 
 Pure logic over a :class:`~upstream.operators.runtime.store.Store`. Spark's stateful processor, the tests and the
 figures drive it.
@@ -58,7 +58,7 @@ class ReorderShard:
     Attributes
     ----------
     refused : pyarrow.Table or None
-        After :meth:`run`: late rows that did not go on.
+        After :meth:`run`: late rows that did not pass on.
 
     Raises
     ------

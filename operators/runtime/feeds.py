@@ -1,4 +1,4 @@
-"""What feeds have promised a shard by punctuation, and what the shard has promised on."""
+"""The bounds that a shard has received by punctuation, and those that it has sent on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of rows: where the rows of a shard lie between batches, read and written only where a batch touches them."""
+"""Pages of rows: the place of a shard's rows between batches; only pages that a batch touches are read and written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RowPages:
     """Rows by location (``page * slots + slot``).
 
     Rows that arrive and leave within one batch never reach a page. A row that left stays in its page until the page is
-    written again or given back; nothing asks for it any more.
+    written again or given back; nothing reads it any more.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Rows that are put aside, as Parquet files: those that came too late, and those that cannot be used."""
+"""Rows that are set aside, as Parquet files: those that came too late, and those that cannot be used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RowsAside(NamedTuple):
     name: str
 
     def write(self, batch_id: int, shard: int, rows: pa.Table) -> None:
-        """Write the rows that one shard put aside in one batch.
+        """Write the rows that one shard set aside in one batch.
 
         A batch that is run again writes the same file again, so that each row is there once.
 

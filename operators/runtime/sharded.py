@@ -1,4 +1,4 @@
-"""Operators in shards, before it is known what takes their rows."""
+"""Sharded operators whose consumer is not chosen yet."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class InShards:
         Parameters
         ----------
         steps
-            What lies between the two.
+            The steps between the two.
         pack
             Given a slot, frames for the shard from the rows after these steps.
         processor

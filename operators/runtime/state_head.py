@@ -1,4 +1,4 @@
-"""The head of a shard's state: what it is bound to, and whether that is still what the query asks for."""
+"""The head of a shard's state: the settings to which it is bound, and whether they are still those of the query."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_identity(
     Parameters
     ----------
     was, now
-        What the checkpoint is bound to, and what the query asks for, in words.
+        The settings to which the checkpoint is bound, and those of the query, in words.
     begun : str
         What the checkpoint holds, as the beginning of a sentence: ``the windows of this checkpoint were begun``.
     same : str

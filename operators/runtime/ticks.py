@@ -1,7 +1,7 @@
 """Ticks: a source that starts a batch while rows wait in an operator's shards, and sends each shard a message.
 
-Its offset holds all that the messages are made of, so a batch that is run again does the same. While nothing is due the
-offset stands still, and Spark starts no batch.
+Its offset holds all that the messages are made of, so a batch that is run again does the same. While nothing is due,
+the offset does not change, and Spark starts no batch.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ _PERIOD, _ROWS, _DENSE = "__upstream_period", "__upstream_rows", "__upstream_den
 
 @dataclasses.dataclass(frozen=True)
 class Properties:
-    """What Cond. 6.9 asks of the stream, beside each group's volume.
+    """The inputs of Cond. 6.9 about the stream, besides each group's volume.
 
     Attributes
     ----------
@@ -186,7 +186,7 @@ class GroupModes:
     Notes
     -----
     Rows are counted by their own time, so neither order nor batches matter to the volume. A group's is that of its
-    fullest period among those that are kept: the period that has just begun says little. Groups without rows are
+    fullest period among those that are kept: the period that has just begun has too few rows. Groups without rows are
     forgotten, which makes them sparse. A sparse group's single row is not remembered either: most groups may have no
     more than that, and one that never has two rows in a batch has a partial aggregate in each, since those of several
     batches are kept apart; so rows are what suits it.
@@ -208,7 +208,7 @@ class GroupModes:
         return self.table.drop_columns([_PERIOD, _ROWS, _DENSE])
 
     def observed(self, keys: pa.Table, panes: Int64s, first: int, stream: Properties) -> GroupModes:
-        """Count rows, and decide anew.
+        """Count rows, and decide again.
 
         Parameters
         ----------

@@ -4,9 +4,9 @@ month.
 A calendar numbers its periods; a period begins at the first instant whose local date is the period's first day or
 later. Windows over these numbers are the windows of `kinds`, so ids, panes and low-watermarks are theirs.
 
-The rules come from Python's `zoneinfo`, which alone follows a zone's last rule for ever: of the libraries at hand that
-convert whole columns, Arrow stops changing clocks in 2037 and Polars in 2099. So the calendar asks `zoneinfo` for the
-beginnings of the periods of a year, once per year that occurs, and rows are placed among them by array operations.
+The rules come from Python's `zoneinfo`, which alone follows a zone's last rule forever: of the libraries at hand that
+convert whole columns, Arrow stops changing clocks in 2037 and Polars in 2099. So the calendar takes the beginnings of
+the periods of a year from `zoneinfo`, once per year that occurs, and rows are placed among them by array operations.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Commitments:
     wids : int64 array of length keys
         The window that a key is committed to; all of them are open.
     last_panes : int64 array of length keys
-        The pane of the key's newest entry, which says what window started last: the one to commit to next.
+        The pane of the key's newest entry, which determines the window that started last: the one to commit to next.
     """
 
     keys: pa.Table
@@ -52,7 +52,7 @@ class EagerStep:
     closed : Results
         Of windows that keys were committed to, and that are complete now.
     commitments : Commitments
-        To be handed to the next step.
+        The input of the next step.
     wanted : bool array of length new entries
         Which of them a window may need that a key is, or may be, committed to. All others are superseded.
     keep_from : int

@@ -1,4 +1,4 @@
-"""Group-wise punctuation: what is promised for single keys, ahead of the low-watermark of all (thesis §2.1)."""
+"""Group-wise punctuation: bounds for single keys, ahead of the low-watermark of all (thesis §2.1)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class KeyBounds:
         ----------
         paned, aggregates
         every : bool
-            Whether each window is wanted, or the most recent one of a key only.
+            Whether to return each window, or only the most recent one of a key.
         now : int
             The greatest window that is closed for all keys.
         complete : callable

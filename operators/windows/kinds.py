@@ -174,10 +174,10 @@ class SlideByTupleWindows(Windows):
     """A window that ends with a row: every row, or every n-th, opens the window of the last RANGE before it (Eq.
     5.10-5.18).
 
-    A window's id is the time of its row, so which windows there are depends on the stream: :meth:`windows` says which
-    of some rows open one. A row's windows lie among the ids in ``wids(x)``, which is known at once; those that exist
-    are known once the rows up to ``x + range`` are (the paper's forward context), and :meth:`among` finds them. Rows
-    with equal times open one window.
+    A window's id is the time of its row, so which windows there are depends on the stream: :meth:`windows` returns
+    those that some rows open. A row's windows are among the ids in ``wids(x)``, which needs no other rows; those that
+    exist are known once the rows up to ``x + range`` are (the paper's forward context), and :meth:`among` finds them.
+    Rows with equal times open one window.
 
     Attributes
     ----------

@@ -1,5 +1,5 @@
-"""One step of a window operator: from one low-watermark to the next, with the rows that came between. Pure: state is
-handed in and out.
+"""One step of a window operator: from one low-watermark to the next, with the rows that came between. Pure: state is an
+argument and a result.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Step:
     partial : Results or None
         Of windows that are not, if asked for.
     running : Entries or None
-        The last window, an entry for each key in the pane of its newest. To be handed to the next step; None where
-        windows are computed from all of their panes.
+        The last window, an entry for each key in the pane of its newest. The input of the next step; None where windows
+        are computed from all of their panes.
     """
 
     closed: Results

@@ -14,7 +14,7 @@ __all__ = ["Paned", "paned"]
 
 @dataclasses.dataclass(frozen=True)
 class Paned:
-    """Windows as runs of panes (thesis §6.2): rows are reduced to panes, and all that follows knows pane numbers only.
+    """Windows as runs of panes (thesis §6.2): rows are reduced to panes, and all further steps use pane numbers only.
 
     Attributes
     ----------

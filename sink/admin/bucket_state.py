@@ -1,4 +1,4 @@
-"""What is wrong with one bucket of a table as it lies there; nothing, as a rule."""
+"""The faults of one bucket of a stored table; as a rule there are none."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BucketState:
     unreadable : tuple of Unreadable
         Data files that cannot.
     lost : int or None
-        Rows that the log says were in those; None where it does not say.
+        Rows of those by the log; None if it has no row counts.
     duplicates : int
         Rows beyond those that the table keeps of each key.
     misplaced : mapping of int to int

@@ -1,4 +1,4 @@
-"""``upstream check``: whether a table is what the sink promises. Memory: one bucket at a time."""
+"""``upstream check``: checks whether a table has what the sink guarantees. Memory: one bucket at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``upstream erase``: takes a key out of a table as if it had never come, and says what remains of it, and until when.
+"""``upstream erase``: erases a key from a table as if it had never come, and reports what remains of it, and until
+when.
 
 Rows that readers see, rows that are marked as dead, what is remembered of deletions: they leave by one commit. Then the
 tables of late and of conflicting rows, each by a commit of its own, and this machine's indexes. No text of the key goes

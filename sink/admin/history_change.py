@@ -2,9 +2,9 @@
 
 More is a matter of the log alone: rows that have left do not come back, those that come from now on stay beside the
 newest. Of a deletion that a newer row had overtaken while only the newest was kept, nothing may be known any more; rows
-that are older than it and come after the change are taken for history. Fewer takes the rows that are too many out of
-the table by the same commit that says so, so that no reader ever sees more than the table says it keeps. Memory: one
-bucket.
+that are older than it and come after the change are taken for history. Fewer removes the rows that are too many by the
+same commit that records the new number, so that no reader ever sees more rows than the table is recorded to keep.
+Memory: one bucket.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The bucket that a key's rows lie in: a filter on it lets any reader leave out all other files."""
+"""The bucket of a key's rows: with a filter on it, any reader skips all other files."""
 
 from __future__ import annotations
 

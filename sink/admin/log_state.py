@@ -28,7 +28,7 @@ class LogState:
     Attributes
     ----------
     first : int or None
-        The earliest version that it can still tell of; None if it has no entries.
+        The earliest version that it still describes; None if it has no entries.
     checkpoint : int or None
         The last version of which there is a checkpoint.
     since : int

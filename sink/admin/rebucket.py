@@ -1,8 +1,9 @@
-"""Another number of buckets for a table that has grown: its rows are written anew, and one commit puts them in the
-place of those there were.
+"""Another number of buckets for a table that has grown: its rows are rewritten, and one commit replaces the earlier
+ones.
 
-Readers go on: the rows are the same, and those who follow the table see a commit that changed none. Memory: the rows of
-the old buckets whose rows may meet in one new bucket; one old bucket where the new number is a multiple of the old one.
+Readers continue: the rows are the same, and those who follow the table see a commit that changed none. Memory: the rows
+of the old buckets whose rows may meet in one new bucket; one old bucket where the new number is a multiple of the old
+one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""``upstream repair``: mends what ``upstream check`` finds, and says what it did. Memory: one bucket at a time.
+"""``upstream repair``: repairs what ``upstream check`` finds, and reports it. Memory: one bucket at a time.
 
-Buckets that are not right are written anew from what can be read of them, the newest row per key, with what lies in
-other buckets and belongs to them; all of them are replaced in one commit. A process that dies before it leaves the
-table as it was, and files that ``--orphans`` removes later.
+Faulty buckets are rewritten from their readable rows and from rows of theirs in other buckets, the newest row per key;
+all of them are replaced in one commit. A process that dies before it leaves the table as it was, and files that
+``--orphans`` removes later.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What commits say of how many rows the table has: batches in their summaries, commands in what they record of
-themselves.
-"""
+"""The row counts in commits: batches record them in their summaries, commands in the commit's metadata."""
 
 from __future__ import annotations
 
@@ -28,13 +26,13 @@ _LOOK_BACK = 256
 
 
 class RowsRecorded(NamedTuple):
-    """How many rows a commit says there are.
+    """The row count that a commit records.
 
     Attributes
     ----------
     version, rows : int
     since : str
-        The operations of later commits, which did not say.
+        The operations of later commits, which recorded none.
     """
 
     version: int
@@ -81,7 +79,7 @@ def commit_command(
     done, keys
         A sentence each, and how many rows the table has afterwards; None if that is not known.
     meanwhile
-        When nobody else may write.
+        When no other writer may write.
 
     Raises
     ------

@@ -96,7 +96,7 @@ def summarise(
     Parameters
     ----------
     identity, results
-        The batch, and what its tasks handed over.
+        The batch, and the results of its tasks.
     merged, snapshot
         What they come to, and the table upon which.
     last

@@ -1,6 +1,6 @@
 """Which batch of which writer a commit is, and whether the table has it already.
 
-Spark repeats a query's last batch only, with what its journal says of that batch. So a number below the last one that
+Spark repeats a query's last batch only, with the input that its journal records. So a number below the last one that
 the table has is no repeat, and neither is the same number with another journal: the checkpoint was put back to an
 earlier state, and to pass over the batch would lose its rows. With each commit goes a fingerprint, as the version of a
 transaction, which stays when entries of the log go.
@@ -46,7 +46,7 @@ _BATCH_BITS, _OFFSETS_BITS, _COLUMNS_BITS = 16, 27, 20
 
 
 class Fingerprint(NamedTuple):
-    """What tells a batch from another one of the same number.
+    """What distinguishes a batch from another one of the same number.
 
     Attributes
     ----------

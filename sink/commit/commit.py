@@ -1,7 +1,7 @@
 """One Delta commit for a batch, made once whatever happens between its steps.
 
 Files are staged under names of their own and become visible by the commit alone, which also records (query id, batch
-id), the number of the list of tombstones and what feeds have promised. So a process may die between any two steps
+id), the number of the list of tombstones and the bounds of feeds. So a process may die between any two steps
 (:mod:`~upstream.sink.spec.steps` numbers them): before `COMMITTED` nothing has happened but orphaned files, which
 VACUUM removes (those of tombstones are small, and stay); after it, the repeated batch is recognised, as not `NEW`.
 """
@@ -309,7 +309,7 @@ class BatchCommit:
 @dataclasses.dataclass(frozen=True)
 class _Commit:
     """What is to become visible at once: files, the account of them, numbers of transactions by their application, and
-    what else the commit says of itself.
+    the rest of the commit's metadata.
     """
 
     merged: Merged

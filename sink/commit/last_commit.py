@@ -1,8 +1,8 @@
 """What a query's checkpoint remembers of the table: its last commit there, so that a table that has lost it is noticed.
 
-The table says which batches of a query it holds, but a table that was deleted, put back from a copy or taken back by
-RESTORE says so of itself as it was, or (RESTORE keeps transactions) of what it does not hold any more. Going on would
-lose batches silently.
+The table records which batches of a query it holds. But if it was deleted or put back from a copy, its record is that
+of an earlier state. After a RESTORE, which keeps transactions, it even records batches that it no longer holds. To
+continue would lose batches silently.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME = "last-commit.json"
 
 @dataclasses.dataclass(frozen=True)
 class LastCommit:
-    """The last commit that a query knows to have made.
+    """The last commit that a query remembers.
 
     Attributes
     ----------

@@ -1,10 +1,9 @@
 """Keeps the leases of this driver's queries while they have nothing to write, and gives up those of queries that have
 ended.
 
-A query renews its lease with its batches; one that waits for rows has none. So the driver's Python process, where there
-is one, looks after them in a thread: it knows which of Spark's queries are running. A query that no Python process has
-started loses its lease when it waits longer than that lasts, and is refused should another one have begun to write by
-then.
+A query renews its lease with its batches; one that waits for rows has none. So the driver's Python process, if there is
+one, maintains them in a thread: it can list Spark's running queries. A query that no Python process has started loses
+its lease when it waits longer than that lasts, and is refused should another one have begun to write by then.
 """
 
 from __future__ import annotations

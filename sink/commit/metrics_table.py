@@ -1,7 +1,7 @@
 """The table of metrics: a row of figures for each commit, for tools that plot.
 
 It is a projection of the summaries in the main table's log, so nothing in it can be lost or doubled: each append
-records up to which batch it goes, and the next one begins there, whoever died in between.
+records up to which batch it goes, and the next one begins there, even if a process died in between.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
 
 
 def write_metrics(target: SinkTarget) -> int:
-    """Append what the metrics table lacks of a query's commits; returns how many rows. Nothing happens where no such
-    table is asked for.
+    """Append what the metrics table lacks of a query's commits; returns how many rows. Nothing happens if no such table
+    is configured.
 
     Raises
     ------

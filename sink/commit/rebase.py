@@ -1,5 +1,5 @@
-"""Whether a bucket's files were only laid out anew since a batch looked at them, as OPTIMIZE does: then its rows are
-those it was merged with.
+"""Whether a bucket's files were only rearranged since a batch read them, as OPTIMIZE does: then its rows are those it
+was merged with.
 """
 
 from __future__ import annotations

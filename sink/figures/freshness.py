@@ -1,5 +1,5 @@
-"""How fresh a table is, where those look who know SQL alone: beside each version in the table's history, and as a view
-over the metrics.
+"""How fresh a table is, for users of SQL alone: beside each version in the table's history, and as a view over the
+metrics.
 
 No row is written for it: when a row's own update happened is in the user's time column; when the table was last
 committed, and up to when it is complete, is true of the table as a whole.

@@ -1,4 +1,4 @@
-"""The figures of a run: what its commits say, added up."""
+"""The figures of a run: those of its commits, added up."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class RunFigures:
     seconds : float
         From the first arrival among the first commit's rows to the last commit.
     staleness : Staleness or None
-        Application staleness of all delivered rows at their commits; quantiles are right to 4.5 %. None if no row tells
-        when it arrived.
+        Application staleness of all delivered rows at their commits; quantiles are right to 4.5 %. None if no row has a
+        time of arrival.
     over_time : (float, float) or None
         The average staleness of a key over time, what waits included: no less than, no more than. Updates that lost to
         a newer row of the table are left out. None where `staleness` is, or where the number of keys is not known.

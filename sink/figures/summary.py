@@ -1,7 +1,7 @@
-"""What each commit says of itself in the table's log, for people and monitors.
+"""Each commit's account of itself in the table's log, for people and monitors.
 
-One JSON value under the key ``upstream`` of the commit's metadata. The low-watermarks in it are promises: every row of
-that feed with an earlier time is in the table (or lost to a newer one).
+One JSON value under the key ``upstream`` of the commit's metadata. The low-watermarks in it are guarantees: every row
+of that feed with an earlier time is in the table (or lost to a newer one).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class CommitSummary:
     rows : int
         Rows received, punctuation apart.
     updates : int
-        Updates that these rows stand for (rows coalesced at the source included).
+        Updates that these rows represent (rows coalesced at the source included).
     delivered : int
         Keys whose row in the table changed, or left it.
     superseded : int
@@ -56,14 +56,14 @@ class CommitSummary:
     older : int
         Keys whose newest row of the batch was older than the table's, or than its deletion.
     keys : int or None
-        Rows in the table afterwards; None if a foreign file does not say how many it holds.
+        Rows in the table afterwards; None if a foreign file has no row count.
     low_watermarks : mapping of str to int, float, str or None
         Per feed the time before which it is complete, in the time column's terms (ISO text or a number); None when it
         has ended, and :data:`~upstream.delta_format.latest_table.NOTHING_YET` while it has rows and nothing is known.
     low_watermark : int, float, str or None
         The least over the feeds that have not ended; None if there is none, or while nothing is known of one of them.
     staleness : Staleness or None
-        Ages in seconds of the delivered rows; None if rows do not tell when they arrived.
+        Ages in seconds of the delivered rows; None if rows have no time of arrival.
     stray_buckets : int
         Buckets that came in more than one task and had to be merged once more: the query should repartition by bucket.
     deleted : int
@@ -98,8 +98,8 @@ class CommitSummary:
         Rows with a time below the low-watermark that the query had committed for their feed; None unless there is an
         output for them.
     no_text : int or None
-        Rows with text that is not UTF-8, put aside and not among the `updates`; None unless there is an output for
-        them.
+        Rows with text that is not UTF-8, written to their own table and not among the `updates`; None unless there is
+        an output for them.
     sources : SourceCounts or None
         What the query's sources have counted from the beginning of its checkpoint up to this batch; None if they do not
         look at all rows.

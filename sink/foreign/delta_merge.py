@@ -1,11 +1,11 @@
-"""``engine=merge``: an ordinary Delta table, laid out by somebody else, kept at the newest row per key through Delta's
-own MERGE.
+"""``engine=merge``: an ordinary Delta table, laid out by another program, kept at the newest row per key through
+Delta's own MERGE.
 
 Slower than the sink's own tables, since each batch joins the table; for tables that others made, partition as they
 like, or write to as well. Guarantee: exactly once; each MERGE carries the query's id and the batch's number (Delta's
 ``txnAppId`` and ``txnVersion``), by which a repeat is passed over, and a fingerprint of what the batch reads, by which
 one that only seems a repeat is refused. They are set in a copy of the session, and reach no other write. Not kept: what
-was deleted. There is no place for tombstones in a table of somebody else, so a row that is older than a deletion, and
+was deleted. There is no place for tombstones in another program's table, so a row that is older than a deletion, and
 comes in a later batch, brings its key back.
 """
 
@@ -48,7 +48,7 @@ class DeltaMerge:
     key : tuple of str
         The columns, or fields of columns, that name what is updated.
     time : str or None
-        The column that says which of two rows is newer; without it the row that arrives later is.
+        The column that decides which of two rows is newer; without it the row that arrives later is.
     delete_when : str or None
         The column that marks deletions; the table does not have it.
     """

@@ -1,4 +1,4 @@
-"""A copy of a Spark session in which one MERGE runs under its name, and what the table's log says of earlier ones.
+"""A copy of a Spark session in which one MERGE runs under its name, and the record of earlier ones in the table's log.
 
 Delta takes the name of a write from the session's settings, and a session is shared: by threads, and by all that a user
 writes meanwhile. So the name is set in a copy. With a query's batch goes its fingerprint, in the commit's user

@@ -1,4 +1,4 @@
-"""The files of a bucket written anew: small ones together, without the rows that are marked as dead, sorted by key.
+"""The files of a bucket rewritten: small ones together, without the rows that are marked as dead, sorted by key.
 Memory: twice the rows of one new file.
 
 Maintenance does it after a commit to the buckets that wear most (:mod:`~upstream.sink.maintenance.wear`), and where

@@ -35,7 +35,7 @@ _UNNAMED_US = 86_400_000_000
 
 @dataclasses.dataclass
 class Restores:
-    """What a process knows of a table's RESTOREs, whose entries it would have to read again else."""
+    """A process's memory of a table's RESTOREs, so that it need not read their entries again."""
 
     looked_to: int = -1  # entries up to this version have been asked
     version: int = -1  # of the last one
@@ -85,7 +85,7 @@ class Removal:
         log, base
             The log's files, and the version from whose checkpoint on everything stays.
         done
-            Is told what was done.
+            Receives an account of what was done.
         whole
             Look for files that no version names in all of the table's folders, not in the one whose turn it is.
         """

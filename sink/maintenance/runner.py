@@ -1,11 +1,11 @@
 """Maintenance of a table by its one writer: after a commit, within a budget of time, and so that it may end between any
 two steps.
 
-Nothing is remembered between two times. The log itself says what is to be done: its oldest entries name the files that
-went out of use first. So files are removed entry by entry, and then the entry; whoever comes next begins with the
-oldest that is left. No folder of data is listed for that: what it costs follows what was changed, not what is there.
-Only files that no entry names, left by tasks and processes that died, have to be looked for, in one partition each
-time.
+Nothing is remembered between two times. The log itself determines what is to be done: its oldest entries name the files
+that went out of use first. So files are removed entry by entry, and then the entry; the next maintenance begins with
+the oldest that is left. No folder of data is listed for that: what it costs follows what was changed, not what is
+there. Only files that no entry names, left by tasks and processes that died, have to be looked for, in one partition
+each time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _MANY, _SMALL = 8, 16 << 20
 
 @dataclasses.dataclass
 class _Known:
-    """What a process knows of a table and would have to look up again else, since it is asked after each commit."""
+    """A process's memory of a table, so that it need not look it up again after each commit."""
 
     checkpoint: int | None = None  # the version of the last one; -1 if there was none
     checkpointed_us: int = 0

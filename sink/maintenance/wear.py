@@ -1,10 +1,10 @@
-"""Which buckets are to be written anew after a commit, so that no reader ever meets many dead rows or small files:
-decided from numbers alone.
+"""Which buckets are to be rewritten after a commit, so that no reader ever meets many dead rows or small files: decided
+from numbers alone.
 
-Each batch marks rows as dead and leaves small files; a bucket that is written anew has neither. As soon as the table
-has more than its share of both, the worst buckets are written anew, so many that it has not. Each of these is at least
-as bad as the whole table, so what is written follows what was made worse: in the long run at most :data:`SHARE` rows
-for each dead one, and about half as many where all buckets wear alike, since then they come one after the other.
+Each batch marks rows as dead and leaves small files; a bucket that is rewritten has neither. As soon as the table has
+more than its share of both, the worst buckets are rewritten, until it has not. Each of these is at least as bad as the
+whole table, so what is written follows what was made worse: in the long run at most :data:`SHARE` rows for each dead
+one, and about half as many where all buckets wear alike, since then they come one after the other.
 """
 
 from __future__ import annotations

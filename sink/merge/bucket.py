@@ -159,7 +159,7 @@ class BucketMerger:
         new
             One row or tombstone for each key, all of this bucket.
         turn
-            Whether large files may be written anew that need not be.
+            Whether large files may be rewritten although they need not be.
 
         Raises
         ------

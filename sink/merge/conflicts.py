@@ -1,10 +1,10 @@
-"""Conflicts: two rows with one key and one time that say different things. The later arrival stays; the other is
-counted, and can be kept.
+"""Conflicts: two rows with one key and one time that differ. The later arrival stays; the other is counted, and can be
+kept.
 
 A row that comes again as it was is none: feeds that deliver at least once repeat rows. A row and a deletion of one time
 are; two deletions are not. Pairs are counted as they meet: rows of a batch with the newest of their key, and that one
-with what the table holds. So of rows that are older than the newest of their key nothing is said: nobody sees what they
-would have come to.
+with what the table holds. So rows that are older than the newest of their key are not compared: no reader would have
+seen their outcome.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which way rows are taken out of a bucket: by writing it anew, or by marking them as dead where they lie."""
+"""Which way rows are taken out of a bucket: by rewriting it, or by marking them as dead in place."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Engine:
     Raises
     ------
     EnvironmentMissingError, TableError
-        The table lies in an object store where the engine asked for cannot commit.
+        The table is in an object store where the configured engine cannot commit.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ class Incoming:
     layout, schema
         The table's layout and the schema of its data files.
     side_rows
-        Takes copies of late rows and the rows that lose in a conflict; None if nobody asks for them.
+        Takes copies of late rows and the rows that lose in a conflict; None if they are not configured.
     base
         Is added to the numbers of the rows.
 
@@ -49,10 +49,10 @@ class Incoming:
     lost : callable
         Is to be given rows that lose in a conflict.
     rows, updates : int
-        Rows taken so far, and how many updates they stand for.
+        Rows taken so far, and how many updates they represent.
     bounds : dict of str to int, float, str or None
-        Per feed the latest bound that its punctuation gave, in the terms of the time column; None when it says that the
-        feed ended, :data:`~upstream.delta_format.latest_table.NOTHING_YET` when it says only that the feed is there.
+        Per feed the latest bound that its punctuation gave, in the terms of the time column; None if it ended the feed,
+        :data:`~upstream.delta_format.latest_table.NOTHING_YET` if it only announced the feed.
     kept : (int, int)
         Rows, and their bytes, that were left when it last coalesced what it holds.
     highest : int

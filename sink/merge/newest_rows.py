@@ -30,7 +30,7 @@ def unheard(rows: Pending) -> None:
 
 
 class _Arrived(NamedTuple):
-    """Keys and times in the order of arrival; `order` has the rows' positions, None where they lie so."""
+    """Keys and times in the order of arrival; `order` has the rows' positions, None if they are in that order."""
 
     codes: Int64s
     size: int

@@ -3,7 +3,7 @@ people who want to see them.
 
 The first two are copies; the third are in no other table, and have their text as bytes.
 
-Tasks stage the rows as files of these tables, which nobody sees. The commit of the main table names them, and right
+Tasks stage the rows as files of these tables, which no reader sees. The commit of the main table names them, and right
 after it they are appended. So what is appended is exactly what that commit counted: a batch that dies before its commit
 leaves orphans, which VACUUM removes; one that dies after it is repeated by Spark, recognised, and what its commit named
 is appended then, once, by the transaction that goes with it.
@@ -54,7 +54,7 @@ _ROWS_AT_ONCE = 1_000_000
 
 @dataclasses.dataclass(frozen=True)
 class SideRows:
-    """What a task, or a batch, has put aside.
+    """The rows that a task, or a batch, has written to other tables.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class SideRows:
 
 
 class Output:
-    """One table of rows put aside.
+    """One table of side rows.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class Output:
 
 @dataclasses.dataclass(frozen=True)
 class Outputs:
-    """The outputs of a query, and what its feeds have promised: all that tasks need to know.
+    """The outputs of a query, and the bounds of its feeds: all that tasks need.
 
     Attributes
     ----------
@@ -331,7 +331,7 @@ def files_named(commit_info: Mapping[str, Any]) -> set[str]:
 
 
 def write_outputs(outputs: Outputs, table: DeltaTable | None, query_id: str, near: int | None = None) -> None:
-    """Append what the query's last commit put aside, unless it has been appended.
+    """Append the side rows of the query's last commit, unless they have been appended.
 
     One commit is enough to look at: the next batch does not begin before this has been done for the last one. `near` is
     the version that it has by what the query's checkpoint remembers.

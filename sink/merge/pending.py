@@ -1,5 +1,5 @@
-"""Rows of a batch on their way to the table, with what they stand for. Payload columns are never looked at: they are
-moved as they are.
+"""Rows of a batch on their way to the table, with the updates that they represent. Payload columns are never looked at:
+they are moved as they are.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NO_SEQ = int(np.iinfo(np.int64).min)
 
 @dataclasses.dataclass
 class Pending:
-    """Rows of a batch with what they stand for.
+    """Rows of a batch with the updates that they represent.
 
     Attributes
     ----------

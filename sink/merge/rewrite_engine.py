@@ -1,6 +1,4 @@
-"""The engine ``rewrite``: a bucket in which anything changes is written anew, so that every reader of Delta can read
-it.
-"""
+"""The engine ``rewrite``: a changed bucket is rewritten, so that every reader of Delta can read it."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ class RewrittenRows:
         return Rivals(base, np.zeros(count, dtype=np.int64), np.arange(count))
 
     def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
-        """Read with all other rows of the bucket, which is written anew if one of them wins."""
+        """Read them with all other rows of the bucket, which is rewritten if one of them wins."""
         del rivals
         whole = self._reader.read(self._reader.schema.names) if self._whole is None else self._whole
         self._whole = whole
@@ -75,7 +73,7 @@ class BesideRows:
         The bucket's files.
     fold
         Whether they are too many: then small ones are put together with what comes. Their sizes grow geometrically, so
-        each row is written anew as often as the logarithm of the bucket's rows says.
+        the number of times that each row is rewritten is the logarithm of the bucket's rows.
     """
 
     def __init__(self, layout: Layout, files: DataFiles, held: Held, *, fold: bool) -> None:

@@ -1,6 +1,4 @@
-"""A Delta table beside the main one, to which its commits append: figures, or rows put aside. Several queries may share
-one.
-"""
+"""A Delta table beside the main one, to which commits append figures or side rows. Several queries may share one."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class SideTable:
     schema
         Of the rows.
     unusable
-        Makes the error that says what is wrong.
+        Makes the error that describes the fault.
     """
 
     def __init__(self, place: SinkTarget, schema: pa.Schema, unusable: Callable[[object], TableError]) -> None:

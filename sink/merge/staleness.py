@@ -1,6 +1,6 @@
 """How stale the rows of a commit were when they became visible.
 
-Staleness of a delivered row: from the first arrival of the oldest update that it stands for to the commit that shows it
+Staleness of a delivered row: from the first arrival of the oldest update that it represents to the commit that shows it
 (*application staleness*). Tasks report when their rows first arrived in a bounded form; the commit turns that into
 ages.
 """

@@ -28,7 +28,7 @@ __all__ = ["TaskResult", "run_task"]
 
 @dataclasses.dataclass(frozen=True)
 class TaskResult(WriterCommitMessage):
-    """What a task hands to the commit.
+    """The result of a task, for the commit.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class TaskResult(WriterCommitMessage):
     arrivals : Arrivals
         First arrivals of the delivered rows.
     bounds : mapping
-        Per feed what its punctuation said.
+        The bound of each feed by its punctuation.
     side_rows : SideRows
         Late and conflicting rows.
     highest : int

@@ -1,6 +1,4 @@
-"""The engine ``vectors``: rows that are overtaken are marked as dead where they lie, and fresh ones come in a small
-file.
-"""
+"""The engine ``vectors``: superseded rows are marked as dead in place, and fresh ones come in a small file."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class MarkedRows:
     held
         The bucket's files.
     turn
-        Whether large files may be written anew by this batch.
+        Whether this batch may rewrite large files.
     """
 
     def __init__(self, layout: Layout, files: DataFiles, index: KeyIndex, held: Held, *, turn: bool) -> None:

@@ -1,1 +1,1 @@
-"""What is asked of the table: options, layout, keys, history."""
+"""The requirements on the table: options, layout, keys, history."""

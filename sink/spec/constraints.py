@@ -1,4 +1,4 @@
-"""What a table asks of its rows: CHECK constraints, NOT NULL, invariants, generated and identity columns.
+"""A table's constraints on its rows: CHECK constraints, NOT NULL, invariants, generated and identity columns.
 
 Spark evaluates them in its own SQL whenever it writes. The sink writes files without Spark, and another engine's SQL
 has other answers, so a table with any of them is refused, by name; see docs/decisions/0030.

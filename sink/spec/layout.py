@@ -1,6 +1,6 @@
 """How the table is laid out, and whether an existing one fits.
 
-The table has the user's columns as they are, and two of ours: ``_upstream_bucket`` (INT, the partition:
+The table has the user's columns as they are, and two of UpStream's own: ``_upstream_bucket`` (INT, the partition:
 ``pmod(hash(key), buckets)`` as Spark computes it) and ``_upstream_seq`` (BIGINT, the arrival order of the row, which
 decides between rows of one time; see :mod:`~upstream.sink.commit.arrival_order`). Its properties record the layout.
 """
@@ -63,7 +63,8 @@ class Layout:
     fields : tuple of (str, str)
         Name and type (JSON) of each of the user's columns.
     progress_time : str or None
-        The event time's column, in whose terms punctuation says how far feeds are complete, whether it decides or not.
+        The event time's column, in whose terms punctuation states how far feeds are complete, whether it decides or
+        not.
     keep : Keep
         What of each key is kept.
     delete_when : str or None
@@ -225,8 +226,8 @@ class Layout:
         Raises
         ------
         TableError
-            It is not one of ours, or its key, time or buckets differ, or it uses a feature that the sink cannot write
-            under.
+            It is not one of UpStream's, or its key, time or buckets differ, or it uses a feature that the sink cannot
+            write under.
         SchemaError
             Its columns or their types differ.
         """
@@ -240,7 +241,7 @@ class Layout:
         Raises
         ------
         TableError
-            It is not one of ours, its key, time, buckets or what it keeps differ, or it has constraints that this
+            It is not one of UpStream's, its key, time, buckets or what it keeps differ, or it has constraints that this
             package does not evaluate.
         """
         meta = table.metadata()

@@ -1,7 +1,7 @@
 """When a table is due for maintenance, and what it may lose then: decided from numbers alone.
 
 What stays is decided by versions, not by files. Readers are promised every version from the *oldest promised* one on:
-the one that was current `retention` ago, or if that lies further back than `retentionVersions`, so many versions ago.
+the one that was current `retention` ago or, if that is further back than `retentionVersions`, so many versions ago.
 Since a version is read from the checkpoint before it, the log stays from the newest checkpoint that is not above the
 oldest promised version, the *base*; and a data file stays if a version from the base on has it.
 """
@@ -51,8 +51,8 @@ class MaintenanceRules:
     Attributes
     ----------
     retention_us : int
-        For how long a version can be read after another one took its place; a table records it, for whoever writes to
-        it without saying so.
+        For how long a version can be read after another one took its place; a table records it, for writers without the
+        option.
     versions : int
         The most versions that are kept, however young; recorded as well.
     budget_s : float
@@ -257,7 +257,7 @@ class Maintained:
     orphans : int
         Files removed that no version had: of tasks and processes that died.
     bytes : int
-        What was removed, as far as the log says how large it was.
+        Bytes removed, as far as the log has their size.
     compacted : int
         Files that were put together, or rid of dead rows.
     properties : bool

@@ -54,7 +54,7 @@ class Retention:
 
 @dataclasses.dataclass(frozen=True)
 class SinkOptions:
-    """What the user says of the table. `path` and `key` must be given."""
+    """The user's options for the table. `path` and `key` must be given."""
 
     path: str = option(
         "path", text(), "", "Set the location of the Delta table: a folder, or an address in an object store."
@@ -249,7 +249,7 @@ class SinkOptions:
 
 @dataclasses.dataclass(frozen=True)
 class SinkTarget:
-    """Where a query writes, and by which name the table knows it.
+    """Where a query writes, and its name in the table.
 
     Attributes
     ----------
@@ -273,7 +273,7 @@ class SinkTarget:
         Whether Spark numbers the batches, and so repeats none but the last; else a number that is not above the last is
         taken for a repeat.
     offsets : str or None
-        What a query's batch reads, where it is no writer's checkpoint that says so.
+        A digest of what a query's batch reads, if it does not come from the writer's checkpoint.
     numbered_by : str or None
         The query whose input numbers the rows, where the writer's name is another.
     """

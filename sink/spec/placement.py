@@ -1,4 +1,4 @@
-"""Rows go to the task of their bucket before they reach the writer, which cannot ask Spark for it."""
+"""Rows go to the task of their bucket before they reach the writer, which cannot make Spark do so."""
 
 from __future__ import annotations
 

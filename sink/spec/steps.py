@@ -1,8 +1,8 @@
 """The steps of a batch in the sink, numbered, and what a death right after each of them leaves behind.
 
-The code says which step it has reached by :func:`reached`, which does nothing: tests put a death in its place, and so
-kill a process at each step by name. Whatever is left behind, the repeated batch brings the table to the same rows;
-files that no commit names are orphans, which no reader sees and maintenance removes.
+The code reports each step that it has reached to :func:`reached`, which does nothing: tests put a death in its place,
+and so kill a process at each step by name. Whatever is left behind, the repeated batch brings the table to the same
+rows; files that no commit names are orphans, which no reader sees and maintenance removes.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The Delta table as it lies there: its log, data files, statistics, indexes."""
+"""The stored Delta table: its log, data files, statistics, indexes."""

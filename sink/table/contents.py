@@ -1,6 +1,4 @@
-"""A table as it lies there, for those who look after it: the layout that it says it has, its files, and what is in
-each.
-"""
+"""A stored table, for its maintenance: the layout that it records, its files, and the contents of each."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def recorded_layout(path: str, storage: Mapping[str, str]) -> tuple[SinkTarget, 
     Raises
     ------
     TableError
-        There is none, it is not one of ours, or its log cannot be read.
+        There is none, it is not one of UpStream's, or its log cannot be read.
     """
     given = {"path": path, "key": "?"} | {STORAGE_PREFIX + name: value for name, value in storage.items()}
     target = parse_sink_options(given, started=False)
@@ -81,7 +79,7 @@ class Contents:
     files, tombstones : DataFiles
         Read the files of its rows, and of its deletions.
     sizes : mapping of str to int
-        What the log says of each data file, in bytes.
+        The size of each data file by the log, in bytes.
     """
 
     target: SinkTarget
@@ -99,7 +97,7 @@ class Contents:
         Raises
         ------
         TableError
-            There is none, it is not one of ours, or its log or its list of deletions cannot be read.
+            There is none, it is not one of UpStream's, or its log or its list of deletions cannot be read.
         """
         target, table, layout = recorded_layout(path, storage)
         files = DataFiles(target, layout.file_schema())

@@ -1,9 +1,10 @@
 """Whether rows of a table may be marked as dead: decided when the table is made, recorded in it, and never changed
-without being asked.
+without an option.
 
-Marks need a reader that knows deletion vectors. So `engine=auto` gives a new table the feature only if it is said to
-become large, and says so; a table without the feature stays without it, however large it becomes. Delta's own property
-`delta.enableDeletionVectors` is the record: `true` allows marks, `false` forbids them, also to `engine=vectors`.
+Marks need a reader that supports deletion vectors. So `engine=auto` gives a new table the feature only if it is large
+by `expectedKeys`, and logs that; a table without the feature stays without it, however large it becomes. Delta's own
+property `delta.enableDeletionVectors` is the record: `true` allows marks, `false` forbids them, also to
+`engine=vectors`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def marks_from_the_start(engine: str, expected_keys: int | None, buckets: int) -
     engine
         The option.
     expected_keys
-        How many keys the table is to hold; None if nobody has said.
+        How many keys the table is to hold; None without that option.
     buckets
         How many parts it has.
     """

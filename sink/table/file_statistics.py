@@ -56,8 +56,8 @@ class _Digits(str):
 
 
 def loosened(stats: str | None, rows: int) -> str:
-    """Return what the log says of a file once more of its rows are dead: the least and the greatest value may be a dead
-    row's.
+    """Return a file's statistics for the log once more of its rows are dead: the least and the greatest value may be a
+    dead row's.
 
     Each bound stays as it is written: through a float, a long decimal would become another number, by which readers
     would pass over rows.
@@ -65,9 +65,9 @@ def loosened(stats: str | None, rows: int) -> str:
     Parameters
     ----------
     stats
-        What the log said; None if nothing.
+        The statistics in the log; None if nothing.
     rows
-        How many rows the file holds, which the format asks for beside a deletion vector.
+        How many rows the file holds, which the format requires beside a deletion vector.
     """
     try:
         found = json.loads(stats or "{}", parse_float=_Digits)

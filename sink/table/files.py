@@ -59,7 +59,7 @@ class StagedFile:
     stats : str
         For Delta's log.
     arrival_us : bytes or None
-        Of the fresh rows, int64, where only arrival says which is newer.
+        The arrival of the fresh rows, int64, if only arrival decides which is newer.
     """
 
     bucket: int | None
@@ -81,7 +81,7 @@ class DataFiles:
     schema
         Of the data files.
     folder
-        Below the table, where they lie; ends with a slash unless it is empty.
+        The files' folder below the table; ends with a slash unless it is empty.
     """
 
     def __init__(self, target: SinkTarget, schema: pa.Schema, folder: str = "") -> None:

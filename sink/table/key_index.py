@@ -1,13 +1,13 @@
-"""Where each key's row lies in a data file: an index per file, kept on the worker's disk.
+"""The position of each key's row in a data file: an index per file, kept on the worker's disk.
 
 A data file never changes, so its index does not either: there is nothing to bring up to date after a commit, and
-nothing to take back after one that failed. Which rows of the file are dead is said by the table's log, not here. An
-index is a cache: it is written once, read through the system's page cache by all processes of the machine, and made
-anew from the data file when it is not there.
+nothing to take back after one that failed. The table's log, and not the index, records which rows of the file are dead.
+An index is a cache: it is written once, read through the system's page cache by all processes of the machine, and
+rebuilt from the data file if it is missing.
 
 It is one Arrow file, uncompressed and mapped into memory: the keys' hashes in order, the position of the row that each
 belongs to, and, by position, the columns that decide which of two rows is newer. A single key column of whole numbers
-or times is its own hash; of all other keys two may have one hash, so whoever asks compares the keys themselves.
+or times is its own hash; of all other keys two may have one hash, so callers compare the keys themselves.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _YOUNG_S = 3600
 
 
 class Matches(NamedTuple):
-    """Rows of a file whose hash is that of a wanted key.
+    """Rows of a file whose hash is that of one of the keys.
 
     Attributes
     ----------
@@ -169,7 +169,8 @@ class KeyIndex:
                 os.remove(place)
 
     def tidy(self, named: Iterable[str]) -> None:
-        """Remove indexes that nobody needs, and the least used ones beyond the limit; looks only once in a while.
+        """Remove indexes that are no longer needed, and the least used ones beyond the limit; looks only once in a
+        while.
 
         Parameters
         ----------
@@ -199,8 +200,8 @@ class KeyIndex:
             room += size
 
     def forget(self, named: Iterable[str]) -> int:
-        """Remove the indexes of all but some data files, whatever their age; how many went. A batch under way makes
-        anew what it needs.
+        """Remove the indexes of all but some data files, whatever their age; how many went. A batch under way rebuilds
+        those that it needs.
 
         Parameters
         ----------

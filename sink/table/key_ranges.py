@@ -1,5 +1,5 @@
-"""Whether rows can meet any row of some files, from what the files' footers say: windows that close anew have ids that
-no file has.
+"""Whether rows can share a key with any row of some files, by the files' footers: windows that close for the first time
+have ids that no file has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Entries of the table's log, written by the Delta format's own rules: what a commit needs that delta-rs cannot say.
+"""Entries of the table's log, written by the Delta format's own rules: for commits that delta-rs cannot make.
 
-That is to mark rows of a file dead, and to take single files away. An entry becomes visible whole, and only if nobody
-else has written the entry of that version.
+That is to mark rows of a file dead, and to take single files away. An entry becomes visible whole, and only if no other
+writer has written the entry of that version.
 """
 
 from __future__ import annotations
@@ -193,16 +193,16 @@ def put_entry(folder: TableFolder, version: int, info: Mapping[str, Any], action
     version
         The version after that for which the actions were computed.
     info
-        What the commit says of itself.
+        The commit's metadata.
     actions
-        What it does.
+        The commit's actions.
 
     Raises
     ------
     OSError
-        It cannot be written, or an object store has not said whether it is.
+        It cannot be written, or an object store has not confirmed whether it is.
     EnvironmentMissingError, TableError
-        The table lies in an object store where no entries of our own can be written.
+        The table is in an object store where UpStream cannot write entries itself.
     """
     # The id, as Spark's commits have one, tells our entry from that of somebody who does the same at the same moment.
     listed = list(actions)

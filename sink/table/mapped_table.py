@@ -1,5 +1,5 @@
-"""Tables made by entries of our own, and given columns: under column mapping, which delta-rs (1.6.6) can do neither of,
-though it commits to such tables like to any other.
+"""Tables made by entries of UpStream's own, and given columns: under column mapping, delta-rs (1.6.6) can do neither,
+though it commits to such tables as to any other.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def check_place(target: SinkTarget) -> None:
     Raises
     ------
     EnvironmentMissingError, TableError
-        As :meth:`~upstream.storage.folder.TableFolder.puts_refused` says.
+        See :meth:`~upstream.storage.folder.TableFolder.puts_refused`.
     """
     refusal = target.folder.puts_refused()
     if refusal is not None:

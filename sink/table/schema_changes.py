@@ -1,7 +1,7 @@
 """``mergeSchema``: the table gets the query's new columns and wider types, and the query the columns that it lacks, as
 nulls.
 
-Only the log says so; no file is written anew. Files from before hold narrower values, or lack the column: every reader
+Only the log changes; no file is rewritten. Files from before hold narrower values, or lack the column: every reader
 that was tried widens and fills them (docs/decisions/0022), and the sink itself does when it next writes their bucket.
 All else is refused by name, before anything is changed.
 """

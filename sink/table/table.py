@@ -53,7 +53,7 @@ class Held(NamedTuple):
         Paths, relative to the table.
     tombstones : str or None
     counts : tuple of int or None
-        How many rows each file holds, dead ones included; None where the log does not say.
+        How many rows each file holds, dead ones included; None if the log has no row count.
     vectors : tuple of DeletionVector or None
         Which rows of each file are dead; None where none is.
     """
@@ -87,7 +87,7 @@ class Snapshot:
     files : mapping of int to tuple of str
         Paths, relative to the table, of each bucket that has any, sorted.
     rows : mapping of str to int or None
-        Rows of each file, dead ones included; None where its statistics do not say.
+        Rows of each file, dead ones included; None if its statistics have no row count.
     tombstones : TombstoneList
         The files of the deletions.
     vectors : mapping of str to DeletionVector

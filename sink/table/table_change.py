@@ -1,5 +1,5 @@
-"""One commit by an entry of our own: the files that leave the table, those that come, and nothing left behind if it is
-not made.
+"""One commit by an entry of UpStream's own: the files that leave the table, those that come, and nothing left behind if
+it is not made.
 
 A process that dies on the way leaves the table as it was, and files that ``upstream maintain`` removes later.
 """
@@ -32,7 +32,7 @@ class TableChange:
     target, table, files
         The table as it is, and its data files.
     changed
-        Whether rows come or go; else they only lie elsewhere afterwards.
+        Whether rows come or go; else they are only in other places afterwards.
     log
         What has been read of the table's log, if anything has.
     at_ms

@@ -1,10 +1,10 @@
 """Deletions that the table remembers, so that an older row which comes later does not bring the key back.
 
-A tombstone is no row of the Delta table: no reader would know to leave it out. Tombstones lie in Parquet files of their
-own below a folder that readers and VACUUM pass over, at most one file a bucket. Which files count is in a list, a small
-file that never changes; which list counts is said by the Delta commit itself, as the version of an application's
-transaction. So the rows and the tombstones of a batch become visible by one and the same commit. A table without a time
-column needs none: what arrives later is newer.
+A tombstone is no row of the Delta table: no reader would leave it out. Tombstones are in Parquet files of their own
+below a folder that readers and VACUUM skip, at most one file a bucket. Which files count is in a list, a small file
+that never changes; the Delta commit itself records which list counts, as the version of an application's transaction.
+So the rows and the tombstones of a batch become visible by one and the same commit. A table without a time column needs
+none: what arrives later is newer.
 """
 
 from __future__ import annotations

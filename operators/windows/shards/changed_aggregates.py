@@ -1,5 +1,5 @@
-"""Aggregates that changed while windows were open: what was kept goes on, and what was not kept is null where it would
-be wrong.
+"""Aggregates that changed while windows were open: kept state stays in use, and results that lack state are null
+instead of wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: Wind
     was
         The aggregates in words, as the state was written with them.
     kept
-        The columns that were kept for them, with their types; None in a state of an earlier release, which goes on with
+        The columns that were kept for them, with their types; None in a state of an earlier release, which works with
         the same aggregates alone.
     plan
 
@@ -99,7 +99,7 @@ def with_state(table: pa.Table, plan: WindowPlan) -> pa.Table:
 def nulled(
     plan: WindowPlan, name: str, values: pa.Array | pa.ChunkedArray, wids: Int64s, since: Mapping[str, int]
 ) -> Any:
-    """Return a result's column, null for windows that had begun when it was asked for first."""
+    """Return a result's column, null for windows that had begun when it was added."""
     import pyarrow.compute as pc
 
     begun = max((since[column] for column in plan.algebra.columns_of(name) if column in since), default=None)

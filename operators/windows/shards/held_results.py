@@ -1,4 +1,4 @@
-"""What a shard of windows holds that it has not given yet, since when, and which promise would release some of it."""
+"""The results that a shard of windows holds, since when, and the low-watermark that would release some of them."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class WindowPlan:
         largest time that the shard has seen, less this; punctuation does not count, but a feed's end does. Results then
         depend on the order of arrival, and on which keys are in one shard, so it is no option of a stream.
     tombstones : Tombstones
-        It may be another one in the next run: a query that a tombstone ended has to be able to go on.
+        It may be another one in the next run: a query that a tombstone ended must be able to resume.
     """
 
     key: tuple[str, ...]
@@ -189,7 +189,7 @@ class WindowPlan:
         return times
 
     def checked(self, rows: pa.Table) -> tuple[pa.Table, int]:
-        """Refuse rows that stand for several, and tombstones, unless these are to be dropped.
+        """Refuse rows that represent several, and tombstones, unless these are to be dropped.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """One shard of windows over the rows of each key: its last hundred rows, every ten. Pure logic over a store.
 
 Rows are counted as they arrive, for each key by itself, so a window closes with its last row and needs no punctuation.
-What a key has depends on its own rows only: state lies in pages of keys, and a batch reads and writes those of the keys
-that it has rows of.
+What a key has depends on its own rows only: state is in pages of keys, and a batch reads and writes the pages of its
+rows' keys.
 """
 
 from __future__ import annotations

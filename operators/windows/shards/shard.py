@@ -312,7 +312,7 @@ class WindowShard:
         return self._nothing if table is None else Entries.of(with_state(table, self._plan), self._plan.key)
 
     def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
-        """Return the promise on the windows' own times: all results before the next window's have been given,
+        """Return the punctuation on the windows' own times: all results before the next window's have been given,
         corrections included.
 
         It is made for `window_time` and for `window_end`, so that a table may be in the order of either.
