@@ -81,9 +81,7 @@ class Stateless(KeyedRows):
     filter = where
 
     def _check_whole(self, condition: str | Column) -> None:
-        """Refuse a filter of what is left after coalescing: a row that passes may be gone already, for a newer one in
-        its batch that does not.
-        """
+        """Refuse a filter behind coalescing: in its batch, a newer row that fails may have replaced one that passes."""
         if any(isinstance(each, Rows) and reads_coalesced(each.frame) for each in walk(self.plan)):
             raise OptionError(
                 f"where({str(condition)!r}) behind a source that coalesces: what it lets on depends on the batches",

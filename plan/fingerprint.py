@@ -78,7 +78,7 @@ def from_json(value: Iterable[Any]) -> Fingerprint:
 
 
 def check_same(was: Fingerprint, now: Fingerprint) -> None:
-    """Refuse a job whose operators are not those that a checkpoint was begun with.
+    """Refuse a job whose operators are not those with which a checkpoint was begun.
 
     Steps without state may change from run to run. So may what an operator's identity leaves out, such as a queue's
     budget.

@@ -13,7 +13,7 @@ __all__ = ["check_late_locations", "needs_checkpoint", "number_along", "operator
 
 
 def operators(plan: Node) -> list[Operator]:
-    """Return the steps that keep state, those before another one first."""
+    """Return the steps that keep state, the inputs of a step before it."""
     return [node for node in walk(plan) if isinstance(node, Operator)]
 
 

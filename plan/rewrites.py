@@ -18,7 +18,7 @@ Translate = Callable[[Transform], ArrowStep | None]
 
 
 def rewritten(plan: Node, translate: Translate) -> Node:
-    """Apply the rules to each step, those before it first.
+    """Apply the rules to each step, the inputs of a step before it.
 
     Steps before one that Spark computes from a user's columns stay as they are: such a column belongs to a DataFrame
     that the user has had.

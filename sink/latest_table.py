@@ -168,7 +168,7 @@ class LatestTable:
     def maintain(
         self, *, retention: str | None = None, versions: int | None = None, dry_run: bool = False
     ) -> Maintained:
-        """Remove what no version within the retention needs, and make a checkpoint of the log.
+        """Remove files that no version within the retention needs, and make a checkpoint of the log.
 
         Parameters
         ----------
@@ -205,8 +205,9 @@ class LatestTable:
         )
 
     def compact(self) -> Maintained:
-        """Write files again that are small or have dead rows, then :meth:`maintain`. A batch under way may have to be
-        repeated.
+        """Rewrite files that are small or have dead rows, then :meth:`maintain`.
+
+        A batch under way may have to be repeated.
 
         Returns
         -------

@@ -154,8 +154,9 @@ def _open(target: SinkTarget, schema: StructType) -> tuple[Layout, DeltaTable | 
 
 
 def _check_durability(target: SinkTarget, *, entries: bool) -> None:
-    """Refuse to promise what delta-rs' commits cannot: it does not wait for the disk before an entry of the log can be
-    seen.
+    """Refuse a durability that delta-rs' commits cannot guarantee.
+
+    delta-rs does not wait for the disk before an entry of the log can be seen.
     """
     if target.is_durable and target.is_local and not entries:
         raise OptionError(

@@ -83,8 +83,9 @@ def write_batch(
     deleteWhen: str | Column | None = None,  # noqa: N803 as the option
     **options: Any,
 ) -> None:
-    """Write a batch DataFrame into a Delta table that holds the newest row of each key: an initial load, a backfill, or
-    a ``foreachBatch``.
+    """Write a batch DataFrame into a Delta table that holds the newest row of each key.
+
+    Use it for an initial load, a backfill, or inside a ``foreachBatch``.
 
     As ``df.write.format("upstream")``, after each row has been brought to the task of its bucket, so that each bucket
     is merged once. A task holds a bounded number of rows, and puts others aside on its local disk; of the table it
@@ -233,8 +234,9 @@ def _parse(given: Mapping[str, str]) -> tuple[SinkTarget, int]:
 
 
 def _check_unnamed(given: Mapping[str, str]) -> None:
-    """Refuse what a write without a name cannot do: it has no batches before it, and so no low-watermarks below which
-    rows are late.
+    """Refuse options that a write without a name cannot have.
+
+    It has no batches before it, and so no low-watermarks below which rows are late.
     """
     if any(name.lower() == "lateoutput" for name in given):
         raise OptionError(

@@ -43,7 +43,7 @@ class Checkpoint:
     operators: Fingerprint | None = None
 
     def store(self, place: str, shard: int) -> DictStore:
-        """Return a shard's state: what is put into it is kept here."""
+        """Return a shard's state: values put into it are kept here."""
         store = DictStore()
         store.values = self.states.setdefault((place, shard), {})
         return store
@@ -53,7 +53,7 @@ class Checkpoint:
         return list(self.reports.get(place, {}).values())
 
     def copy(self) -> Checkpoint:
-        """Return another one: a batch that fails leaves this one as it is."""
+        """Return a copy: a batch that fails leaves this checkpoint as it is."""
         return Checkpoint(
             self.batch,
             self.clock_us,
@@ -64,5 +64,5 @@ class Checkpoint:
         )
 
     def as_another_process(self) -> Checkpoint:
-        """Return it as another process reads it."""
+        """Return the checkpoint as another process reads it."""
         return pickle.loads(pickle.dumps(self))  # noqa: S301 written on this very line

@@ -93,7 +93,7 @@ class DryRun:
         return Left(self._after(self._plan, given, checkpoint, late), late)
 
     def due_us(self, checkpoint: Checkpoint) -> int | None:
-        """Return when another batch has something to do although nothing comes; None if it has not."""
+        """Return when another batch has something to do although no rows come; None if it has not."""
         found: list[int] = []
         for node, place in self._places.items():
             said = checkpoint.said(place)

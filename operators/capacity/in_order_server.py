@@ -63,8 +63,9 @@ def simulate_in_order(
 
 
 def _covering(at: Int64s, key: Int64s, stays: npt.NDArray[np.bool_]) -> tuple[Int64s, tuple[Int64s, Int64s]]:
-    """Return when the oldest row arrived that each admitted row stands for, and of dropped rows that none stands for
-    key and arrival.
+    """Return the oldest arrival that each admitted row represents, and key and arrival of the other dropped rows.
+
+    The other dropped rows are the first of each run that no admitted row represents.
     """
     if stays.all():
         return at, (key[:0], at[:0])

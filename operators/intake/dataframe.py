@@ -159,7 +159,7 @@ def _check_frame(df: DataFrame, key: Sequence[str], time: str | None, *, stamped
 
 
 def check_types(plan: IntakePlan) -> None:
-    """Refuse columns of which the key or the time cannot be of such a type.
+    """Refuse columns whose types do not suit the key or the time.
 
     Raises
     ------

@@ -46,5 +46,5 @@ class RowsAside(NamedTuple):
 
 
 def late_rows_of(node: Operator) -> RowsAside | None:
-    """Return where an operator's late rows go; None if they are counted only."""
+    """Return where an operator's late rows go; None if they are only counted."""
     return None if node.late_location is None else RowsAside(absolute_location(node.late_location), node.late_name)

@@ -54,8 +54,7 @@ class InShards:
         processor: ShardProcessor,
         rows: pa.Schema,
     ) -> InShards:
-        """Return one more operator in the same stage: its shards have the same keys, so that rows stay in the worker
-        that has them.
+        """Return one more operator in the same stage: its shards have the same keys, so rows stay in their worker.
 
         Parameters
         ----------

@@ -78,7 +78,11 @@ class Calendar:
         return numbers[np.searchsorted(beginnings, instants, "right") - 1]
 
     def beginnings(self, number: Whole) -> Int64s:
-        """Return the first instant of each period, in microseconds since the epoch."""
+        """Return the first instant of each period, in microseconds since the epoch.
+
+        The end of a period is the beginning of the next. A period that the zone skipped (2011-12-30 in Samoa) begins
+        where the next one does, so that it is empty.
+        """
         wanted = as_int64(number)
         if not wanted.size:
             return wanted

@@ -82,7 +82,7 @@ class Report:
 
 
 def check_table(path: str, *, storage: Mapping[str, str] | None = None, source: str | None = None) -> Report:
-    """Check a table. What it looks for, and the errors, are described with :meth:`~upstream.LatestTable.check`."""
+    """Check a table; see :meth:`~upstream.LatestTable.check` for the checks and the errors."""
     with Contents.opened(path, storage) as contents:
         return _check(contents, source)
 

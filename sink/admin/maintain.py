@@ -27,8 +27,9 @@ def maintain_table(
     dry_run: bool = False,
     compact: bool = False,
 ) -> Maintained:
-    """Maintain a table, as :meth:`~upstream.LatestTable.maintain` and, with `compact`,
-    :meth:`~upstream.LatestTable.compact` describe it.
+    """Maintain a table; see :meth:`~upstream.LatestTable.maintain`.
+
+    For `compact`, see :meth:`~upstream.LatestTable.compact`.
     """
     from deltalake.exceptions import DeltaError
 

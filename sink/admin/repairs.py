@@ -70,7 +70,7 @@ def commit_command(
     commit_info: Mapping[str, Any] | None = None,
     meanwhile: str = "while it was laid out anew",
 ) -> int:
-    """Commit a command's change, which records what it did; returns the table's version.
+    """Commit a command's change, which records the command's effect; return the table's version.
 
     Parameters
     ----------

@@ -192,8 +192,9 @@ class BatchCommit:
         steps.reached(Step.REMEMBERED)
 
     def discard(self, results: Iterable[TaskResult], made: Iterable[str] = ()) -> None:
-        """Remove what an attempt wrote or replaced, but nothing that the table holds: the commit may have been made
-        although it seemed to fail.
+        """Remove the files that an attempt wrote or replaced, but none that the table holds.
+
+        The commit may have been made although it seemed to fail.
         """
         staged = [file.path for result in results for file in result.staged]
         table = load_table(self._target)

@@ -96,8 +96,9 @@ def metrics_rows(summaries: Sequence[CommitSummary], location: str) -> pa.Table:
 
 
 def write_metrics(target: SinkTarget) -> int:
-    """Append what the metrics table lacks of a query's commits; returns how many rows. Nothing happens if no such table
-    is configured.
+    """Append the rows of a query's commits that the metrics table lacks; return how many rows.
+
+    Nothing happens if no such table is configured.
 
     Raises
     ------

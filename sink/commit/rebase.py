@@ -25,7 +25,7 @@ _LOOK_BACK = 256
 
 
 def buckets_changed(folder: TableFolder, snapshot: Snapshot, seen: Iterable[tuple[int, Held]]) -> set[int]:
-    """Return the buckets that may hold other rows than before: not every commit since then only rearranged them.
+    """Return the `seen` buckets that may hold other rows now: not every commit since then only rearranged them.
 
     Commits are undone from the latest one on, until the files are those that were seen.
 

@@ -78,7 +78,7 @@ class Removal:
         self._dry = dry
 
     def run(self, log: LogFiles, base: int, done: Maintained, *, whole: bool) -> None:
-        """Remove what only versions before the base need, as far as the time goes.
+        """Remove the files that only versions before the base need, as far as the time goes.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class Removal:
                 self._folder.remove(f"{_ENTRIES}{name}" for name in log.names[version])
 
     def _clear_replaced_by(self, base: int, kept: set[str], done: Maintained) -> None:
-        """Remove what the base took out of use: a table that rests has no later entry with which it would go."""
+        """Remove the files that the base took out of use: an idle table has no later entry with which they would go."""
         content = self._entry(base)
         gone = {path: size for path, size in _out_of_use(content, for_followers=False).items() if path not in kept}
         gone = {path: size for path, size in gone.items() if self._folder.has(path)}

@@ -176,7 +176,7 @@ class BucketMerger:
             ) from error
 
     def remove(self, merges: list[BucketMerge]) -> None:
-        """Delete what was staged."""
+        """Delete the staged files."""
         self._rows.remove(file.path for merge in merges for file in merge.staged())
 
     def done(self, seen: Snapshot) -> None:
@@ -239,8 +239,9 @@ class BucketMerger:
         needed: pa.Table,
         replacement: Callable[[], Replacement],
     ) -> BucketMerge:
-        """Write what the outcome comes to; on an error nothing is left behind. `needed` are the tombstones that are to
-        stay.
+        """Stage the files of an outcome; on an error nothing is left behind.
+
+        `needed` are the tombstones that are to stay.
         """
         merge = BucketMerge(bucket, held, bool(outcome.delivered.any()), tally=outcome.tally)
         try:

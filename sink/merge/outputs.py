@@ -212,7 +212,7 @@ class Outputs:
                 output.check()
 
     def discard(self, put: SideRows, kept: Container[str] = ()) -> None:
-        """Remove what was staged, but for files that a commit of the main table has named."""
+        """Remove the staged files, except those that a commit of the main table has named."""
         for kind, staged in put.files.items():
             output = self.output(kind)
             if output is not None:
@@ -282,7 +282,7 @@ class SideRowWriter:
         return SideRows(self._conflicts, self._late if self._looks else None, self._staged, texts)
 
     def discard(self) -> None:
-        """Remove what was staged."""
+        """Remove the staged files."""
         self._outputs.discard(SideRows(files=self._staged))
 
     def _take(self, kind: str, rows: pa.Table) -> None:

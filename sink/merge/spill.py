@@ -64,7 +64,7 @@ class Gathering:
         self._folder: str | None = None
 
     def close(self) -> None:
-        """Remove what was written."""
+        """Remove the files that were written."""
         for run in self._runs:
             run.close()
         if self._folder is not None:

@@ -57,7 +57,7 @@ class MarkedRows:
         return Rivals(pa.concat_tables(parts), np.concatenate([nowhere, *files]), np.concatenate([nowhere, *positions]))
 
     def whole(self, rivals: Rivals, chosen: Int64s) -> pa.Table:
-        """Read from their row groups, file by file."""
+        """Read the rows from their row groups, file by file."""
         files, positions = rivals.files[chosen], rivals.positions[chosen]
         order = np.lexsort((positions, files))
         parts = [

@@ -85,7 +85,7 @@ class Kept(NamedTuple):
 
 
 def newest_of_each(codes: Int64s, time: Int64s, arrival: Int64s, deleted: Mask, count: int) -> Kept:
-    """Return each key's newest deletion, and its newest rows after that, one for each time.
+    """Return each key's newest deletion, and its `count` newest rows after that, one for each time.
 
     Parameters
     ----------

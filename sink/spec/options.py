@@ -397,8 +397,9 @@ def _check_together(options: SinkOptions) -> None:
 
 
 def _check_storage(storage: Mapping[str, str]) -> None:
-    """Refuse what would let one writer's commit overwrite another's: each takes a version's log entry only if there is
-    none.
+    """Refuse storage options that would let one writer's commit overwrite another's.
+
+    A writer must take a version's log entry only if there is none.
     """
     for name, value in storage.items():
         unsafe = name.endswith("allow_unsafe_rename") and value.strip().lower() not in ("false", "0", "off", "no", "")

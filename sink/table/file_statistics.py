@@ -56,8 +56,9 @@ class _Digits(str):
 
 
 def loosened(stats: str | None, rows: int) -> str:
-    """Return a file's statistics for the log once more of its rows are dead: the least and the greatest value may be a
-    dead row's.
+    """Return a file's statistics for the log once more of its rows are dead.
+
+    The least and the greatest value may be a dead row's.
 
     Each bound stays as it is written: through a float, a long decimal would become another number, by which readers
     would pass over rows.

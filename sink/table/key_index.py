@@ -169,8 +169,9 @@ class KeyIndex:
                 os.remove(place)
 
     def tidy(self, named: Iterable[str]) -> None:
-        """Remove indexes that are no longer needed, and the least used ones beyond the limit; looks only once in a
-        while.
+        """Remove indexes that are no longer needed, and the least used ones beyond the limit.
+
+        It looks for them only once in a while.
 
         Parameters
         ----------
@@ -200,8 +201,9 @@ class KeyIndex:
             room += size
 
     def forget(self, named: Iterable[str]) -> int:
-        """Remove the indexes of all but some data files, whatever their age; how many went. A batch under way rebuilds
-        those that it needs.
+        """Remove the indexes of all but some data files, whatever their age; return how many went.
+
+        A batch under way rebuilds those that it needs.
 
         Parameters
         ----------

@@ -284,10 +284,10 @@ def take_snapshot(table: DeltaTable, files: DataFiles, target: SinkTarget) -> Sn
 
 
 def remove_unnamed(target: SinkTarget, files: DataFiles, paths: Iterable[str]) -> None:
-    """Remove files that an attempt has left, but none that the table names: the commit may have been made although it
-    seemed to fail.
+    """Remove the files that an attempt has left, but none that the table names.
 
-    Where the table cannot be read they stay, and maintenance removes them when they are old.
+    The commit may have been made although it seemed to fail. If the table cannot be read, the files stay, and
+    maintenance removes them when they are old.
     """
     with contextlib.suppress(Exception):  # what failed matters more than what is left lying about
         table = load_table(target)

@@ -19,7 +19,7 @@ __all__ = ["check_aggregates", "nulled", "since_of", "with_state"]
 
 
 def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: WindowPlan) -> None:
-    """Refuse other aggregates than those of the batch before, where what was kept does not do for them.
+    """Refuse aggregates other than those of the batch before, if the kept state does not suffice for them.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def _may_grow(plan: WindowPlan) -> bool:
 
 
 def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -> dict[str, int]:
-    """Return from which pane on columns of the state are whole, for those that are not in all panes.
+    """Return the first pane from which a column of the state is whole, for columns that are not whole in all panes.
 
     Parameters
     ----------
@@ -81,8 +81,9 @@ def since_of(head: Mapping[str, Any], plan: WindowPlan, last_pane: int | None) -
 
 
 def with_state(table: pa.Table, plan: WindowPlan) -> pa.Table:
-    """Return entries, as a table, with the columns of the state that the aggregates need now; those that were not kept
-    as of no rows.
+    """Return entries, as a table, with the state columns that the aggregates need now.
+
+    Columns that were not kept have the state of no rows.
     """
     schema = plan.algebra.state_schema
     own = (*plan.key, PANE)
