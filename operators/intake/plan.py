@@ -28,13 +28,13 @@ class IntakePlan:
     Attributes
     ----------
     name : str
-        Its own; what is put aside and reported is named by it.
+        Its own; quarantined rows and reports carry it.
     key : tuple of str
         The update key's columns.
     time : str or None
         The column of the event time.
     time_format, time_zone : str
-        How it is read, where its type does not say.
+        Its format, if its type does not determine it.
     policy : Policy
         How the progress of each feed is judged.
     fail : bool

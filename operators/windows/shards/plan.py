@@ -64,7 +64,7 @@ class WindowPlan:
     time : str or None
         The column of the windowing attribute; None for windows over the rows of each key.
     time_format, time_zone : str
-        How it is read, where its type does not say.
+        Its format, if its type does not determine it.
     windows : SlidingWindows, LandmarkWindows, CalendarWindows or SlideByTupleWindows
         Over microseconds.
     aggregates : mapping of str to Aggregate
