@@ -20,7 +20,7 @@ from .failures import Failure
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib
+    import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
 __all__ = ["DEFAULT_FILE", "command_defaults", "read_settings"]
 

@@ -1,7 +1,7 @@
 """Apply the rules in tools/prose to Markdown: ``prose.py FILE…``.
 
-The rule files are Vale's, and mean here what they mean there. Vale is a program of its own that no index of Python packages
-carries as a wheel; this reads the three kinds of rule that the project uses, so that the rules hold on every machine.
+The rule files are Vale's, and mean here what they mean there. Vale itself is a binary that its packages fetch from a
+site of releases. This program applies the three kinds of rule that the project uses, so that they hold everywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from markdown_it.token import Token
 _RULES = Path(__file__).with_name("prose") / "UpStream"
 _END = re.compile(r"(?<=[.!?:;])[\"')\]]*\s+(?=[A-Z0-9`*\"'(])")
 _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|vs|ch|No|Fig|cf)\.$")
-_SKIPPED = {"code_inline": "code", "html_inline": "", "image": ""}
+_SKIPPED = {"code_inline": "Code", "html_inline": "", "image": ""}
 _KINDS = {"existence", "substitution", "occurrence"}
 
 

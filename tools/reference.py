@@ -224,7 +224,7 @@ def command_line() -> str:
 
     command = typer.main.get_command(app)
     context = command.make_context("upstream", [], resilient_parsing=True)
-    text = get_docs_for_click(obj=command, ctx=context, name="upstream")
+    text = get_docs_for_click(obj=command, ctx=context, name="upstream")  # pyright: ignore[reportArgumentType]
     text = html.unescape(re.sub(r"</?span[^>]*>", "", text))
     return re.sub(r"^# `upstream`", "# Command line", text, count=1).rstrip() + "\n"
 

@@ -82,7 +82,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Failure, match="absent.toml cannot be read"):
+    with pytest.raises(Failure, match=r"absent\.toml cannot be read"):
         read_settings(tmp_path / "absent.toml", {})
 
 
