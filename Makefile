@@ -54,6 +54,7 @@ reference: $(VENV)/.installed
 
 # dist/site: open dist/site/index.html. A broken link or reference is an error.
 docs: $(site)/.locked
+	$(site)/bin/python tools/prose.py README.md docs/*.md docs/how-to/*.md
 	$(site)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -b html docs dist/site
 
 format: $(lint)/.locked
@@ -63,6 +64,10 @@ format: $(lint)/.locked
 # dist/*.whl
 wheel: $(VENV)/.locked
 	@sh tools/wheel.sh $(abspath $(python)) dist
+
+# dist/release: wheel, source archive, software bill of materials, container file, checksums. Commit first.
+release: $(VENV)/.installed
+	@sh tools/release.sh $(abspath $(python)) dist/release
 
 # dist/pyspark-upstream.zip, for spark-submit --py-files: docs/cluster.md
 pyfiles: $(VENV)/.locked

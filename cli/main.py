@@ -179,9 +179,9 @@ def latest(
 
     [bold]upstream latest --from 'feed/*.csv' --key vehicle_id --time timestamp --to ./latest[/bold]
 
-    The live line shows the rows per second that come in, the keys in the table, how many updates were superseded, how
-    many rows conflict (same key and time, other content), the staleness of the last commit, the time up to which the
-    table is complete, and how long the last batch took.
+    The live line shows the rows per second that come in, the keys in the table, and how many updates were superseded.
+    Then come the rows that conflict (same key and time, other content) and the staleness of the last commit. At the end
+    are the time up to which the table is complete, and how long the last batch took.
     """
     from .latest import Job, follow
     from .sources import source_options
@@ -317,7 +317,7 @@ def serve(
         ),
     ] = None,
     host: Annotated[
-        str, typer.Option(help="The address to listen on. Whoever can reach it can read and write as you can.")
+        str, typer.Option(help="The address to listen on. Anyone who can reach it can read and write as you can.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 10000,
     master: Annotated[

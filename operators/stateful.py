@@ -169,8 +169,8 @@ class Stateful(KeyedRows):
         range
             RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything
             so far, every `slide` (landmark windows). ``100 rows`` for the last rows of each key, in the order of
-            arrival: such windows close with their last row, and `window_start`, `window_end` and `window_time` are row
-            numbers, counted from 0 for each key.
+            arrival. Such windows close with their last row. Their `window_start`, `window_end` and `window_time` are
+            row numbers, counted from 0 for each key.
         slide
             SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window by time that
             ends with each row.
@@ -213,8 +213,8 @@ class Stateful(KeyedRows):
         OptionError
             Saying which of these is wrong, and what to write.
         SchemaError
-            The stream does not have every row once: it comes from a source that coalesces, from a queue, from
-            deletions, or from windows with another `emit` than ``all``, or with an allowed lateness.
+            The stream does not have every row once. It comes from a source that coalesces, from a queue, or from
+            deletions. Or it comes from windows with another `emit` than ``all``, or with an allowed lateness.
 
         Examples
         --------

@@ -99,8 +99,8 @@ class LatestTable:
         Parameters
         ----------
         source
-            A folder or file of Parquet, or a Delta table, with input that the table was made from: the newest row of
-            each key must be in the table, or lose to what is there.
+            A folder or file of Parquet, or a Delta table, with input that the table was made from.
+        The newest row of each key must be in the table, or lose to what is there.
 
         Returns
         -------
@@ -228,8 +228,8 @@ class LatestTable:
     def rebucket(self, buckets: int) -> int:
         """Divide the table into another number of buckets.
 
-        A query that is writing to it fails with its next batch, and resumes when it is restarted; one that was given
-        the option ``buckets`` has to be given the new number. A process that dies leaves the table as it was.
+        A query that is writing to it fails with its next batch, and resumes when it is restarted. If you gave it
+        the option ``buckets``, give it the new number. A process that dies leaves the table as it was.
 
         Parameters
         ----------
@@ -375,8 +375,8 @@ class LatestTable:
         """Return the bucket in which the rows of a key are, if there are any: the value of their column
         ``_upstream_bucket``.
 
-        Polars and deltalake read all files of a table with deletion vectors even for one key; with a filter on the
-        bucket beside that on the key they read one bucket's. :meth:`rebucket` changes it.
+        Polars and deltalake read all files of a table with deletion vectors even for one key. With a filter on the
+        bucket beside that on the key, they read one bucket's. :meth:`rebucket` changes it.
 
         Parameters
         ----------

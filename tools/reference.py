@@ -20,7 +20,7 @@ GROUPS = {
     "Tables": ["LatestTable"],
     "Watermarks": ["Watermark"],
     "Aggregate functions": list(upstream.aggregates.__all__),
-    "What a query says of itself": ["batch_metrics", "most_stale", "CommitSummary", "Erasure"],
+    "A query's own figures": ["batch_metrics", "most_stale", "CommitSummary", "Erasure"],
     "Sessions and schemas of your own": ["check_session", "with_system_ddl", "SYSTEM"],
 }
 """Which names stand together. Modules have a part of their own, and a name that stands nowhere is an error."""
@@ -143,8 +143,8 @@ def page() -> str:
             "Options of the source and the sink are in [options](options.md)."
         ),
         (
-            "In the examples `us` is `upstream`, `pl` is `polars`, `spark` is a session, "
-            "`stream` and `other` are streams of a feed, `table` is a"
+            "In the examples, `us` is `upstream` and `pl` is `polars`. `spark` is a session, and `stream` and "
+            "`other` are streams of a feed. `table` is a"
         ),
         "`LatestTable`, and `feed/` holds CSV files with the columns `vehicle_id`, `timestamp` and `speed`.",
         "",

@@ -231,7 +231,7 @@ class Watermark:
         return dataclasses.replace(self, max_jump=max_jump, confirmations=confirmations)
 
     def options(self) -> dict[str, str]:
-        """Return the source's options that ask for it, for ``spark.readStream.format("upstream")``.
+        """Return the options of the source that select it, for ``spark.readStream.format("upstream")``.
 
         Returns
         -------

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from ...delta_format.latest_table import BUCKETS_PROPERTY, KEEP_PROPERTY, KEY_PROPERTY, TIME_PROPERTY
-from ..spec.options import parse_sink_options
+from ..spec.options import STORAGE_PREFIX, parse_sink_options
 from ..spec.placement import key_option
 from .table import load_table
 
@@ -23,8 +23,13 @@ def recorded_options(given: Mapping[str, str]) -> dict[str, str]:
     given
         Options of the sink, among them `path` and those of the object store.
     """
-    # Any key will do to parse the place and the storage options.
-    table = load_table(parse_sink_options({**given, "key": "k"}, started=False))
+    # The place and the store alone: the other options may need what the table records. Any key will do.
+    place = {
+        name: value
+        for name, value in given.items()
+        if name.lower() == "path" or name.lower().startswith(STORAGE_PREFIX)
+    }
+    table = load_table(parse_sink_options({**place, "key": "k"}, started=False))
     found = {} if table is None else table.metadata().configuration
     if KEY_PROPERTY not in found:
         return {}

@@ -1,0 +1,68 @@
+"""Run the examples of pages on Spark, page by page, in the working directory.
+
+It is a program, since Spark's own processes keep the directory that they began in.
+
+run_pages.py PAGE…: prints a JSON object of pages and what failed, an empty text where nothing did
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import upstream as us
+
+_PART = re.compile(r"<!-- (setup)\n(.*?)-->|(<!-- not run: [^>]+ -->\s*)?```python\n(.*?)```", re.DOTALL)
+
+
+def parts(page: str) -> list[str]:
+    """The programs of a page in their order, what is not run left out."""
+    return [found[2] or found[4] for found in _PART.finditer(page) if found[1] or not found[3]]
+
+
+def write_feed(folder: Path) -> None:
+    """Two vehicles over forty minutes, two files."""
+    folder.mkdir()
+    for number in range(2):
+        minutes = range(20 * number, 20 * number + 20)
+        rows = [f"{key},2024-01-01T00:{minute:02d}:00Z,{key + minute}.5" for minute in minutes for key in (1, 2)]
+        (folder / f"{number}.csv").write_text("\n".join(["vehicle_id,timestamp,speed", *rows]) + "\n")
+
+
+def run(page: Path, spark: Any) -> str:
+    """Run a page's programs in one namespace and an empty folder; returns what went wrong."""
+    for old in Path().iterdir():
+        shutil.rmtree(old) if old.is_dir() else old.unlink()
+    write_feed(Path("feed"))
+    names: dict[str, Any] = {"us": us, "spark": spark, "Path": Path}
+    said = io.StringIO()
+    try:
+        for part in parts(page.read_text(encoding="utf-8")):
+            with contextlib.redirect_stdout(said):
+                if part.lstrip().startswith(">>>"):
+                    continue
+                exec(compile(part, f"{page.name}: {part.strip().splitlines()[0]}", "exec"), names)
+    except Exception:
+        return traceback.format_exc()[-3000:]
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+    return ""
+
+
+def main() -> int:
+    spark = us.session("pages", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+    print(json.dumps({page: run(Path(page), spark) for page in sys.argv[1:]}))
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""What a table records, and a query need not repeat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kit.sink import Sink
+
+from upstream.sink.table.recorded_options import recorded_options
+
+
+def test_key_time_and_buckets_are_the_tables(tmp_path: Path) -> None:
+    sink = Sink(tmp_path)
+    sink.batch(0, [sink.rows([(1, 1, "a")])])
+    found = recorded_options({"path": str(sink.path)})
+    assert (found["key"], found["time"], found["buckets"]) == ("k", "t", "4")
+
+
+def test_options_that_need_what_the_table_records_do_not_hinder(tmp_path: Path) -> None:
+    """A late output needs a time, which is here the table's: it is known only when the table has been read."""
+    sink = Sink(tmp_path)
+    sink.batch(0, [sink.rows([(1, 1, "a")])])
+    given = {"path": str(sink.path), "lateOutput": "late", "conflictOutput": "conflicts", "keep": "2"}
+    assert recorded_options(given)["time"] == "t"
+
+
+def test_no_table_records_nothing(tmp_path: Path) -> None:
+    assert recorded_options({"path": str(tmp_path / "t"), "lateOutput": "late"}) == {}
