@@ -304,6 +304,24 @@ def plan(
 
 
 @app.command()
+def demo(
+    seconds: Annotated[float, typer.Option(min=5, help="How long to look at the tables.")] = 60,
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Where to put the tables and the plot.")] = Path(
+        "upstream-demo"
+    ),
+) -> None:
+    """Show an overloaded feed in two tables: with an update queue, and with foreachBatch and MERGE.
+
+    Five times as many rows arrive as can be processed. The demo prints how old the rows of both tables are, and plots
+    it at the end.
+    """
+    from .demo import demo as run_demo
+
+    to.mkdir(parents=True, exist_ok=True)
+    run_demo(seconds, to, Console(stderr=True, highlight=False))
+
+
+@app.command()
 def serve(
     tables: Annotated[
         list[str],

@@ -1,0 +1,265 @@
+"""``upstream demo``: an overloaded feed into two tables, side by side, and how old their rows are.
+
+Both queries read the same generated feed: five times as many rows as they can process, since each row waits for a
+service. One uses an update queue. The other is the usual recipe, ``foreachBatch`` that deduplicates and merges. A reader
+looks at both tables each second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ..conf.clock import now_us
+from .failures import Failure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Reading", "demo", "draw", "mean_age_s", "sparkline"]
+
+UPSTREAM, MERGE = "UpStream", "foreachBatch + MERGE"
+ROWS_PER_SECOND = 5_000
+KEYS = 5_000
+SECONDS_A_ROW = 0.002
+LANES = 2
+_DDL = "key BIGINT, time TIMESTAMP, value DOUBLE"
+_FEED = {
+    "connector": "synthetic",
+    "key": "key",
+    "time": "time",
+    "rowsPerSecond": str(ROWS_PER_SECOND),
+    "keys": str(KEYS),
+    "skew": "0.5",
+    "arrivals": "poisson",
+}
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """What a reader saw of the tables at one moment.
+
+    Attributes
+    ----------
+    second : float
+        Since the first commit of either.
+    ages_s : mapping of str to float or None
+        By table: the mean age of its rows, in seconds; None while it has no row.
+    """
+
+    second: float
+    ages_s: Mapping[str, float | None]
+
+
+def demo(seconds: float, to: Path, console: Console) -> None:
+    """Run both queries, print the ages as they change, and plot them at the end.
+
+    Parameters
+    ----------
+    seconds
+        How long to look at the tables, from the first commit on.
+    to
+        The folder for the tables, the checkpoints and the plot. The demo replaces those of an earlier demo.
+    console
+        Where to print.
+
+    Raises
+    ------
+    Failure
+        A query failed, or the folder holds something else.
+    """
+    from ..conf.session import session
+
+    places = _places(to)
+    console.print(
+        f"{ROWS_PER_SECOND:,} rows arrive per second, of {KEYS:,} keys. Each row takes {SECONDS_A_ROW * 1e3:g} ms of a "
+        f"service, so {LANES / SECONDS_A_ROW:,.0f} can be processed."
+    )
+    with console.status("starting Spark"):
+        spark = session("upstream demo", master=f"local[{2 * LANES}]", jvm_log=str(to / "spark.log"))
+    readings = list[Reading]()
+    try:
+        queries = [_with_queue(spark, places[UPSTREAM]), _with_merge(spark, places[MERGE])]
+        with console.status("waiting for the first commit") as status:
+            for reading in _readings(queries, places, seconds):
+                readings.append(reading)
+                status.update(_line(reading))
+                if not console.is_terminal and len(readings) % 10 == 1:
+                    console.print(_line(reading))
+        for query in queries:
+            query.stop()
+    finally:
+        spark.stop()
+    for row in sparkline(readings):
+        console.print(row, markup=False)
+    picture = draw(readings, to / "age.png")
+    if picture is None:
+        console.print("For a plot as a picture: pip install 'pyspark-upstream\\[demo]'")
+    else:
+        console.print(f"The plot is {picture}")
+    console.print(f"Look further: [bold]upstream history {places[UPSTREAM] / 'table'}[/bold]")
+
+
+def mean_age_s(table: str, now: int) -> float | None:
+    """Return how old a table's rows are on average, as a reader of plain Delta sees it.
+
+    Parameters
+    ----------
+    table
+        Its folder, with the column ``time``.
+    now
+        Microseconds since the epoch.
+
+    Returns
+    -------
+    float or None
+        Seconds; None if there is no table or no row.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake import DeltaTable
+    from deltalake.exceptions import TableNotFoundError
+
+    try:
+        times = DeltaTable(table).to_pyarrow_table(columns=["time"])["time"]
+    except TableNotFoundError:
+        return None
+    mean = pc.mean(times.cast(pa.timestamp("us")).cast(pa.int64())).as_py()
+    return None if mean is None else (now - mean) / 1e6
+
+
+def sparkline(readings: Sequence[Reading]) -> list[str]:
+    """Return a line of bars for each table, all on one scale; blanks where there was no row."""
+    every = [age for each in readings for age in each.ages_s.values() if age is not None]
+    if not every:
+        return []
+    most = max(every)
+    lines = list[str]()
+    for name in readings[-1].ages_s:
+        ages = [each.ages_s[name] for each in readings]
+        bars = "".join(_BARS[0] if age is None else _BARS[max(1, round(8 * age / most))] for age in ages)
+        last = ages[-1]
+        end = "no row" if last is None else f"{last:.1f} s at the end"
+        lines.append(f"{name:>{len(MERGE)}} {bars} {end}")
+    lines.append(f"{'':>{len(MERGE)}} mean age of the rows, one bar a second; the highest is {most:.1f} s")
+    return lines
+
+
+def draw(readings: Sequence[Reading], to: Path) -> Path | None:
+    """Draw the ages over time, if matplotlib is installed; a line ends where there is no row."""
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return None
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(9, 4.5))
+    for name in readings[-1].ages_s if readings else ():
+        ages = [each.ages_s[name] for each in readings]
+        axes.plot(
+            [each.second for each in readings], [float("nan") if age is None else age for age in ages], label=name
+        )
+    axes.set_xlabel("seconds since the first commit")
+    axes.set_ylabel("mean age of the rows in the table (s)")
+    axes.set_ylim(bottom=0)
+    axes.set_title(f"{ROWS_PER_SECOND * SECONDS_A_ROW / LANES:g} times as many rows arrive as can be processed")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(to, dpi=120)
+    plt.close(figure)
+    return to
+
+
+def _places(to: Path) -> dict[str, Path]:
+    """Return an empty folder for each query."""
+    if to.exists() and not to.is_dir():
+        raise Failure(f"{to} is a file. Name a folder with --to.", 2)
+    places = {UPSTREAM: to / "with_queue", MERGE: to / "with_merge"}
+    for place in places.values():
+        if place.exists() and not (place / "checkpoint").is_dir():
+            raise Failure(f"{place} is not from an earlier demo. Name another folder with --to.", 2)
+        shutil.rmtree(place, ignore_errors=True)
+        (place / "checkpoint").mkdir(parents=True)
+    return places
+
+
+def _readings(queries: Sequence[StreamingQuery], places: Mapping[str, Path], seconds: float) -> Iterator[Reading]:
+    """Look at the tables each second, from the first commit of either on."""
+    began: float | None = None
+    while began is None or time.monotonic() - began < seconds:
+        for query in queries:
+            error = query.exception()
+            if error is not None:
+                raise error
+        ages = {name: mean_age_s(str(place / "table"), now_us()) for name, place in places.items()}
+        if began is None and any(age is not None for age in ages.values()):
+            began = time.monotonic()
+        if began is not None:
+            yield Reading(time.monotonic() - began, ages)
+        time.sleep(1)
+
+
+def _line(reading: Reading) -> str:
+    ages = [f"{name} {'no row yet' if age is None else f'{age:.1f} s'}" for name, age in reading.ages_s.items()]
+    return f"{reading.second:3.0f} s: mean age of the rows: " + ", ".join(ages)
+
+
+def _with_queue(spark: SparkSession, place: Path) -> StreamingQuery:
+    from ..api.read import read
+
+    feed: dict[str, Any] = {name: value for name, value in _FEED.items() if name not in {"key", "time"}}
+    stream = read(spark, key="key", event_time="time", coalesce=True, schema=_DDL, **feed)
+    scored = stream.queue(shards=LANES).map(_score, "score DOUBLE")
+    return scored.write(str(place / "table"), checkpoint=str(place / "checkpoint"), buckets=LANES).start()
+
+
+def _with_merge(spark: SparkSession, place: Path) -> StreamingQuery:
+    """Start the usual recipe, with as many tasks at a time as the other query has."""
+    from delta.tables import DeltaTable
+    from pyspark.sql import functions as F
+
+    from ..core.rows.system_column import with_system_ddl
+
+    table, schema = str(place / "table"), _DDL + ", score DOUBLE"
+    spark.createDataFrame([], schema).write.format("delta").save(table)
+
+    def merge(batch: DataFrame, _: int) -> None:
+        rows = batch.where("NOT _upstream.punctuation")
+        newest = rows.groupBy("key").agg(F.max_by(F.struct("time", "value"), "time").alias("row"))
+        scored = newest.select("key", "row.time", "row.value").repartition(LANES).mapInArrow(_scored, schema).persist()
+        (
+            DeltaTable.forPath(spark, table)
+            .alias("t")
+            .merge(scored.alias("s"), "t.key = s.key")
+            .whenMatchedUpdateAll("s.time > t.time")
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+        scored.unpersist()
+
+    feed = spark.readStream.format("upstream").schema(with_system_ddl(_DDL)).options(**_FEED).load()
+    return feed.writeStream.foreachBatch(merge).option("checkpointLocation", str(place / "checkpoint")).start()
+
+
+def _score(batch: pa.RecordBatch) -> Any:
+    """Wait for the service, a while for each row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    time.sleep(SECONDS_A_ROW * batch.num_rows)
+    return pa.record_batch({"score": pc.multiply(batch["value"], 2.0)})
+
+
+def _scored(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.append_column("score", _score(batch)["score"])

@@ -1,0 +1,68 @@
+"""``upstream demo``: what it prints and draws, and that it runs from the installed package."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import polars as pl
+import pytest
+from kit.programs import run_command
+
+from upstream.cli.demo import KEYS, MERGE, UPSTREAM, Reading, draw, mean_age_s, sparkline
+
+
+def readings(*pairs: tuple[float | None, float | None]) -> list[Reading]:
+    return [Reading(float(number), {UPSTREAM: one, MERGE: other}) for number, (one, other) in enumerate(pairs)]
+
+
+def test_bars_are_on_one_scale_and_blank_where_there_is_no_row() -> None:
+    ours, theirs, about = sparkline(readings((1.0, None), (2.0, 16.0), (0.0, 8.0)))
+    assert ours.split(UPSTREAM)[1].strip() == "▁▁▁ 0.0 s at the end"
+    assert theirs.split(MERGE)[1] == "  █▄ 8.0 s at the end"
+    assert "the highest is 16.0 s" in about
+    assert sparkline([]) == []
+    assert sparkline(readings((None, None))) == []
+
+
+def test_a_table_that_never_had_a_row_says_so() -> None:
+    assert sparkline(readings((1.0, None)))[1].endswith("no row")
+
+
+def test_mean_age_is_that_of_the_rows_there_are(tmp_path: Path) -> None:
+    table = str(tmp_path / "t")
+    assert mean_age_s(table, 0) is None
+    at = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+    rows = pl.DataFrame({"time": [at, at + datetime.timedelta(seconds=10)]})
+    rows.head(0).write_delta(table)
+    assert mean_age_s(table, 0) is None
+    rows.write_delta(table, mode="append")
+    assert mean_age_s(table, int(at.timestamp() * 1e6) + 30_000_000) == 25.0
+
+
+def test_the_picture_is_drawn(tmp_path: Path) -> None:
+    drawn = draw(readings((1.0, None), (2.0, 3.0)), tmp_path / "age.png")
+    assert drawn is not None
+    assert drawn.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "with_merge").mkdir()
+    (tmp_path / "with_merge" / "mine").write_text("x")
+    done = run_command("demo", "--to", tmp_path, "--seconds", "5", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is not from an earlier demo" in " ".join(done.stderr.split())
+    assert (tmp_path / "with_merge" / "mine").exists()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_it_runs(tmp_path: Path) -> None:
+    done = run_command("demo", "--seconds", "5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the highest is" in done.stderr
+    folder = tmp_path / "upstream-demo"
+    assert (folder / "age.png").exists()
+    ours = pl.read_delta(str(folder / "with_queue" / "table"))
+    assert 0 < ours.height <= KEYS
+    assert ours["key"].is_unique().all()
