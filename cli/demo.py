@@ -1,8 +1,8 @@
 """``upstream demo``: an overloaded feed into two tables, side by side, and how old their rows are.
 
 Both queries read the same generated feed: five times as many rows as they can process, since each row waits for a
-service. One uses an update queue. The other is the usual recipe, ``foreachBatch`` that deduplicates and merges. A reader
-looks at both tables each second.
+service. One uses an update queue. The other is the usual recipe, ``foreachBatch`` that deduplicates and merges.
+A reader looks at both tables each second.
 """
 
 from __future__ import annotations
