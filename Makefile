@@ -34,7 +34,7 @@ test: $(VENV)/.installed $(readers)/.locked $(classes)
 
 # What to run before each commit: rules, types, and the tests that start nothing but Python, with few examples.
 quick: lint
-	UPSTREAM_SCENARIOS=200 UPSTREAM_EXAMPLES=few UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests $(parallel) $(PYTEST_ARGS) \
+	UPSTREAM_SCENARIOS=100 UPSTREAM_EXAMPLES=few UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests $(parallel) $(PYTEST_ARGS) \
 	    -m "not long and not slow and not spark and not broker and not server and not cluster and not fault and not benchmark"
 
 # For a night: which changed lines of the kernels no test notices. KERNELS="newest panes" runs some.

@@ -24,7 +24,7 @@ def maintain(
     dry
         Only say what would be done.
     compact
-        Write anew what has small files or dead rows as well, which a batch under way may not survive.
+        Also rewrite buckets that have small files or dead rows. A query that is writing continues with the new files.
     storage
         Options for an object store.
 

@@ -100,7 +100,7 @@ class LatestTable:
         ----------
         source
             A folder or file of Parquet, or a Delta table, with input that the table was made from.
-        The newest row of each key must be in the table, or lose to what is there.
+            The newest row of each key must be in the table, or lose to what is there.
 
         Returns
         -------
@@ -207,7 +207,7 @@ class LatestTable:
     def compact(self) -> Maintained:
         """Rewrite files that are small or have dead rows, then :meth:`maintain`.
 
-        A batch under way may have to be repeated.
+        A query that is writing to the table continues with the new files.
 
         Returns
         -------

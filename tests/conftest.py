@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # A busy machine is no reason to fail. At one's desk each run tries other examples, as many as a test asks for; CI tries
 # the same ones as the run before, so that a change is judged by what it changed.
 settings.register_profile("other", deadline=None)
-settings.register_profile("few", deadline=None, max_examples=20)
+settings.register_profile("few", deadline=None, max_examples=15)
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
 # For tools/mutants.py a failure is enough: no smaller example of it is looked for.
 settings.register_profile(
