@@ -54,7 +54,6 @@ reference: $(VENV)/.installed
 
 # dist/site: open dist/site/index.html. A broken link or reference is an error.
 docs: $(site)/.locked
-	$(site)/bin/python tools/prose.py README.md docs/*.md docs/how-to/*.md
 	$(site)/bin/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env -b html docs dist/site
 
 format: $(lint)/.locked

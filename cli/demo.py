@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,18 +24,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Reading", "demo", "draw", "mean_age_s", "sparkline"]
+__all__ = ["Reading", "demo", "draw", "mean_age_s", "sparkline", "start_merge"]
 
 UPSTREAM, MERGE = "UpStream", "foreachBatch + MERGE"
 ROWS_PER_SECOND = 5_000
 KEYS = 5_000
 SECONDS_A_ROW = 0.002
 LANES = 2
-_DDL = "key BIGINT, time TIMESTAMP, value DOUBLE"
+_DDL, _SCORE = "key BIGINT, time TIMESTAMP, value DOUBLE", "score DOUBLE"
 _FEED = {
     "connector": "synthetic",
-    "key": "key",
-    "time": "time",
     "rowsPerSecond": str(ROWS_PER_SECOND),
     "keys": str(KEYS),
     "skew": "0.5",
@@ -88,7 +86,10 @@ def demo(seconds: float, to: Path, console: Console) -> None:
         spark = session("upstream demo", master=f"local[{2 * LANES}]", jvm_log=str(to / "spark.log"))
     readings = list[Reading]()
     try:
-        queries = [_with_queue(spark, places[UPSTREAM]), _with_merge(spark, places[MERGE])]
+        queries = [
+            _with_queue(spark, places[UPSTREAM]),
+            start_merge(spark, _FEED, *_parts(places[MERGE]), work=_scored, lanes=LANES),
+        ]
         with console.status("waiting for the first commit") as status:
             for reading in _readings(queries, places, seconds):
                 readings.append(reading)
@@ -193,6 +194,11 @@ def _places(to: Path) -> dict[str, Path]:
     return places
 
 
+def _parts(place: Path) -> tuple[str, str]:
+    """Return a query's table and checkpoint."""
+    return str(place / "table"), str(place / "checkpoint")
+
+
 def _readings(queries: Sequence[StreamingQuery], places: Mapping[str, Path], seconds: float) -> Iterator[Reading]:
     """Look at the tables each second, from the first commit of either on."""
     began: float | None = None
@@ -201,7 +207,7 @@ def _readings(queries: Sequence[StreamingQuery], places: Mapping[str, Path], sec
             error = query.exception()
             if error is not None:
                 raise error
-        ages = {name: mean_age_s(str(place / "table"), now_us()) for name, place in places.items()}
+        ages = {name: mean_age_s(_parts(place)[0], now_us()) for name, place in places.items()}
         if began is None and any(age is not None for age in ages.values()):
             began = time.monotonic()
         if began is not None:
@@ -217,26 +223,48 @@ def _line(reading: Reading) -> str:
 def _with_queue(spark: SparkSession, place: Path) -> StreamingQuery:
     from ..api.read import read
 
-    feed: dict[str, Any] = {name: value for name, value in _FEED.items() if name not in {"key", "time"}}
-    stream = read(spark, key="key", event_time="time", coalesce=True, schema=_DDL, **feed)
-    scored = stream.queue(shards=LANES).map(_score, "score DOUBLE")
-    return scored.write(str(place / "table"), checkpoint=str(place / "checkpoint"), buckets=LANES).start()
+    options: dict[str, Any] = {**_FEED}
+    stream = read(spark, key="key", event_time="time", coalesce=True, schema=_DDL, **options)
+    table, checkpoint = _parts(place)
+    return stream.queue(shards=LANES).map(_score, _SCORE).write(table, checkpoint=checkpoint, buckets=LANES).start()
 
 
-def _with_merge(spark: SparkSession, place: Path) -> StreamingQuery:
-    """Start the usual recipe, with as many tasks at a time as the other query has."""
+def start_merge(
+    spark: SparkSession,
+    feed: Mapping[str, str],
+    table: str,
+    checkpoint: str,
+    *,
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    lanes: int,
+) -> StreamingQuery:
+    """Start the usual recipe: ``foreachBatch`` that deduplicates, works on each row, and merges.
+
+    Parameters
+    ----------
+    spark
+        A session with Delta.
+    feed
+        Options of the source for rows of `key`, `time` and `value`.
+    table, checkpoint
+        Folders; the table is made.
+    work
+        Adds the column `score`, as ``mapInArrow`` takes it.
+    lanes
+        How many tasks work at a time.
+    """
     from delta.tables import DeltaTable
     from pyspark.sql import functions as F
 
     from ..core.rows.system_column import with_system_ddl
 
-    table, schema = str(place / "table"), _DDL + ", score DOUBLE"
+    schema = f"{_DDL}, {_SCORE}"
     spark.createDataFrame([], schema).write.format("delta").save(table)
 
     def merge(batch: DataFrame, _: int) -> None:
         rows = batch.where("NOT _upstream.punctuation")
         newest = rows.groupBy("key").agg(F.max_by(F.struct("time", "value"), "time").alias("row"))
-        scored = newest.select("key", "row.time", "row.value").repartition(LANES).mapInArrow(_scored, schema).persist()
+        scored = newest.select("key", "row.time", "row.value").repartition(lanes).mapInArrow(work, schema).persist()
         (
             DeltaTable.forPath(spark, table)
             .alias("t")
@@ -247,8 +275,9 @@ def _with_merge(spark: SparkSession, place: Path) -> StreamingQuery:
         )
         scored.unpersist()
 
-    feed = spark.readStream.format("upstream").schema(with_system_ddl(_DDL)).options(**_FEED).load()
-    return feed.writeStream.foreachBatch(merge).option("checkpointLocation", str(place / "checkpoint")).start()
+    source = spark.readStream.format("upstream").schema(with_system_ddl(_DDL))
+    rows = source.options(key="key", time="time", **feed).load()
+    return rows.writeStream.foreachBatch(merge).option("checkpointLocation", checkpoint).start()
 
 
 def _score(batch: pa.RecordBatch) -> Any:

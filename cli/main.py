@@ -35,6 +35,19 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 failed; 2 usage error; 130 interrupted before the end.",
 )
 
+_Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
+    ),
+]
+_SparkConf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
+    ),
+]
+
 
 @app.command()
 def latest(
@@ -145,18 +158,8 @@ def latest(
     metrics: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Keep a Delta table of metrics here, one row for each commit.")
     ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
-        ),
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
-        ),
-    ] = None,
+    master: _Master = None,
+    conf: _SparkConf = None,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -216,8 +219,7 @@ def latest(
         expected_keys=expected_keys,
         as_json=as_json,
     )
-    console = Console(stderr=True, highlight=False)
-    console.soft_wrap = not console.is_terminal
+    console = _console()
     chosen = log
     log = chosen or Path(tempfile.gettempdir(), f"upstream-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log")
     try:
@@ -317,8 +319,7 @@ def demo(
     """
     from .demo import demo as run_demo
 
-    to.mkdir(parents=True, exist_ok=True)
-    run_demo(seconds, to, Console(stderr=True, highlight=False))
+    run_demo(seconds, to, _console())
 
 
 @app.command()
@@ -338,18 +339,8 @@ def serve(
         str, typer.Option(help="The address to listen on. Anyone who can reach it can read and write as you can.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 10000,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="Spark's master, such as 'local[4]'.  [dim]\\[default: all cores of this machine][/dim]"
-        ),
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf", metavar="NAME=VALUE", callback=with_pairs_of_the_file, help="Set a Spark property. Repeatable."
-        ),
-    ] = None,
+    master: _Master = None,
+    conf: _SparkConf = None,
 ) -> None:
     """Serve tables to BI tools over JDBC with Spark's Thrift server, until Ctrl-C.
 
@@ -400,17 +391,20 @@ def _root(
     path = Path(DEFAULT_FILE) if config is None else config
     if config is None and not path.exists():
         return
-    commands = typer.main.get_group(app).commands
-    parameters = {
+    context.default_map = command_defaults(read_settings(path, os.environ), _parameters(), path)
+
+
+def _parameters() -> dict[str, dict[str, str]]:
+    """Return the parameter that each long option of each command sets."""
+    return {
         name: {
             flag.removeprefix("--"): parameter.name or ""
             for parameter in command.params
             for flag in parameter.opts
             if flag.startswith("--")
         }
-        for name, command in commands.items()
+        for name, command in typer.main.get_group(app).commands.items()
     }
-    context.default_map = command_defaults(read_settings(path, os.environ), parameters, path)
 
 
 def main() -> None:
@@ -421,6 +415,13 @@ def main() -> None:
         failure = failure_of(error)
         Console(stderr=True, soft_wrap=True, highlight=False).print(failure.sentence, style="red", markup=False)
         sys.exit(failure.code)
+
+
+def _console() -> Console:
+    """Return standard error: a terminal wraps lines, and a file has them whole."""
+    console = Console(stderr=True, highlight=False)
+    console.soft_wrap = not console.is_terminal
+    return console
 
 
 def _key(given: list[str]) -> list[str]:

@@ -27,7 +27,7 @@ __all__ = ["DEFAULT_FILE", "command_defaults", "read_settings"]
 DEFAULT_FILE = "upstream.toml"
 """Read from the working directory when it exists and no other file is named."""
 
-_VARIABLE = re.compile(r"\$(?:\$|\{([^}]*)\}|(?=.|$))")
+_VARIABLE = re.compile(r"\$(?:\$|\{([^}]*)\}|)")
 _PAIRS = {"option", "conf"}
 _STORAGE = "storage"
 

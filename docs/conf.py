@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-import tomllib
-
-_PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# Python 3.10 has no reader of TOML.
+(_VERSION,) = re.findall(
+    r'^version = "(.+)"', (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
+)
 
 project = "UpStream for Spark"
 author = "The UpStream for Spark authors"
 copyright = author  # noqa: A001 Sphinx's name
-release = version = _PROJECT["version"]
+release = version = _VERSION
 
 extensions = ["myst_parser", "sphinx_copybutton"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["figures/*.md"]
 nitpicky = True
 
 # Anchors of headings as GitHub makes them, so that one link works there and here.
 myst_heading_anchors = 4
-myst_enable_extensions = ["deflist", "fieldlist"]
 
 html_theme = "pydata_sphinx_theme"
 html_title = project
@@ -33,6 +33,5 @@ html_theme_options = {
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_css_files: list[str] = []
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True

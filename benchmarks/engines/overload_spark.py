@@ -75,6 +75,8 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 def start(spark: Any, job: dict[str, Any]) -> Any:
     """Start the engine's query."""
     engine, checkpoint, table, cost = job["engine"], job["checkpoint"], job["table"], job["cost"]
+    if engine == "deduplicate":
+        return deduplicated(spark, job)
     # Policies that keep the newest row per key may get it from the source already.
     how = {"coalesce": "true" if engine in ONE_PER_KEY else "false"}
     if (
@@ -87,8 +89,6 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
         .options(connector="synthetic", key="key", time="time", **how, **job["feed"])
         .load()
     )
-    if engine == "deduplicate":
-        return deduplicated(spark, feed, job)
     if engine == "append":
         rows = feed.where("NOT _upstream.punctuation").drop("_upstream")
         scored = rows.mapInArrow(whole(cost), DDL + ", score DOUBLE")
@@ -101,32 +101,13 @@ def start(spark: Any, job: dict[str, Any]) -> Any:
     ).start()
 
 
-def deduplicated(spark: Any, feed: Any, job: dict[str, Any]) -> Any:
+def deduplicated(spark: Any, job: dict[str, Any]) -> Any:
     """Start the common recipe: `foreachBatch` that deduplicates, scores, and merges."""
-    from delta.tables import DeltaTable
-    from pyspark.sql import functions as F
+    from upstream.cli.demo import start_merge
 
     spark.conf.set("spark.databricks.delta.snapshotPartitions", "2")
-    schema = DDL + ", score DOUBLE"
-    spark.createDataFrame([], schema).write.format("delta").save(job["table"])
-
-    def merge(batch: Any, batch_id: int) -> None:
-        del batch_id
-        rows = batch.where("NOT _upstream.punctuation")
-        newest = rows.groupBy("key").agg(F.max_by(F.struct("time", "value"), "time").alias("row"))
-        newest = newest.select("key", "row.time", "row.value").repartition(job["cores"])
-        scored = newest.mapInArrow(whole(job["cost"]), schema).persist()
-        (
-            DeltaTable.forPath(spark, job["table"])
-            .alias("t")
-            .merge(scored.alias("s"), "t.key = s.key")
-            .whenMatchedUpdateAll("s.time > t.time")
-            .whenNotMatchedInsertAll()
-            .execute()
-        )
-        scored.unpersist()
-
-    return feed.writeStream.foreachBatch(merge).option("checkpointLocation", job["checkpoint"]).start()
+    feed = {"connector": "synthetic", "coalesce": "false", **job["feed"]}
+    return start_merge(spark, feed, job["table"], job["checkpoint"], work=whole(job["cost"]), lanes=job["cores"])
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ def test_as_it_is_printed(tmp_path: Path) -> None:
     # What the text says of the results.
     assert "[(5, " in said["python read.py\n"]
     assert "['bus-1', 'bus-2', 'bus-3', 'bus-4']" in said["python moving.py\n"]
-    assert "00:20:00" in said["python speeds.py\n"] or "00:30:00" in said["python speeds.py\n"]
+    assert "2024-01-01 00:30:00" in said["python speeds.py\n"]
+    assert "2024-01-01 00:50:00" in said["python make_feed.py 2\npython speeds.py\n"]
     assert said["upstream history ./latest\n"].count(" 595 ") == 2
     latest = pl.read_delta(str(tmp_path / "latest"))
     assert latest.height == 5
