@@ -1,0 +1,75 @@
+"""Workers forked by the daemon look for garbage among what is new."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from upstream.conf.worker_daemon import CollectorOfSurvivors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class _Node:
+    other: _Node
+
+
+def _pair() -> tuple[_Node, weakref.ref[_Node]]:
+    one, two = _Node(), _Node()
+    one.other, two.other = two, one
+    return one, weakref.ref(one)
+
+
+@pytest.fixture
+def collector() -> Iterator[CollectorOfSurvivors]:
+    gc.disable()
+    yield CollectorOfSurvivors()
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_survivors_are_exempt_after_tasks_1_2_4_and_8(collector: CollectorOfSurvivors) -> None:
+    counts = list[int]()
+    kept = list[list[int]]()
+    for _ in range(9):
+        kept.append([])  # something that survives
+        collector.collect()
+        counts.append(gc.get_freeze_count())
+    grown = [at + 1 for at, (before, after) in enumerate(zip([0, *counts], counts, strict=False)) if after > before]
+    assert grown == [1, 2, 4, 8]
+
+
+def test_garbage_of_each_task_is_collected(collector: CollectorOfSurvivors) -> None:
+    for _ in range(5):
+        node, seen = _pair()
+        del node
+        assert seen() is not None
+        collector.collect()
+        assert seen() is None
+
+
+def test_a_survivor_that_nothing_refers_to_is_freed(collector: CollectorOfSurvivors) -> None:
+    node = _Node()
+    seen = weakref.ref(node)
+    collector.collect()
+    assert gc.get_freeze_count() > 0
+    del node
+    assert seen() is None
+
+
+def test_workers_of_a_session_have_it(spark: SparkSession) -> None:
+    def exempt(batches: Iterator[object]) -> Iterator[object]:
+        import pyarrow as pa
+
+        list(batches)  # a worker that leaves rows unread is not used again
+        yield pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]})
+
+    rows = spark.range(2, numPartitions=2)
+    rows.mapInArrow(exempt, "objects long").collect()
+    again = rows.mapInArrow(exempt, "objects long").collect()
+    assert max(row.objects for row in again) > 10_000
