@@ -19,7 +19,7 @@ __all__ = ["CollectorOfSurvivors", "main"]
 
 
 class CollectorOfSurvivors:
-    """Collect garbage as :mod:`gc` does, and exempt from later collections what is alive after the tasks 1, 2, 4, 8 and so on.
+    """Collect garbage as :mod:`gc` does, and exempt from later collections what survives tasks 1, 2, 4, 8 and so on.
 
     Objects exempted are freed as soon as nothing refers to them. Only cycles among them that become garbage later are
     kept, at most one task's share for each doubling of the number of tasks.
