@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from kit.programs import run_command
 
-from upstream.cli.demo import KEYS, MERGE, UPSTREAM, Reading, draw, mean_age_s, sparkline
+from upstream.cli.demo import KEYS, MERGE, UPSTREAM, AgeReading, draw, mean_age_s, sparkline
 
 
-def readings(*pairs: tuple[float | None, float | None]) -> list[Reading]:
-    return [Reading(float(number), {UPSTREAM: one, MERGE: other}) for number, (one, other) in enumerate(pairs)]
+def readings(*pairs: tuple[float | None, float | None]) -> list[AgeReading]:
+    return [AgeReading(float(number), {UPSTREAM: one, MERGE: other}) for number, (one, other) in enumerate(pairs)]
 
 
 def test_bars_are_on_one_scale_and_blank_where_there_is_no_row() -> None:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.core.rows.buckets import bucket_of
-from upstream.core.rows.split import apart
+from upstream.core.rows.split import split_punctuation
 from upstream.core.rows.system_column import deleted_mask
 from upstream.delta_format.deletion_vectors import DeletionVector
 from upstream.sink import write_batch as batch
@@ -203,7 +203,7 @@ class TwoWrites(Table):
         """A new run of the query: what Spark would say of it, it says here."""
         offsets = Path(self._given["checkpointLocation"]) / "offsets"
         run = types.SimpleNamespace(runId=lambda: id(run))
-        batch.make_known = _nothing
+        batch.register_data_source = _nothing
         batch.to_buckets = _bucketed
         running_batch._active_query = lambda *_: run
         running_batch._offsets_digest = lambda *given: offsets_digest((offsets / str(given[-1])).read_bytes())
@@ -219,7 +219,7 @@ class TwoWrites(Table):
         tables = [pa.Table.from_batches(task) for task in tasks if task]
         if not tables:
             return
-        rows, _ = apart(pa.concat_tables(tables))
+        rows, _ = split_punctuation(pa.concat_tables(tables))
         gone = deleted_mask(rows)
         options = {name: self._given[name] for name in ("engine", "indexLocation")}
         for some in (rows.filter(pc.invert(gone)), rows.filter(gone)):

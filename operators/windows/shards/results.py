@@ -135,8 +135,8 @@ def check_identity(was: Mapping[str, str], plan: WindowPlan, more: Sequence[str]
     before = dict(was)
     check_aggregates(before.pop("aggregates", None), None, plan)  # where releases wrote them that took no others
     heads.check_identity(
-        before,
-        plan.identity(),
+        in_words_of_today(before),
+        in_words_of_today(plan.identity()),
         "the windows of this checkpoint were begun",
         "window, key and number of shards",
         more,
