@@ -208,7 +208,7 @@ def loaded(engine: Engine, keys: int) -> tuple[Path, float]:
             "table": str(table),
             "keys": keys,
         }
-        done.write_text(json.dumps(_process(job, keys, "sink-load").said))
+        done.write_text(json.dumps(_process(job, keys, "sink-load").reported))
     return table, json.loads(done.read_text())["seconds"]
 
 
@@ -226,7 +226,7 @@ def measure(engine: Engine, work: Work, batches: int, fresh_reading: ReadTimes |
     written = sum(path.stat().st_size for path in table.rglob("*") if path.is_file() and path not in before)
     check(table, expected(work, batches), engine.name)
     reading = read(table, work.keys)
-    seconds = once.said["seconds"][_SKIPPED:batches]
+    seconds = once.reported["seconds"][_SKIPPED:batches]
     changed = sum(len(updated(work, batch)) for batch in range(batches))
     files = len(_files(table))
     beside = fresh_reading or read(written_anew(table, work.keys), work.keys)
@@ -291,7 +291,7 @@ def read(table: Path, keys: int, version: int | None = None) -> ReadTimes:
     """Return the seconds of Spark and Polars, the best of five, for the given version or the current one."""
     import polars as pl
 
-    spark = _process({"do": "read", "table": str(table), "key": _ASKED, "version": version}, keys, "sink-read").said
+    spark = _process({"do": "read", "table": str(table), "key": _ASKED, "version": version}, keys, "sink-read").reported
     one = pl.col("k") == _ASKED
 
     def of_all() -> int:
@@ -381,8 +381,8 @@ def show(results: Sequence[Result]) -> None:
             for when, reading in _over_time(each):
                 print(f"    {when.lstrip(', '):81} | {'':16} {_in_line(reading.times(each.fresh))}")
             if each.compacted is not None:
-                told = f"compacted, in {each.compacting_seconds:.1f} s"
-                print(f"    {told:81} | {'':16} {_in_line(each.compacted.times(each.fresh))}")
+                heading = f"compacted, in {each.compacting_seconds:.1f} s"
+                print(f"    {heading:81} | {'':16} {_in_line(each.compacted.times(each.fresh))}")
         print(f"  {'freshly written, seconds':83} | {'':16} {_in_line(of_work[0].fresh)}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.engines.window_state import works_done
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 
 SHARDS = 16
 
@@ -63,4 +63,4 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

@@ -25,7 +25,7 @@ def test_bars_are_on_one_scale_and_blank_where_there_is_no_row() -> None:
     assert sparkline(readings((None, None))) == []
 
 
-def test_a_table_that_never_had_a_row_says_so() -> None:
+def test_a_table_that_never_had_a_row_is_reported() -> None:
     assert sparkline(readings((1.0, None)))[1].endswith("no row")
 
 

@@ -87,8 +87,8 @@ class Table:
             self._framing, self._schema = Framing.of(layout, self._rows, parted=True)
 
     def _writer(self) -> Any:
-        told = {ROWS_OPTION: self._rows.json()} if self._framed else {}
-        return stream_writer({**self._given, **told}, self._schema, overwrite=False)
+        own = {ROWS_OPTION: self._rows.json()} if self._framed else {}
+        return stream_writer({**self._given, **own}, self._schema, overwrite=False)
 
     def prepare(self) -> Any:
         return pickle.dumps(self._writer())
@@ -266,9 +266,9 @@ class Names:
             actions = [json.loads(line) for line in entry.read_text().splitlines()]
             self.ever |= set(_strings(actions))
             for each in actions:
-                told = (each.get("add") or each.get("remove") or {}).get("deletionVector")
-                if told is not None:
-                    self.ever.add(str(DeletionVector.from_json(told).path))
+                vector = (each.get("add") or each.get("remove") or {}).get("deletionVector")
+                if vector is not None:
+                    self.ever.add(str(DeletionVector.from_json(vector).path))
             for number in (each["txn"]["version"] for each in actions if "txn" in each):
                 lists = path / TOMBSTONES / f"{number}.json"
                 if lists.exists():

@@ -75,9 +75,9 @@ def maps_of_spark(df):
 
 def is_moved(df):
     (source,) = sources(df)
-    told = source.extraOptions().containsKey(STEPS_OPTION)
-    assert told is (maps_of_spark(df) == 0)
-    return told
+    has_steps = source.extraOptions().containsKey(STEPS_OPTION)
+    assert has_steps is (maps_of_spark(df) == 0)
+    return has_steps
 
 
 def collect(df, checkpoint):
