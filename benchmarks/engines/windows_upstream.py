@@ -36,7 +36,7 @@ def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
     windows = UpdateStream(feed, key="key", event_time="ms").window(
         f"{work['range_s']} seconds",
         f"{work['slide_s']} seconds",
-        emit="lazy" if work["emit"] == "latest" else "all",
+        output=work["emit"],
         time_format="epoch_ms",
         checkpoint_location=checkpoint,
         shards=SHARDS,

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ....core.rows.exact_integers import Int64s
 from ....core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
+from ....plan.specification import in_words_of_today
 from ...runtime import state_head as heads
 from ...runtime.store import Store
 from ..columns import ends_column

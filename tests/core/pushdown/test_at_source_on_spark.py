@@ -122,7 +122,7 @@ def queued(df, checkpoint):
 
 
 def windowed(stream, column, checkpoint):
-    window = stream.window("10 ms", time_format="epoch_ms", emit="all", checkpoint_location=checkpoint, shards=2)
+    window = stream.window("10 ms", time_format="epoch_ms", output="all", checkpoint_location=checkpoint, shards=2)
     return window.agg(n=aggregates.count(), total=aggregates.sum_(column))
 
 

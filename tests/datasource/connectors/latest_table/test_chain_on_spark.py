@@ -37,7 +37,7 @@ def write_rows(file: Path, rows: list[tuple[str, int, int]]) -> None:
 def counted(rows: DataFrame, of: str, width: str, checkpoint: str) -> Any:
     """Windows of all rows, per key."""
     stream = upstream.UpdateStream(rows, key="k", event_time=of)
-    return stream.window(width, emit="all", checkpoint_location=checkpoint)
+    return stream.window(width, output="all", checkpoint_location=checkpoint)
 
 
 def test_windows_kept_by_one_query_are_followed_by_others(spark: SparkSession, tmp_path: Path) -> None:
