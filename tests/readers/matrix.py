@@ -101,7 +101,7 @@ CLAIMS: dict[tuple[str, str], Claim] = {
     ("to_arrow", "vectors"): _OF_ARROW,
     ("pandas", "vectors"): _OF_ARROW,
     # It finds no word for what it does not know, and takes the file for a broken one.
-    ("daft", "spaced"): Refused("refused", "failed to fill whole buffer"),
+    ("daft", "spaced"): Refused("refused", "failed to fill whole buffer|Failed to decode parquet column"),
     ("daft", "vectors"): Refused("refused", "deletion vectors are not yet supported"),
     ("datafusion", "vectors"): Refused("refused, or right", "during sequential deletion vector scans"),
     ("clickhouse", "nested"): Empties(),
