@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from upstream.conf.worker_daemon import CollectorOfSurvivors
+from upstream.conf.worker_daemon import FreezingCollector
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,14 +26,14 @@ def _pair() -> tuple[_Node, weakref.ref[_Node]]:
 
 
 @pytest.fixture
-def collector() -> Iterator[CollectorOfSurvivors]:
+def collector() -> Iterator[FreezingCollector]:
     gc.disable()
-    yield CollectorOfSurvivors()
+    yield FreezingCollector()
     gc.unfreeze()
     gc.enable()
 
 
-def test_survivors_are_exempt_after_tasks_1_2_4_and_8(collector: CollectorOfSurvivors) -> None:
+def test_survivors_are_exempt_after_tasks_1_2_4_and_8(collector: FreezingCollector) -> None:
     counts = list[int]()
     kept = list[list[int]]()
     for _ in range(9):
@@ -44,7 +44,7 @@ def test_survivors_are_exempt_after_tasks_1_2_4_and_8(collector: CollectorOfSurv
     assert grown == [1, 2, 4, 8]
 
 
-def test_garbage_of_each_task_is_collected(collector: CollectorOfSurvivors) -> None:
+def test_garbage_of_each_task_is_collected(collector: FreezingCollector) -> None:
     for _ in range(5):
         node, seen = _pair()
         del node
@@ -53,7 +53,7 @@ def test_garbage_of_each_task_is_collected(collector: CollectorOfSurvivors) -> N
         assert seen() is None
 
 
-def test_a_survivor_that_nothing_refers_to_is_freed(collector: CollectorOfSurvivors) -> None:
+def test_a_survivor_that_nothing_refers_to_is_freed(collector: FreezingCollector) -> None:
     node = _Node()
     seen = weakref.ref(node)
     collector.collect()
