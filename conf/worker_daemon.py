@@ -15,10 +15,10 @@ import sys
 import traceback
 from typing import Any
 
-__all__ = ["CollectorOfSurvivors", "main"]
+__all__ = ["FreezingCollector", "main"]
 
 
-class CollectorOfSurvivors:
+class FreezingCollector:
     """Collect garbage as :mod:`gc` does, and exempt from later collections what survives tasks 1, 2, 4, 8 and so on.
 
     Objects exempted are freed as soon as nothing refers to them. Only cycles among them that become garbage later are
@@ -28,33 +28,37 @@ class CollectorOfSurvivors:
     def __init__(self) -> None:
         self._tasks = 0
 
-    def collect(self) -> int:
-        """Return how many objects were garbage."""
-        found = gc.collect()
+    def collect(self) -> None:
+        """Collect after a task."""
+        gc.collect()
         self._tasks += 1
         if self._tasks & (self._tasks - 1) == 0:
             gc.freeze()
-        return found
+
+
+def _session_ended() -> bool:
+    """Return whether the error under way is that of a socket whose other end is gone.
+
+    A worker that is at work when the session ends meets it. Nobody waits for its answer either, so it ends without a
+    word. All other errors are printed as ever.
+    """
+    return isinstance(sys.exc_info()[1], ConnectionError)
 
 
 class _QuietTraceback:
-    """Print no traceback of a socket that nobody holds any more.
-
-    A worker that is at work when the session ends finds nobody at the other end. Nobody waits for its answer either, so
-    it ends without a word. All other errors are printed as ever.
-    """
+    """Stand in for :mod:`traceback` where the daemon prints what ended a worker."""
 
     format_exc = staticmethod(traceback.format_exc)
 
     @staticmethod
     def print_exc() -> None:
-        if not isinstance(sys.exc_info()[1], ConnectionError):
+        if not _session_ended():
             traceback.print_exc()
 
 
 def _quiet_print(*words: object, **where: Any) -> None:
-    if not isinstance(sys.exc_info()[1], ConnectionError):
-        print(*words, **where)  # noqa: T201 as the daemon does
+    if not _session_ended():
+        print(*words, **where)  # noqa: T201 the daemon's own print, passed on
 
 
 def main() -> None:
@@ -62,7 +66,7 @@ def main() -> None:
     from pyspark import daemon
 
     changed: Any = daemon
-    changed.gc, changed.traceback, changed.print = CollectorOfSurvivors(), _QuietTraceback, _quiet_print
+    changed.gc, changed.traceback, changed.print = FreezingCollector(), _QuietTraceback, _quiet_print
     daemon.manager()
 
 

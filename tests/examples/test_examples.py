@@ -21,6 +21,7 @@ def run(script: str, *arguments: str | Path, cwd: Path) -> str:
     done = programs.run(sys.executable, EXAMPLES / script, *arguments, cwd=cwd, env={**os.environ, "COLUMNS": "200"})
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Python worker" not in done.stderr  # Spark's account of its own steps
+    assert "doesn't contain key" not in done.stderr  # nor of each key that state does not hold yet
     return done.stdout
 
 

@@ -100,8 +100,11 @@ CLAIMS: dict[tuple[str, str], Claim] = {
     ("duckdb_arrow", "vectors"): _OF_ARROW,
     ("to_arrow", "vectors"): _OF_ARROW,
     ("pandas", "vectors"): _OF_ARROW,
-    # It finds no word for what it does not know, and takes the file for a broken one.
-    ("daft", "spaced"): Refused("refused", "failed to fill whole buffer"),
+    # It finds no word for what it does not know, and takes the file for a broken one. It reads columns side by side:
+    # the struct's error is the second, the others' the first.
+    ("daft", "spaced"): Refused(
+        "refused", "failed to fill whole buffer|build_struct: arrow has 1 fields, parquet has 2"
+    ),
     ("daft", "vectors"): Refused("refused", "deletion vectors are not yet supported"),
     ("datafusion", "vectors"): Refused("refused, or right", "during sequential deletion vector scans"),
     ("clickhouse", "nested"): Empties(),
