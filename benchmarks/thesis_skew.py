@@ -175,11 +175,11 @@ def _joining(
         if step is not None:
             both = step.run(sides)
             rows, punctuation = split_punctuation(both)
-            told = punctuation.column("time").cast(pa.int64()).to_pylist()
+            times = punctuation.column("time").cast(pa.int64()).to_pylist()
             source = system_field(rows, "source")
             sides = [
                 pa.concat_tables(
-                    [rows.filter(pc.starts_with(source, name)), *[_promise(f"{name}/step", at) for at in told]]
+                    [rows.filter(pc.starts_with(source, name)), *[_promise(f"{name}/step", at) for at in times]]
                 )
                 for name in ("left", "right")
             ]
