@@ -28,7 +28,7 @@ TARGETS = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class PolicyOutcome:
     """Of one policy on one recording.
 
     Attributes
@@ -46,7 +46,7 @@ class Outcome:
     late_in_all: float
 
 
-def outcome(times_us: Int64s, policy: Policy) -> Outcome:
+def outcome(times_us: Int64s, policy: Policy) -> PolicyOutcome:
     """Give a recording to a policy."""
     progress, lags, learned = Progress(policy), list[int](), 0
     half = len(times_us) // 2
@@ -58,7 +58,7 @@ def outcome(times_us: Int64s, policy: Policy) -> Outcome:
         elif progress.largest is not None and progress.bound is not None:
             lags.append(progress.largest - progress.bound)
     late = 100 * (progress.late - learned) / (len(times_us) - half)
-    return Outcome(float(np.mean(lags)) / _S, late, 100 * progress.late / len(times_us))
+    return PolicyOutcome(float(np.mean(lags)) / _S, late, 100 * progress.late / len(times_us))
 
 
 def bus_times() -> Int64s:

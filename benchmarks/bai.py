@@ -3,7 +3,7 @@ it hears of silence.
 
 Rows are stamped on entry. The union releases in the order of time (§4.1: a row goes once every input has shown a time
 that is not earlier); what inputs have shown is kept by the classes of the source: :class:`Progress` with the policy
-``heartbeat``, on-demand timestamps by :class:`Enabling`.
+``heartbeat``, on-demand timestamps by :class:`OnDemandWatermark`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from upstream.core.watermark.policies import Policy, Progress
-from upstream.datasource.on_demand_watermark import Enabling
+from upstream.datasource.on_demand_watermark import OnDemandWatermark
 
 from .shapes import Curve, Figure, Panel
 from .simulator import Estimate, estimate
@@ -36,7 +36,7 @@ Event = tuple[int, str, bool]
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class UnionOutcome:
     """Of one run.
 
     Attributes
@@ -68,13 +68,13 @@ def events(seed: int, seconds: float, punctuations_per_second: float = 0.0) -> I
     return heapq.merge(*inputs)
 
 
-def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.0) -> Outcome:
+def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.0) -> UnionOutcome:
     """Run one of ``none``, ``periodic``, ``on demand`` or ``latent``."""
     progress = {feed: Progress(Policy("heartbeat")) for feed in RATES}
     heard = dict.fromkeys(RATES, 0)
     for each in progress.values():
         each.close_batch(0)
-    enabling = Enabling(internal=True)
+    on_demand = OnDemandWatermark(internal=True)
     held: list[int] = []
     finishing: deque[int] = deque()
     free = idle = waited = rows = peak = last = 0
@@ -90,7 +90,7 @@ def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.
         if how != "latent":
             progress[feed].close_batch(now)
             heard[feed] = now
-            if how == "on demand" and held and enabling.enable(progress, heard, [held[0]], now):
+            if how == "on demand" and held and on_demand.enable(progress, heard, [held[0]], now):
                 work += 1
                 idle += COST_US  # until the timestamp has come through
         peak = max(peak, len(held) + len(finishing) + work - is_row)
@@ -102,10 +102,10 @@ def run(seed: int, seconds: float, how: str, punctuations_per_second: float = 0.
             finishing.append(free)
             waited += free - entered
             rows += 1
-    return Outcome(waited / max(rows, 1) / 1e3, 100 * idle / max(last, 1), peak)
+    return UnionOutcome(waited / max(rows, 1) / 1e3, 100 * idle / max(last, 1), peak)
 
 
-def _runs(quick: bool) -> tuple[Sequence[float], dict[str, list[list[Outcome]]]]:
+def _runs(quick: bool) -> tuple[Sequence[float], dict[str, list[list[UnionOutcome]]]]:
     """Return the outcomes of some seeds, for each method and each rate of punctuation."""
     seconds, seeds, rates = (600, 2, (0.1, 1, 10, 100)) if quick else (3000, 5, (0.1, 1, 10, 100, 400))
     found = {
@@ -116,8 +116,8 @@ def _runs(quick: bool) -> tuple[Sequence[float], dict[str, list[list[Outcome]]]]
     return rates, found
 
 
-def _curves(rates: Sequence[float], found: dict[str, list[list[Outcome]]], what: str) -> dict[str, Curve]:
-    def at(runs: list[Outcome]) -> Estimate:
+def _curves(rates: Sequence[float], found: dict[str, list[list[UnionOutcome]]], what: str) -> dict[str, Curve]:
+    def at(runs: list[UnionOutcome]) -> Estimate:
         return estimate([getattr(each, what) for each in runs])
 
     order = ("none", "periodic", "on demand", "latent")

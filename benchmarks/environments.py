@@ -70,9 +70,9 @@ def _jars(name: str, packages: Sequence[str], excludes: str = "") -> list[Path]:
     home = CACHE / name
     if not any(home.glob("jars/*.jar")):
         home.mkdir(parents=True, exist_ok=True)
-        said = fetch(home, packages, excludes)
+        output = fetch(home, packages, excludes)
         if not any(home.glob("jars/*.jar")):
-            raise SystemExit(f"{packages[0]} could not be fetched:\n" + "\n".join(said.splitlines()[-10:]))
+            raise SystemExit(f"{packages[0]} could not be fetched:\n" + "\n".join(output.splitlines()[-10:]))
     return sorted(home.glob("jars/*.jar"))
 
 

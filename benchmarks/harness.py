@@ -33,6 +33,7 @@ __all__ = [
     "engine_command",
     "environment",
     "fresh",
+    "given_job",
     "introduce",
     "labelled",
     "machine",
@@ -40,7 +41,6 @@ __all__ = [
     "run",
     "say",
     "say_whether_met",
-    "told",
     "whole_number",
 ]
 
@@ -59,13 +59,13 @@ class Run:
         From its start to its end.
     peak_mb : float
         Of the process and all it started.
-    said : mapping
+    reported : mapping
         The JSON that it printed, after ``BENCH ``.
     """
 
     seconds: float
     peak_mb: float
-    said: Mapping[str, Any]
+    reported: Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,7 +281,7 @@ def engine_command(script: str, job: Mapping[str, Any]) -> list[str]:
 
 
 def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: str) -> Run:
-    """Run a process in a session of its own; its time, its memory, and what it said.
+    """Run a process in a session of its own; its time, its memory, and what it reported.
 
     Raises
     ------
@@ -304,12 +304,12 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, log: st
         )
         with PeakMemory(process.pid) as memory:
             try:
-                said, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
+                output, _ = process.communicate(timeout=_TIMEOUT_SECONDS)
             except BaseException:
                 _end(process)
                 raise
         seconds = time.perf_counter() - began
-    found = [line[len(_MARK) :] for line in said.splitlines() if line.startswith(_MARK)]
+    found = [line[len(_MARK) :] for line in output.splitlines() if line.startswith(_MARK)]
     if process.returncode or not found:
         end = "\n".join(path.read_text(errors="replace").splitlines()[-15:])
         raise SystemExit(f"{log} failed with code {process.returncode}:\n{end}\n(all of it: {path})")
@@ -321,7 +321,7 @@ def say(result: Mapping[str, Any]) -> None:
     print(_MARK + json.dumps(result), flush=True)
 
 
-def told() -> dict[str, Any]:
+def given_job() -> dict[str, Any]:
     """Return the job that an engine's process got."""
     return json.loads(sys.argv[1])
 

@@ -142,7 +142,7 @@ def main(given: Sequence[str] | None = None) -> None:
                     progress(f"{engine.name}, run {number + 1} of {sizes.runs}")
                     once, out = measure(engine, broker, topics)
                     assert_equal(engine.name, engine.result(out), expected)
-                    seconds = [once.said["seconds"][-1]]
+                    seconds = [once.reported["seconds"][-1]]
                     report.add(Measured(WORK, engine.name, sizes.rows, seconds, once.peak_mb))
     finally:
         # Also what was measured before something failed.

@@ -165,7 +165,7 @@ def peers(sizes: Sizes, wanted: Sequence[str], report: Report) -> None:
         best = (
             family[0]
             if sizes.runs == 1 or len(family) == 1
-            else min(family, key=lambda each: _steady(each, warm, full).said["seconds"][-1])
+            else min(family, key=lambda each: _steady(each, warm, full).reported["seconds"][-1])
         )
         whole: list[Run] = []
         steady: list[Run] = []
@@ -181,9 +181,9 @@ def peers(sizes: Sizes, wanted: Sequence[str], report: Report) -> None:
         peak = max(each.peak_mb for each in whole)
         report.add(Measured(WHOLE, best.name, sizes.rows, [each.seconds for each in whole], peak))
         peak = max(each.peak_mb for each in steady)
-        report.add(Measured(STEADY, best.name, sizes.rows, [each.said["seconds"][-1] for each in steady], peak))
+        report.add(Measured(STEADY, best.name, sizes.rows, [each.reported["seconds"][-1] for each in steady], peak))
         if len(before) == 2:
-            longer = [each.said["seconds"][2] - each.said["seconds"][1] for each in steady]
+            longer = [each.reported["seconds"][2] - each.reported["seconds"][1] for each in steady]
             report.add(Measured(FURTHER, best.name, sizes.rows - sizes.warm_rows, longer, peak))
 
 
@@ -197,12 +197,12 @@ def small(sizes: Sizes, report: Report) -> None:
             job["batches"] = sizes.batches
             command = engine_command("small_batches", job)
             once = run(command, log=f"{labelled(name)}-small")
-            said, peak = once.said, once.peak_mb
+            reported, peak = once.reported, once.peak_mb
             for work, size, seconds in (
-                (FIRST, 1000, [said["first_commit"]]),
-                ("batch of 1,000 rows, file to commit", 1000, said["file_to_commit"]["some"]),
-                ("batch of 1,000 rows, Spark's trigger", 1000, said["trigger"]["some"]),
-                ("batch with no row left, file to commit", 0, said["file_to_commit"]["none"]),
+                (FIRST, 1000, [reported["first_commit"]]),
+                ("batch of 1,000 rows, file to commit", 1000, reported["file_to_commit"]["some"]),
+                ("batch of 1,000 rows, Spark's trigger", 1000, reported["trigger"]["some"]),
+                ("batch with no row left, file to commit", 0, reported["file_to_commit"]["none"]),
             ):
                 report.add(Measured(work, name, size, seconds, peak))
 
@@ -218,7 +218,7 @@ def formats(sizes: Sizes, report: Report) -> None:
         once, outs = ours.measure(works, f"{US}-formats")
         for place, kind in enumerate(kinds):
             assert_equal(f"{US} on {kind}", ours.result(outs[2 * place + 1]), expected)
-            seconds = [once.said["seconds"][2 * place + 1]]
+            seconds = [once.reported["seconds"][2 * place + 1]]
             report.add(Measured(f"steady state, {kind}", US, sizes.rows, seconds, once.peak_mb))
 
 
@@ -232,7 +232,7 @@ def scaling(sizes: Sizes, report: Report) -> None:
     for number in range(sizes.runs):
         progress(f"scaling, run {number + 1} of {sizes.runs}")
         once, outs = ours.measure(works, f"{US}-scaling")
-        for (work, rows, keys, named), seconds, out in zip(steps, once.said["seconds"][1:], outs[1:], strict=True):
+        for (work, rows, keys, named), seconds, out in zip(steps, once.reported["seconds"][1:], outs[1:], strict=True):
             assert_equal(f"{US}, {rows:,} rows, {keys:,} keys", ours.result(out), reference(rows, keys))
             report.add(Measured(work, US, rows, [seconds], once.peak_mb, named))
 

@@ -73,8 +73,10 @@ def capacity_of(given: float | None) -> float:
     """Return the rows per second of the map alone, measured unless given."""
     if given is not None:
         return given
-    told = run(job_command({"engine": "capacity", "cores": cores(), "cost": COST_S}), log="overload-capacity").said
-    return float(told["rows_per_second"])
+    capacity = run(
+        job_command({"engine": "capacity", "cores": cores(), "cost": COST_S}), log="overload-capacity"
+    ).reported
+    return float(capacity["rows_per_second"])
 
 
 def own_bounds(table: Path, checkpoint: Path, seconds: float) -> tuple[float, float] | None:
@@ -83,8 +85,8 @@ def own_bounds(table: Path, checkpoint: Path, seconds: float) -> tuple[float, fl
     from upstream.sink.figures.summary import read_summaries
 
     began = began_us(checkpoint)
-    said = [each for _, each in read_summaries(str(table))]
-    looked_at = [each for each in said if WARM_S <= (each.committed_at_us - began) / 1e6 < WARM_S + seconds]
+    summaries = [each for _, each in read_summaries(str(table))]
+    looked_at = [each for each in summaries if WARM_S <= (each.committed_at_us - began) / 1e6 < WARM_S + seconds]
     figures = run_figures(looked_at)
     return None if figures is None else figures.over_time
 

@@ -121,7 +121,7 @@ def spark(sizes: Sizes, report: Report) -> dict[str, Any]:
         name = "spark groupBy, max_by" if engine == "max_by" else f"{US}, {engine}" if engine != "in-place" else US
         for kind, rows in (("large", sizes.batch_rows), ("small", 1_000)):
             work = f"{kind} batch in a streaming query, to nowhere, {sizes.batch_keys:,} keys"
-            report.add(Measured(work, name, rows, done.said[kind], done.peak_mb))
+            report.add(Measured(work, name, rows, done.reported[kind], done.peak_mb))
     return {}
 
 
@@ -135,8 +135,8 @@ def pending(sizes: Sizes, report: Report) -> dict[str, Any]:
         served: list[dict[str, float]] = []
         filled, peak, stored = 0.0, 0.0, 0
         for number in range(shards):
-            told = {**job, "shard": number, "out": str(_OUT / f"shard-{number}")}
-            fill, serve = (_pending({**told, "do": do}) for do in ("fill", "serve"))
+            shard_job = {**job, "shard": number, "out": str(_OUT / f"shard-{number}")}
+            fill, serve = (_pending({**shard_job, "do": do}) for do in ("fill", "serve"))
             filled += sum(batch["cpu"] for batch in fill["batches"])
             peak = max(peak, serve["peak_mb"])
             served += serve["batches"][1:]  # the first imports what a task has imported
@@ -161,7 +161,7 @@ def pending(sizes: Sizes, report: Report) -> dict[str, Any]:
 
 def _pending(job: dict[str, Any]) -> Any:
     command = engine_command("queue_pending", job)
-    return run(command, log=f"queue-pending-{job['do']}").said
+    return run(command, log=f"queue-pending-{job['do']}").reported
 
 
 def orders(sizes: Sizes, report: Report) -> dict[str, Any]:

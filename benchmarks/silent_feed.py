@@ -71,7 +71,7 @@ WAYS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class FeedOutcome:
     """Of one run.
 
     Attributes
@@ -137,7 +137,7 @@ class Sender(threading.Thread):
         made.rename(self._home / feed / f"{made.name}.csv")
 
 
-def measure(spark: Any, way: Way, home: Path, seconds: float) -> Outcome:
+def measure(spark: Any, way: Way, home: Path, seconds: float) -> FeedOutcome:
     """Run one way for some seconds of real time."""
     sender = Sender(home, way)
     checkpoint = str(home / "checkpoint")
@@ -176,7 +176,7 @@ def measure(spark: Any, way: Way, home: Path, seconds: float) -> Outcome:
     waited = np.array([committed.get(key, ended) - at for key, at in sent])
     late = sum(report.late for report in read_reports(reorder_folder(checkpoint, 0), ReorderReport))
     got = sum(key in committed for key, _ in sent)
-    return Outcome(float(waited.mean()), float(waited.max()), held, late, got, len(sent))
+    return FeedOutcome(float(waited.mean()), float(waited.max()), held, late, got, len(sent))
 
 
 def commits(table: Path) -> dict[int, float]:
@@ -204,7 +204,7 @@ def main(given: Sequence[str] | None = None) -> None:
     seconds = args.seconds or (12.0 if args.quick else 40.0)
     introduce()
     spark = upstream.session("benchmark", master=f"local[{cores()}]")
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, FeedOutcome] = {}
     for way in WAYS:
         progress(way.name)
         outcomes[way.name] = measure(spark, way, fresh(CACHE / "out", f"silent-{len(outcomes)}"), seconds)
@@ -215,7 +215,7 @@ def main(given: Sequence[str] | None = None) -> None:
         Path(args.json).write_text(json.dumps({"seconds": seconds, "outcomes": values}, indent=1) + os.linesep)
 
 
-def show(outcomes: dict[str, Outcome]) -> None:
+def show(outcomes: dict[str, FeedOutcome]) -> None:
     """Print the outcomes as a table."""
     print(f"\n{'':28} {'mean':>8} {'most':>8} {'held':>6} {'late':>5} {'committed':>12}")
     for name, each in outcomes.items():

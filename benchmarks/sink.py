@@ -61,7 +61,7 @@ _ASKED = 4711  # the key of which the row is read
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class ReadTimes:
     """What it takes to read a table.
 
     Attributes
@@ -78,9 +78,9 @@ class Reading:
     point_polars: float
     bucket_polars: float
 
-    def times(self, fresh: Reading) -> Reading:
+    def times(self, fresh: ReadTimes) -> ReadTimes:
         """Return each figure as a multiple of another reading's."""
-        return Reading(*(a / b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(fresh), strict=True)))
+        return ReadTimes(*(a / b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(fresh), strict=True)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Result:
         Written to disk below the table, the log included.
     files : int
         Data files that the table has at the end.
-    reading, fresh : Reading
+    reading, fresh : ReadTimes
         Of the table afterwards, and of one of the rows that our table has then, freshly written.
     load_seconds : float
         To make the table.
@@ -105,9 +105,9 @@ class Result:
         Memory of all of the engine's processes.
     compacting_seconds : float or None
         What `upstream maintain --compact` takes after them; None where it was not asked for.
-    compacted : Reading or None
+    compacted : ReadTimes or None
         Of the table after that.
-    meanwhile : list of Reading
+    meanwhile : list of ReadTimes
         Of the table as it was after a quarter of the batches, half and three quarters; empty where there are few.
     """
 
@@ -120,13 +120,13 @@ class Result:
     batches: int
     bytes_per_update: float
     files: int
-    reading: Reading
-    fresh: Reading
+    reading: ReadTimes
+    fresh: ReadTimes
     load_seconds: float
     peak_mb: float
     compacting_seconds: float | None = None
-    compacted: Reading | None = None
-    meanwhile: list[Reading] = dataclasses.field(default_factory=list)
+    compacted: ReadTimes | None = None
+    meanwhile: list[ReadTimes] = dataclasses.field(default_factory=list)
 
 
 def rows(keys: Int64s, at: int) -> pa.Table:
@@ -208,11 +208,11 @@ def loaded(engine: Engine, keys: int) -> tuple[Path, float]:
             "table": str(table),
             "keys": keys,
         }
-        done.write_text(json.dumps(_process(job, keys, "sink-load").said))
+        done.write_text(json.dumps(_process(job, keys, "sink-load").reported))
     return table, json.loads(done.read_text())["seconds"]
 
 
-def measure(engine: Engine, work: Work, batches: int, fresh_reading: Reading | None) -> Result:
+def measure(engine: Engine, work: Work, batches: int, fresh_reading: ReadTimes | None) -> Result:
     """Run an engine's batches on a copy of the table, and see that the table is right."""
     origin, load_seconds = loaded(engine, work.keys)
     table = fresh(_HOME, "written")
@@ -226,11 +226,11 @@ def measure(engine: Engine, work: Work, batches: int, fresh_reading: Reading | N
     written = sum(path.stat().st_size for path in table.rglob("*") if path.is_file() and path not in before)
     check(table, expected(work, batches), engine.name)
     reading = read(table, work.keys)
-    seconds = once.said["seconds"][_SKIPPED:batches]
+    seconds = once.reported["seconds"][_SKIPPED:batches]
     changed = sum(len(updated(work, batch)) for batch in range(batches))
     files = len(_files(table))
     beside = fresh_reading or read(written_anew(table, work.keys), work.keys)
-    compacting_seconds, compacted, meanwhile = None, None, list[Reading]()
+    compacting_seconds, compacted, meanwhile = None, None, list[ReadTimes]()
     if work.commits:
         meanwhile = [read(table, work.keys, version) for version in _quarters(table)]
         compacting_seconds = compact(table)
@@ -287,11 +287,11 @@ def _quarters(table: Path) -> list[int]:
     return [last * part // 4 for part in (1, 2, 3)]
 
 
-def read(table: Path, keys: int, version: int | None = None) -> Reading:
+def read(table: Path, keys: int, version: int | None = None) -> ReadTimes:
     """Return the seconds of Spark and Polars, the best of five, for the given version or the current one."""
     import polars as pl
 
-    spark = _process({"do": "read", "table": str(table), "key": _ASKED, "version": version}, keys, "sink-read").said
+    spark = _process({"do": "read", "table": str(table), "key": _ASKED, "version": version}, keys, "sink-read").reported
     one = pl.col("k") == _ASKED
 
     def of_all() -> int:
@@ -304,7 +304,7 @@ def read(table: Path, keys: int, version: int | None = None) -> Reading:
     with contextlib.suppress(upstream.UpstreamError):  # a table that is not laid out by us
         in_bucket = pl.col("_upstream_bucket") == upstream.LatestTable(table).key_bucket(_ASKED)
         bucket = _least_seconds(lambda: of_one(in_bucket), 1)
-    return Reading(spark["scan"], spark["point"], _least_seconds(of_all), _least_seconds(of_one, 1), bucket)
+    return ReadTimes(spark["scan"], spark["point"], _least_seconds(of_all), _least_seconds(of_one, 1), bucket)
 
 
 def _least_seconds(reading: Callable[[], int], rows: int | None = None) -> float:
@@ -357,7 +357,7 @@ def aims(results: Sequence[Result]) -> None:
     )
 
 
-def _over_time(each: Result) -> list[tuple[str, Reading]]:
+def _over_time(each: Result) -> list[tuple[str, ReadTimes]]:
     return [(f", {part}/4 of it", reading) for part, reading in enumerate(each.meanwhile, start=1)]
 
 
@@ -381,12 +381,12 @@ def show(results: Sequence[Result]) -> None:
             for when, reading in _over_time(each):
                 print(f"    {when.lstrip(', '):81} | {'':16} {_in_line(reading.times(each.fresh))}")
             if each.compacted is not None:
-                told = f"compacted, in {each.compacting_seconds:.1f} s"
-                print(f"    {told:81} | {'':16} {_in_line(each.compacted.times(each.fresh))}")
+                heading = f"compacted, in {each.compacting_seconds:.1f} s"
+                print(f"    {heading:81} | {'':16} {_in_line(each.compacted.times(each.fresh))}")
         print(f"  {'freshly written, seconds':83} | {'':16} {_in_line(of_work[0].fresh)}")
 
 
-def _in_line(reading: Reading) -> str:
+def _in_line(reading: ReadTimes) -> str:
     return (
         f"{reading.scan_spark:>6.2f} {reading.point_spark:>6.2f} {reading.scan_polars:>6.3f} "
         f"{reading.point_polars:>6.3f} "
@@ -418,7 +418,7 @@ def main(given: Sequence[str] | None = None) -> None:
                 continue
             if args.commits not in (None, work.commits):
                 continue
-            anew: Reading | None = None
+            anew: ReadTimes | None = None
             for engine in ENGINES:
                 if args.engine and not engine.name.startswith(tuple(args.engine)):
                     continue

@@ -123,7 +123,7 @@ class Disorder:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class SlackOutcome:
     """Of one slack.
 
     Attributes
@@ -142,18 +142,18 @@ class Outcome:
     error: float
 
 
-def outcome(stream: Disorder, results: Results) -> Outcome:
+def outcome(stream: Disorder, results: Results) -> SlackOutcome:
     """Return latency and error of results."""
     truth, covered = stream.truth, stream.covered
     off = np.array([abs(results.get(wid, (0.0, 0.0))[0] - true) / abs(true) for wid, true in truth.items()])
     waited = [max(0.0, given - covered[wid]) for wid, (_, given) in results.items()]
     # Doubles are given to the last bit or so, whichever way they were added.
-    return Outcome(
+    return SlackOutcome(
         float(np.mean(waited)), 100 * float(np.mean(off > 1e-12)), 100 * float(np.mean(np.where(off > 1e-12, off, 0.0)))
     )
 
 
-def outcomes(streams: Sequence[Disorder], slacks_us: Sequence[int], *kinds: str) -> dict[str, list[list[Outcome]]]:
+def outcomes(streams: Sequence[Disorder], slacks_us: Sequence[int], *kinds: str) -> dict[str, list[list[SlackOutcome]]]:
     """Return an outcome for each slack of each run, for punctuation and each kind of slack."""
     found = {
         f"{kind} slack": [
@@ -187,7 +187,7 @@ def block_sorted(seed: int, blocks: int) -> Disorder:
 
 
 def _figure(
-    title: str, unit: str, slacks_us: Sequence[int], found: dict[str, list[list[Outcome]]], wrong: bool
+    title: str, unit: str, slacks_us: Sequence[int], found: dict[str, list[list[SlackOutcome]]], wrong: bool
 ) -> Figure:
     """Plot latency and error, and check what must hold."""
     differs: list[str] = []

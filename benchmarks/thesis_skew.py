@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.split import apart
+from upstream.core.rows.split import split_punctuation
 from upstream.core.rows.system_column import SYSTEM, TIMESTAMP, system_field
 from upstream.operators.aggregates.functions import count
 from upstream.operators.reorder.plan import ReorderPlan
@@ -116,7 +116,7 @@ class TumblingJoin:
 
     def run(self, tables: tuple[pa.Table, pa.Table]) -> None:
         """Run a batch of both sides."""
-        parts = [apart(table) for table in tables]
+        parts = [split_punctuation(table) for table in tables]
         for bounds, (_, punctuation) in zip(self._bounds, parts, strict=True):
             times = punctuation.column("time").cast(pa.int64()).to_pylist()
             bounds.hear(system_field(punctuation, "source").to_pylist(), times)
@@ -174,12 +174,12 @@ def _joining(
         ]
         if step is not None:
             both = step.run(sides)
-            rows, punctuation = apart(both)
-            told = punctuation.column("time").cast(pa.int64()).to_pylist()
+            rows, punctuation = split_punctuation(both)
+            times = punctuation.column("time").cast(pa.int64()).to_pylist()
             source = system_field(rows, "source")
             sides = [
                 pa.concat_tables(
-                    [rows.filter(pc.starts_with(source, name)), *[_promise(f"{name}/step", at) for at in told]]
+                    [rows.filter(pc.starts_with(source, name)), *[_promise(f"{name}/step", at) for at in times]]
                 )
                 for name in ("left", "right")
             ]

@@ -141,11 +141,11 @@ def figure_14(quick: bool) -> Figure:
                 for size, value in zip(sizes, y, strict=True)
                 if (value.mean >= 1 if skew is None else value.mean <= 1)
             ]
-            said = f"{name}: eager / lazy is {', '.join(wrong)}, wanted {'below' if skew is None else 'above'} 1"
+            finding = f"{name}: eager / lazy is {', '.join(wrong)}, wanted {'below' if skew is None else 'above'} 1"
             if wrong and not shared:
-                differs.append(said)
+                differs.append(finding)
             elif wrong:
-                remarks.append(f"one clock for all keys, {said}")
+                remarks.append(f"one clock for all keys, {finding}")
         title = "one clock for all keys" if shared else "a clock for each key's source"
         panels.append(Panel(title, "ω in ticks", "application staleness eager / lazy", curves))
     return Figure("Multiple keys and arrival patterns", panels, differs, remarks)

@@ -19,7 +19,7 @@ from upstream.operators.windows.recent import NONE, latest_started
 from upstream.operators.windows.rows import ranks
 
 from .models.every_window import EveryWindow
-from .models.marks import Result, Served
+from .models.marks import Result, ServedTick
 from .models.pages import WindowPages
 from .models.transitions import KeyTransitionGraph, Semantics
 
@@ -92,7 +92,7 @@ class TickOutcome:
     naive: Usage
 
 
-def ticks(graph: KeyTransitionGraph | EveryWindow, load: WindowLoad) -> Iterator[tuple[int, Served]]:
+def ticks(graph: KeyTransitionGraph | EveryWindow, load: WindowLoad) -> Iterator[tuple[int, ServedTick]]:
     """Drive a model: in each tick a row arrives, the low-watermark moves past it, and the operator is served."""
     for tick, (key, time) in enumerate(zip(load.key.tolist(), load.time.tolist(), strict=True), start=1):
         graph.arrive(time, key, tick)

@@ -57,9 +57,9 @@ class Work:
     @property
     def job(self) -> dict[str, Any]:
         """What an engine is told."""
-        told = dataclasses.asdict(self)
-        del told["name"]
-        return told
+        fields = dataclasses.asdict(self)
+        del fields["name"]
+        return fields
 
 
 _LATEST = """

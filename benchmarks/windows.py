@@ -177,11 +177,11 @@ class Engine:
         """Run it in a process of its own over works, one after the other; the run, and where each result is."""
         outs = [fresh(_OUT, f"{label}-{number}") for number in range(len(works))]
         more = {"files_per_batch": FILES_PER_BATCH, "whole_state": whole_state}
-        told = [
+        jobs = [
             {**work.job, **more, "data": str(window_feed(*size, self.side_by_side)), "out": str(out)}
             for (work, size), out in zip(works, outs, strict=True)
         ]
-        return run(engine_command(self.script, {"cores": cores(), "work": told}), log=f"windows-{label}"), outs
+        return run(engine_command(self.script, {"cores": cores(), "work": jobs}), log=f"windows-{label}"), outs
 
 
 def table_result(path: Path, work: Work) -> pa.Table:
@@ -238,7 +238,7 @@ def peers(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
             for number in range(sizes.runs):
                 progress(f"{', '.join(work.name for work, _ in works)}: {name}, run {number + 1} of {sizes.runs}")
                 once, outs = engine.measure([*before, *works], label)
-                seconds = once.said["seconds"]
+                seconds = once.reported["seconds"]
                 for place, (work, (rows, _)) in enumerate(works, len(before)):
                     check(name, work, engine.result(outs[place], work), answers[place - len(before)])
                     report.add(Measured(work.name, name, rows, [seconds[place]], once.peak_mb))
@@ -266,7 +266,7 @@ def state(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
             if name != FLINK:  # which has no checkpoints but whole ones
                 usual, outs = engine.measure([(work, size)], label)
                 check(name, work, engine.result(outs[0], work), answer)
-            each = {**usual.said["states"][0], "state_bytes": whole.said["states"][0]["state_bytes"]}
+            each = {**usual.reported["states"][0], "state_bytes": whole.reported["states"][0]["state_bytes"]}
             each["peak_mb"] = round(usual.peak_mb)
             found[f"{work.name}, {name}"] = each
             print(
@@ -292,7 +292,7 @@ def linear(sizes: Sizes, wanted: Wanted, report: Report) -> dict[str, Any]:
     for number in range(sizes.runs):
         progress(f"linear, run {number + 1} of {sizes.runs}")
         once, outs = ours.measure([(SLIDING, _smaller((most, sizes.keys))), *works], "linear")
-        for (work, size), seconds, out in zip(works, once.said["seconds"][1:], outs[1:], strict=True):
+        for (work, size), seconds, out in zip(works, once.reported["seconds"][1:], outs[1:], strict=True):
             check(US, work, ours.result(out, work), holds(work, *size))
             report.add(Measured(work.name, US, size[0], [seconds], once.peak_mb))
     rows = report.rows()

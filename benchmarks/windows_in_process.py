@@ -96,8 +96,8 @@ class Feed:
         at = np.sort(self._random.integers(first_s * SECOND, last_s * SECOND, n))
         keys, values = (self._random.integers(0, each, n) for each in (self._keys, 1000))
         bound = pa.array([(last_s - DELAY_S) * SECOND]).cast(TIMESTAMP)
-        told = punctuation_rows(SCHEMA, ["feed"], last_s * SECOND, time=bound).cast(SCHEMA)
-        return pa.concat_tables([rows_table(keys, at, values), told])
+        punctuation = punctuation_rows(SCHEMA, ["feed"], last_s * SECOND, time=bound).cast(SCHEMA)
+        return pa.concat_tables([rows_table(keys, at, values), punctuation])
 
 
 def backlog(

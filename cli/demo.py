@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Reading", "demo", "draw", "mean_age_s", "sparkline", "start_merge"]
+__all__ = ["AgeReading", "demo", "draw", "mean_age_s", "sparkline", "start_merge"]
 
 UPSTREAM, MERGE = "UpStream", "foreachBatch + MERGE"
 ROWS_PER_SECOND = 5_000
@@ -43,7 +43,7 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclasses.dataclass(frozen=True)
-class Reading:
+class AgeReading:
     """What a reader saw of the tables at one moment.
 
     Attributes
@@ -84,7 +84,7 @@ def demo(seconds: float, to: Path, console: Console) -> None:
     )
     with console.status("starting Spark"):
         spark = session("upstream demo", master=f"local[{2 * LANES}]", jvm_log=str(to / "spark.log"))
-    readings = list[Reading]()
+    readings = list[AgeReading]()
     try:
         queries = [
             _with_queue(spark, places[UPSTREAM]),
@@ -138,7 +138,7 @@ def mean_age_s(table: str, now: int) -> float | None:
     return None if mean is None else (now - mean) / 1e6
 
 
-def sparkline(readings: Sequence[Reading]) -> list[str]:
+def sparkline(readings: Sequence[AgeReading]) -> list[str]:
     """Return a line of bars for each table, all on one scale; blanks where there was no row."""
     every = [age for each in readings for age in each.ages_s.values() if age is not None]
     if not every:
@@ -155,7 +155,7 @@ def sparkline(readings: Sequence[Reading]) -> list[str]:
     return lines
 
 
-def draw(readings: Sequence[Reading], to: Path) -> Path | None:
+def draw(readings: Sequence[AgeReading], to: Path) -> Path | None:
     """Draw the ages over time, if matplotlib is installed; a line ends where there is no row."""
     try:
         import matplotlib as mpl
@@ -199,7 +199,7 @@ def _parts(place: Path) -> tuple[str, str]:
     return str(place / "table"), str(place / "checkpoint")
 
 
-def _readings(queries: Sequence[StreamingQuery], places: Mapping[str, Path], seconds: float) -> Iterator[Reading]:
+def _readings(queries: Sequence[StreamingQuery], places: Mapping[str, Path], seconds: float) -> Iterator[AgeReading]:
     """Look at the tables each second, from the first commit of either on."""
     began: float | None = None
     while began is None or time.monotonic() - began < seconds:
@@ -211,11 +211,11 @@ def _readings(queries: Sequence[StreamingQuery], places: Mapping[str, Path], sec
         if began is None and any(age is not None for age in ages.values()):
             began = time.monotonic()
         if began is not None:
-            yield Reading(time.monotonic() - began, ages)
+            yield AgeReading(time.monotonic() - began, ages)
         time.sleep(1)
 
 
-def _line(reading: Reading) -> str:
+def _line(reading: AgeReading) -> str:
     ages = [f"{name} {'no row yet' if age is None else f'{age:.1f} s'}" for name, age in reading.ages_s.items()]
     return f"{reading.second:3.0f} s: mean age of the rows: " + ", ".join(ages)
 

@@ -346,11 +346,11 @@ def serve(
 
     [bold]upstream serve positions=./latest --metrics ./metrics[/bold]
     """
-    from .serve import Served
+    from .serve import ServeRequest
     from .serve import serve as serve_tables
 
     console = Console(highlight=False, soft_wrap=True)
-    serve_tables(Served.of(tables, metrics, host, port), console, master, name_values(conf, "--conf"))
+    serve_tables(ServeRequest.of(tables, metrics, host, port), console, master, name_values(conf, "--conf"))
 
 
 app.add_typer(commands)

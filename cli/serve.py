@@ -23,11 +23,11 @@ from .failures import FAILED, Failure
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Served", "serve"]
+__all__ = ["ServeRequest", "serve"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
+class ServeRequest:
     """What is to be served, and where.
 
     Attributes
@@ -46,7 +46,7 @@ class Served:
     port: int
 
     @classmethod
-    def of(cls, tables: Sequence[str], metrics: str | None, host: str, port: int) -> Served:
+    def of(cls, tables: Sequence[str], metrics: str | None, host: str, port: int) -> ServeRequest:
         """Return what the command line requests: ``NAME=PATH``, or a path whose last part is the name.
 
         Raises
@@ -69,7 +69,7 @@ class Served:
         return cls(named, None if metrics is None else absolute_location(metrics), host, port)
 
 
-def serve(served: Served, console: Console, master: str | None, conf: Mapping[str, str]) -> None:
+def serve(served: ServeRequest, console: Console, master: str | None, conf: Mapping[str, str]) -> None:
     """Serve until Ctrl-C or SIGTERM.
 
     Raises
@@ -105,7 +105,7 @@ def serve(served: Served, console: Console, master: str | None, conf: Mapping[st
 
 
 @contextlib.contextmanager
-def _server(spark: SparkSession, served: Served) -> Generator[None, None, None]:
+def _server(spark: SparkSession, served: ServeRequest) -> Generator[None, None, None]:
     from py4j.protocol import Py4JJavaError
 
     jvm: Any = spark._jvm

@@ -20,7 +20,7 @@ from .worker_python import environment_of_workers, python_of, use_installed_pysp
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_session", "make_known", "missing", "preset", "session"]
+__all__ = ["check_session", "missing", "preset", "register_data_source", "session"]
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -109,7 +109,7 @@ def session(
         own["spark.master"] = master
     active = SparkSession.getActiveSession()
     if active is not None:
-        make_known(active)
+        register_data_source(active)
         check_session(active, strict=True)
         for name, value in own.items():
             if active.conf.isModifiable(name):
@@ -137,14 +137,14 @@ def session(
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    make_known(spark)
+    register_data_source(spark)
     check_session(spark)
     if str(spark.sparkContext.master).startswith("local"):
         warm_workers(spark)  # elsewhere other machines would have to be warmed, and their owner asked
     return spark
 
 
-def make_known(spark: SparkSession) -> None:
+def register_data_source(spark: SparkSession) -> None:
     """Register the data source where Spark cannot find it by itself: when the package came by ``--py-files``.
 
     Spark looks data sources up in a Python process that sees what is installed, but not the files of a job. And the

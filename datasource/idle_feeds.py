@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.watermark.policies import Progress
 from .connectors.contract import Advance
-from .on_demand_watermark import Enabling, Held
+from .on_demand_watermark import DownstreamReports, OnDemandWatermark
 
 __all__ = ["IdleRule", "advance", "heard_now"]
 
@@ -86,15 +86,15 @@ class IdleRule:
     ----------
     after_us : int or None
         How long a feed has been silent for the others to go on without it; None to wait.
-    enabling : Enabling
+    on_demand : OnDemandWatermark
         How on-demand timestamps are computed.
-    held : Held or None
+    downstream : DownstreamReports or None
         What operators hold; None unless the rule is to act on demand.
     """
 
     after_us: int | None = None
-    enabling: Enabling = dataclasses.field(default_factory=Enabling)
-    held: Held | None = None
+    on_demand: OnDemandWatermark = dataclasses.field(default_factory=OnDemandWatermark)
+    downstream: DownstreamReports | None = None
 
     def asked(self, progress: Mapping[str, Mapping[str, Any]], ended: Collection[str], now_us: int) -> bool:
         """Return whether an operator waits for more than these feeds have promised.
@@ -108,18 +108,18 @@ class IdleRule:
         ended, now_us
             See :meth:`apply`.
         """
-        if self.held is None:
+        if self.downstream is None:
             return False
         bounds = [state["bound"] for feed, state in progress.items() if feed not in ended]
         least = min((bound for bound in bounds if bound is not None), default=None)
-        return least is not None and any(need > least for need in self.held.needs(now_us, bounds))
+        return least is not None and any(need > least for need in self.downstream.needs(now_us, bounds))
 
     def stop(self) -> None:
         """Promise nothing on demand from now on.
 
         A run that ends once it has read what is there (`Trigger.AvailableNow`) waits for no clock.
         """
-        self.held = None
+        self.downstream = None
 
     def apply(
         self,
@@ -146,8 +146,8 @@ class IdleRule:
         """
         released = False
         live = {feed: each for feed, each in progress.items() if feed not in ended and feed not in away}
-        if self.held is not None and any(heard[feed] < now_us for feed in live):
-            needs = self.held.needs(now_us, [each.bound for each in live.values()])
-            released = self.enabling.enable(live, heard, needs, now_us)
+        if self.downstream is not None and any(heard[feed] < now_us for feed in live):
+            needs = self.downstream.needs(now_us, [each.bound for each in live.values()])
+            released = self.on_demand.enable(live, heard, needs, now_us)
         advance(progress, heard, ended, away, self.after_us, now_us)
         return released

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..conf.arguments import names_argument, text_argument
 from ..conf.column_names import listed
 from ..conf.deprecation import renamed_argument
-from ..conf.session import make_known
+from ..conf.session import register_data_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,7 +85,7 @@ def load_source(
         More options, as people write them in Python; these win over `asked`.
     """
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-    make_known(spark)
+    register_data_source(spark)
     reader = spark.readStream.format("upstream").options(**{**asked, **texts})
     return reader.load(path) if path is not None else reader.load()
 

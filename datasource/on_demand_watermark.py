@@ -17,14 +17,14 @@ from ..core.feedback.window_reports import WindowReport
 from ..core.watermark.policies import Progress
 from ..storage.folder import TableFolder
 
-__all__ = ["Enabling", "Held", "Holder", "reports_below"]
+__all__ = ["DownstreamReport", "DownstreamReports", "OnDemandWatermark", "reports_below"]
 
 # Reports change with batches, of which the source hears only if it has a part in them.
 _LOOK_US = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class Enabling:
+class OnDemandWatermark:
     """How on-demand timestamps are computed.
 
     Attributes
@@ -96,17 +96,17 @@ class Enabling:
         return True
 
 
-class Holder(Protocol):
+class DownstreamReport(Protocol):
     """What a shard says of what it holds."""
 
     @property
     def needs(self) -> int | None: ...
 
 
-def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[Holder]]:
+def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[DownstreamReport]]:
     """Return a function that reads the last reports of the query's operators that wait for feeds."""
 
-    def read() -> Sequence[Holder]:
+    def read() -> Sequence[DownstreamReport]:
         def at(folder: str) -> TableFolder:
             return TableFolder(folder, checkpoint.storage)
 
@@ -117,8 +117,8 @@ def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[Holder]]:
     return read
 
 
-def _numbered(read: Callable[[int], Sequence[Holder]]) -> list[Holder]:
-    found: list[Holder] = []
+def _numbered(read: Callable[[int], Sequence[DownstreamReport]]) -> list[DownstreamReport]:
+    found: list[DownstreamReport] = []
     for number in range(1 << 16):
         reports = read(number)
         if not reports:
@@ -127,7 +127,7 @@ def _numbered(read: Callable[[int], Sequence[Holder]]) -> list[Holder]:
     return found
 
 
-class Held:
+class DownstreamReports:
     """What operators hold, looked up when there may be something new.
 
     Parameters
@@ -136,7 +136,7 @@ class Held:
         Reads the last report of each shard.
     """
 
-    def __init__(self, reports: Callable[[], Sequence[Holder]]) -> None:
+    def __init__(self, reports: Callable[[], Sequence[DownstreamReport]]) -> None:
         self._reports = reports
         self._looked: tuple[int, Sequence[int | None]] | None = None
         self._needs: list[int] = []

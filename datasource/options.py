@@ -27,7 +27,7 @@ from ..core.watermark.policies import Policy, PolicyName
 from ..storage.folder import TableFolder
 from .connectors.contract import Limit
 from .idle_feeds import IdleRule
-from .on_demand_watermark import Enabling, Held, reports_below
+from .on_demand_watermark import DownstreamReports, OnDemandWatermark, reports_below
 
 __all__ = ["STORAGE_PREFIX", "SourceOptions"]
 
@@ -272,11 +272,11 @@ class SourceOptions:
 
     def idle_rule(self) -> IdleRule:
         """Return the rule for silent feeds."""
-        enabling = Enabling(self.progress == "heartbeat", self.ets_delay_us, self.progress_delay_us)
-        held = None
+        on_demand = OnDemandWatermark(self.progress == "heartbeat", self.ets_delay_us, self.progress_delay_us)
+        downstream = None
         if self.idle == "ets" and self.checkpoint_location is not None:
-            held = Held(reports_below(TableFolder(self.checkpoint_location, self.storage)))
-        return IdleRule(self.idle_after_us if self.idle == "advance" else None, enabling, held)
+            downstream = DownstreamReports(reports_below(TableFolder(self.checkpoint_location, self.storage)))
+        return IdleRule(self.idle_after_us if self.idle == "advance" else None, on_demand, downstream)
 
     def limit(self) -> Limit:
         """Return how many rows and bytes one batch may take."""

@@ -48,8 +48,8 @@ def main() -> int:
     console.print("[bold]1.[/bold] A Kafka broker starts (the first time its 38 MB of jars are fetched).")
     with Broker(folder / "broker") as broker:
         broker.create(TOPIC, len(PARTITIONS))
-        told = ", ".join(f"{TOPIC}/{number} {says}" for number, says in enumerate(PARTITIONS))
-        console.print(f"[bold]2.[/bold] A producer sends {ROWS_PER_SECOND:,} rows/s to {broker.address}: {told}.")
+        partitions = ", ".join(f"{TOPIC}/{number} {says}" for number, says in enumerate(PARTITIONS))
+        console.print(f"[bold]2.[/bold] A producer sends {ROWS_PER_SECOND:,} rows/s to {broker.address}: {partitions}.")
         ended = threading.Event()
         threads = [
             threading.Thread(target=produce, args=(broker.address, ended)),

@@ -33,7 +33,7 @@ def main() -> None:
     speeds = (
         us.read(spark, asked.source, key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
         .where("speed IS NOT NULL")
-        .window(asked.range, asked.slide, emit="all" if asked.every else "lazy")
+        .window(asked.range, asked.slide, output="all" if asked.every else "latest")
         .agg(positions=us.count(), speed=us.avg("speed"), top=us.max("speed"))
     )
     # A table of every window has a row for each key and window.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..conf.arguments import column_argument, count_argument, duration_argument, path_argument, text_argument
 from ..conf.errors import OptionError
@@ -17,7 +17,8 @@ from .queue.build import is_duration
 from .queue.control import ShardPlan
 from .queue.queue import Policy, check_policy
 from .windowed import WindowedStream
-from .windows.emission import Emit, check_emit
+from .windows.earlier_names import EarlierNames, with_earlier_names
+from .windows.emission import Output, emit_for
 from .windows.parse import windows_asked
 from .windows.shards.plan import Tombstones, check_method, check_tombstones
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from pyspark.sql import Column
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 __all__ = ["Stateful"]
 
@@ -144,13 +145,14 @@ class Stateful(KeyedRows):
             )
         )  # fmt: skip
 
+    @with_earlier_names
     def window(
         self,
-        range: str,  # noqa: A002 the papers' word
+        duration: str,
         slide: str | None = None,
         *,
-        checkpoint_location: str | os.PathLike[str] | None = None,
-        emit: Emit = "lazy",
+        output: Output = "latest",
+        early: bool = False,
         method: Literal["auto", "wid", "paned", "adaptive", "buffering"] = "auto",
         allowed_lateness: str = "0 seconds",
         late_location: str | os.PathLike[str] | None = None,
@@ -160,28 +162,28 @@ class Stateful(KeyedRows):
         time_zone: str = "UTC",
         tombstones: Tombstones = "fail",
         shards: int = 16,
+        **deprecated: Unpack[EarlierNames],
     ) -> WindowedStream[Self]:
         """Open windows of each key on the stream's time, to be aggregated by
         :meth:`~upstream.operators.windowed.WindowedStream.agg`.
 
         Parameters
         ----------
-        range
+        duration
             RANGE, how long a window is: ``10 minutes``; with `zone` also ``1 day``, ``1 month``. ``all`` for everything
             so far, every `slide` (landmark windows). ``100 rows`` for the last rows of each key, in the order of
             arrival. Such windows close with their last row. Their `window_start`, `window_end` and `window_time` are
             row numbers, counted from 0 for each key.
         slide
-            SLIDE, how far they are apart [default: `range`, windows that tumble]. ``1 row`` for a window by time that
-            ends with each row.
-        checkpoint_location
-            A folder below the query's checkpoint, or that checkpoint itself, for the shards' reports. Leave it out: the
-            query's is used.
-        emit
-            ``lazy``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a
+            SLIDE, how far they are apart [default: `duration`, windows that tumble]. ``1 row`` for a window by time
+            that ends with each row.
+        output
+            ``latest``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a
             row. ``eager``: commit to each key's latest started window and pass over all others until it closes
-            (§6.2.2). ``early``: lazy, and before it what the open window holds by now, with ``final = false``;
-            ``all+early`` likewise.
+            (§6.2.2).
+        early
+            Whether to give also what the open window holds by now, with ``final = false``. Its final result takes the
+            place of that. Not with ``eager``.
         method
             How windows are computed, at the same results: ``paned`` (thesis §6.2), ``wid`` (§6.1), ``adaptive`` (§6.3:
             keys with few rows keep them, others partial aggregates, whichever is smaller), ``buffering`` (whole rows,
@@ -214,20 +216,25 @@ class Stateful(KeyedRows):
             Saying which of these is wrong, and what to write.
         SchemaError
             The stream does not have every row once. It comes from a source that coalesces, from a queue, or from
-            deletions. Or it comes from windows with another `emit` than ``all``, or with an allowed lateness.
+            deletions. Or it comes from windows with another `output` than ``all``, with `early`, or with an
+            allowed lateness.
 
         Examples
         --------
         >>> means = stream.window("15 minutes", slide="1 minute").agg(speed=us.avg("speed"))
-        >>> days = stream.window("1 day", zone="Europe/Paris", emit="all").agg(rows=us.count())
+        >>> days = stream.window("1 day", zone="Europe/Paris", output="all").agg(rows=us.count())
         """
+        others: dict[str, Any] = {**deprecated}
+        checkpoint = checkpoint_argument(others.pop("checkpoint_location", None))
+        if others:
+            raise TypeError(f"UpdateStream.window() got an unexpected keyword argument {next(iter(others))!r}")
         self._check_key_columns("window")
-        check_emit(emit)
+        emit = emit_for(output, early=early)
         check_method(method)
         check_tombstones(tombstones)
         check_complete(self.plan.left_out)
         check_time_zone("time_zone", time_zone)
-        if self.event_time is None and "row" not in str(range):  # whatever it is: the parsers refuse what is no text
+        if self.event_time is None and "row" not in str(duration):  # whatever it is: the parsers refuse what is no text
             raise OptionError(
                 "windows by time on a stream without a time",
                 expected="UpdateStream(df, key=…, event_time=…)",
@@ -236,7 +243,7 @@ class Stateful(KeyedRows):
         count_argument("shards", shards)
         text_argument("zone", zone)
         text_argument("time_format", time_format)
-        windows, by_rows = windows_asked(range, slide, origin, zone)
+        windows, by_rows = windows_asked(duration, slide, origin, zone)
         if not by_rows:
             check_promised(self.plan, "windows by time", "; windows of rows (window('100 rows')) need none")
         return WindowedStream(
@@ -244,7 +251,7 @@ class Stateful(KeyedRows):
             {
                 "windows": windows,
                 "time": not by_rows,
-                "checkpoint": checkpoint_argument(checkpoint_location),
+                "checkpoint": checkpoint,
                 "emit": emit,
                 "method": method,
                 "lateness_us": duration_argument("allowed_lateness", allowed_lateness),

@@ -140,8 +140,8 @@ def _check(plan: WindowPlan) -> None:
     check_size(paned(plan.windows), plan.method, plan.every, entry.nbytes)
     if plan.by_rows and (plan.method != "paned" or plan.emit == "eager" or plan.lateness_us):
         raise OptionError(
-            "windows over rows with a method, emit='eager' or an allowed lateness",
-            expected="emit='lazy', 'all', 'early' or 'all+early': rows are counted as they arrive, so none is late",
+            "windows over rows with a method, output='eager' or an allowed lateness",
+            expected="output='latest' or 'all', early or not: rows are counted as they arrive, so none is late",
         )
     if plan.lateness_us and (plan.paned.endless or plan.paned.by_row):
         raise OptionError(
@@ -157,9 +157,9 @@ def _check(plan: WindowPlan) -> None:
         )
     if plan.emit == "eager" and (panes.endless or panes.by_row or plan.keeps_rows or plan.lateness_us):
         raise OptionError(
-            "emit='eager' on landmark windows, on windows that slide by row, with a method that keeps rows, or with an "
-            "allowed lateness",
+            "output='eager' on landmark windows, on windows that slide by row, with a method that keeps rows, or with "
+            "an allowed lateness",
             expected="sliding or tumbling windows, the method paned or wid, and no lateness: rows that no committed "
             "window needs are not kept",
-            hint="emit='lazy' takes them all",
+            hint="output='latest' takes them all",
         )

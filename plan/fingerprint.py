@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 from ..conf.errors import CheckpointError
 from .nodes import Node, Operator
 from .places import operators
+from .specification import in_words_of_today
 
-__all__ = ["Fingerprint", "Part", "check_same", "fingerprint", "from_json", "fused_as", "to_json"]
+__all__ = ["Fingerprint", "FingerprintPart", "check_same", "fingerprint", "from_json", "fused_as", "to_json"]
 
 
-class Part(NamedTuple):
+class FingerprintPart(NamedTuple):
     """An operator in a fingerprint.
 
     Attributes
@@ -35,7 +36,7 @@ class Part(NamedTuple):
         return f"{self.name} ({self.place})"
 
 
-Fingerprint = tuple[tuple[Part, ...], ...]
+Fingerprint = tuple[tuple[FingerprintPart, ...], ...]
 """The operators of each stage, in the order of the stream."""
 
 
@@ -55,9 +56,9 @@ def fingerprint(
     checkpoint
         The query's.
     """
-    stages: list[list[Part]] = []
+    stages: list[list[FingerprintPart]] = []
     for node in operators(plan):
-        part = Part(
+        part = FingerprintPart(
             folders[node].removeprefix(checkpoint.rstrip("/") + "/"), node.word, dict(node.specification.identity())
         )
         if node in fused:
@@ -74,7 +75,9 @@ def to_json(found: Fingerprint) -> list[Any]:
 
 def from_json(value: Iterable[Any]) -> Fingerprint:
     """Return the fingerprint that :func:`to_json` gave."""
-    return tuple(tuple(Part(part["place"], part["name"], part["identity"]) for part in stage) for stage in value)
+    return tuple(
+        tuple(FingerprintPart(part["place"], part["name"], part["identity"]) for part in stage) for stage in value
+    )
 
 
 def check_same(was: Fingerprint, now: Fingerprint) -> None:
@@ -128,20 +131,21 @@ def fused_as(plan: Node, was: Fingerprint, able: Collection[Operator]) -> frozen
     return frozenset(node for node, fused in zip(operators(plan), behind, strict=False) if fused and node in able)
 
 
-def _by_place(found: Fingerprint) -> dict[str, Part]:
+def _by_place(found: Fingerprint) -> dict[str, FingerprintPart]:
     return {part.place: part for stage in found for part in stage}
 
 
-def _changed(was: Part, now: Part) -> list[str]:
+def _changed(was: FingerprintPart, now: FingerprintPart) -> list[str]:
     changes = [] if was.name == now.name else [f"{was.text} is now {now.name}"]
+    before, after = in_words_of_today(was.identity), in_words_of_today(now.identity)
     return changes + [
-        f"{was.text} has {name} {now.identity.get(name)!r}, and had {value!r}"
-        for name, value in was.identity.items()
-        if now.identity.get(name) != value
+        f"{was.text} has {name} {after.get(name)!r}, and had {value!r}"
+        for name, value in before.items()
+        if after.get(name) != value
     ]
 
 
-def _in_order(parts: Mapping[str, Part]) -> str:
+def _in_order(parts: Mapping[str, FingerprintPart]) -> str:
     return ", ".join(part.text for part in parts.values())
 
 

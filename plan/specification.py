@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-__all__ = ["Specification", "described"]
+__all__ = ["Specification", "described", "in_words_of_today"]
 
 _SHOWN_ELSEWHERE = ("key", "time", "shards")
+_WORDS = {"emit": "output"}
+_VALUES = {
+    ("emit", "lazy"): "latest",
+    ("emit", "early"): "latest, early=True",
+    ("emit", "all+early"): "all, early=True",
+}
 
 
 class Specification(Protocol):
@@ -22,11 +28,16 @@ class Specification(Protocol):
         ...
 
 
+def in_words_of_today(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return an operator's settings as its user writes them: in checkpoints they have the words of earlier releases."""
+    return {_WORDS.get(word, word): _VALUES.get((word, value), value) for word, value in settings.items()}
+
+
 def described(name: str, specification: Specification, hidden: tuple[str, ...] = ()) -> str:
     """Return what an operator does, in a line."""
     said = {
         word: value
-        for word, value in {**specification.identity(), **specification.changeable()}.items()
+        for word, value in {**in_words_of_today(specification.identity()), **specification.changeable()}.items()
         if word not in _SHOWN_ELSEWHERE and word not in hidden and value
     }
     return ", ".join([name, *(f"{word} {value}" for word, value in said.items())])

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ..conf.options import internal_option
 from ..core.pushdown.ipc_frames import from_frame, to_frame
-from ..core.rows.split import apart, by_bucket, frames_column, some_at_once
+from ..core.rows.split import by_bucket, frames_column, some_at_once, split_punctuation
 from ..core.rows.system_column import SYSTEM, system_field
 from ..core.watermark.bounds import beginning
 
@@ -84,7 +84,7 @@ class Framing:
         if SYSTEM not in table.column_names:
             figures = {"rows": table.num_rows, "updates": table.num_rows, "oldest_arrival_us": None}
             return figures | {"bound_low": None, "bound_high": None}
-        rows, punctuation = apart(table)
+        rows, punctuation = split_punctuation(table)
         covered = pc.sum(pc.fill_null(system_field(rows, "covered"), 1), min_count=0).as_py()
         oldest = pc.min(pc.cast(system_field(rows, "first_arrival"), pa.int64())).as_py()
         figures = {"rows": rows.num_rows, "updates": covered, "oldest_arrival_us": oldest}

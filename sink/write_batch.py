@@ -21,7 +21,7 @@ from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
 from ..conf.options import parse_options
-from ..conf.session import make_known
+from ..conf.session import register_data_source
 from .commit.batch_name import WRITE_OPTION, BatchName, BatchOptions, name_in
 from .commit.running_batch import named_write
 from .foreign.delta_merge import check_merge
@@ -178,7 +178,7 @@ def _write(
             expected="the name of one of its columns, or several",
             hint='add key="…"',
         )
-    make_known(df.sparkSession)
+    register_data_source(df.sparkSession)
     layout = check_sink(given, df.schema)
     rows = to_buckets(df, layout.key, layout.buckets, partitions) if layout.key else df
     given |= {} if name is None else name.options()

@@ -13,7 +13,7 @@ from ..conf.column_names import quoted
 from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
-from ..conf.session import make_known
+from ..conf.session import register_data_source
 from ..core.pushdown.at_source import at_source
 from ..core.rows.system_column import SYSTEM
 from ..storage.folder import TableFolder
@@ -205,7 +205,7 @@ def write_latest(
         given["target"] = target
     if metricsLocation is not None:
         given["metricsLocation"] = path_argument("metricsLocation", metricsLocation)
-    make_known(session)
+    register_data_source(session)
     if checkpoint is not None:
         _check_reports(reports, checkpoint)
     layout = check_sink(given, df.schema)

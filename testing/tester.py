@@ -16,7 +16,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..core.rows.event_times import event_time_us
 from ..core.rows.newest import key_codes, newest_per_key
 from ..core.rows.sort_keys import in_order, ordered
-from ..core.rows.split import apart
+from ..core.rows.split import split_punctuation
 from ..core.rows.system_column import SYSTEM, deleted_mask, system_field
 from ..core.watermark.bounds import bounds_in, is_finite
 from ..core.watermark.choice import Watermark
@@ -284,7 +284,7 @@ class StreamTester:
         return self._taken(left)
 
     def _taken(self, left: Left) -> list[dict[str, Any]]:
-        rows, _ = apart(left.rows)
+        rows, _ = split_punctuation(left.rows)
         self._late += left.late
         self._left.append(rows)
         return _dicts(rows)
@@ -294,7 +294,7 @@ class StreamTester:
         if self._time is None:
             return
         for name, rows in given.items():
-            _, punctuation = apart(rows)
+            _, punctuation = split_punctuation(rows)
             punctuation = punctuation.filter(pa.array(~key_mask(punctuation, self._inputs[name].plan.key)))
             if punctuation.num_rows:
                 feeds = [f"{name}/{feed}" for feed in system_field(punctuation, "source").to_pylist()]

@@ -61,7 +61,7 @@ def test_every_folder_of_modules_is_a_package() -> None:
     assert _ALLOWED.keys() == set(PACKAGES)
 
 
-def test_every_module_says_what_it_exports_and_is_not_long() -> None:
+def test_every_module_lists_what_it_exports_and_is_not_long() -> None:
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             text = path.read_text()

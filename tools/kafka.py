@@ -52,11 +52,11 @@ def kafka_jars() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _digest(jars) != DIGEST:
             shutil.rmtree(jars, ignore_errors=True)
-            said = fetch(_CACHE, PACKAGES)
+            output = fetch(_CACHE, PACKAGES)
             if _digest(jars) != DIGEST:
                 raise RuntimeError(
                     f"the jars of {PACKAGES[0]} in {jars} are not the published ones, or could not be fetched; Ivy's "
-                    "last words:\n" + "\n".join(said.splitlines()[-5:])
+                    "last words:\n" + "\n".join(output.splitlines()[-5:])
                 )
     return jars
 
@@ -162,8 +162,8 @@ class Broker:
             assert self._process is not None
             if self._process.poll() is not None or time.monotonic() > end:
                 self._end(signal.SIGKILL)
-                said = (self._folder / "broker.log").read_text(errors="replace")
-                raise RuntimeError(f"the broker did not come up:\n{said[-3000:]}")
+                broker_log = (self._folder / "broker.log").read_text(errors="replace")
+                raise RuntimeError(f"the broker did not come up:\n{broker_log[-3000:]}")
             try:
                 if self.admin.list_topics(timeout=1).brokers:
                     return

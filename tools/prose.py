@@ -59,15 +59,15 @@ class Rule:
         ValueError
             The rule is of a kind that only Vale applies.
         """
-        said = yaml.safe_load(path.read_text(encoding="utf-8"))
-        kind = said["extends"]
+        settings = yaml.safe_load(path.read_text(encoding="utf-8"))
+        kind = settings["extends"]
         if kind not in _KINDS:
             raise ValueError(f"{path} extends {kind}; tools/prose.py applies {', '.join(sorted(_KINDS))}")
-        flags = re.IGNORECASE if said.get("ignorecase") else 0
-        whole = said.get("token") or "|".join(f"(?:{each})" for each in said.get("tokens", ()))
+        flags = re.IGNORECASE if settings.get("ignorecase") else 0
+        whole = settings.get("token") or "|".join(f"(?:{each})" for each in settings.get("tokens", ()))
         bounded = whole if kind == "occurrence" else rf"\b(?:{whole})\b"
-        swaps = tuple((re.compile(rf"\b(?:{was})\b", flags), to) for was, to in said.get("swap", {}).items())
-        return cls(path.stem, kind, said["message"], re.compile(bounded, flags), swaps, said.get("max", 0))
+        swaps = tuple((re.compile(rf"\b(?:{was})\b", flags), to) for was, to in settings.get("swap", {}).items())
+        return cls(path.stem, kind, settings["message"], re.compile(bounded, flags), swaps, settings.get("max", 0))
 
     def broken(self, text: str) -> Iterator[str]:
         """Yield a message for each place in a paragraph."""

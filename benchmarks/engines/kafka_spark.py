@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.engines.latest_spark import SCHEMA, session, upsert
 from benchmarks.engines.latest_works import works_done
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -39,4 +39,4 @@ def run(spark: Any, job: dict[str, Any], topic: str, out: str) -> Any:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.engines.latest_works import works_done
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 
 
 def main(job: dict[str, Any]) -> dict[str, Any]:
@@ -38,4 +38,4 @@ def run(spark: Any, servers: str, topic: str, out: str) -> Any:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

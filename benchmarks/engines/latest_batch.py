@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 
 
 def duckdb_latest(data: str, out: str, cores: int) -> None:
@@ -44,4 +44,4 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.engines.latest_works import works_done
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 
 SCHEMA = "key BIGINT, ms BIGINT, value DOUBLE"
 
@@ -76,4 +76,4 @@ def run(spark: Any, data: str, out: str, files_per_batch: int) -> Any:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import upstream
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 from upstream.operators.queue.queue import ONE_PER_KEY
 
 BUCKETS = 16
@@ -111,4 +111,4 @@ def deduplicated(spark: Any, job: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 from benchmarks.memory import peak_mb
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.system_column import SYSTEM, system_array
@@ -100,4 +100,4 @@ def _rows(keys: Any, first: int, *, text: bool) -> pa.Table:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

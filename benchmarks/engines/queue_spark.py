@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import upstream
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 from upstream.core.rows.system_column import SYSTEM
 
 _SHARDS = 16
@@ -95,4 +95,4 @@ def _newest(df: Any) -> Any:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

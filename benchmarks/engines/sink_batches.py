@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.engines.latest_spark import session
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 
 SCHEMA = "k BIGINT, ts BIGINT, v DOUBLE, name STRING"
 OURS = ("auto", "vectors", "rewrite")
@@ -133,4 +133,4 @@ def by_delta_rs(spark: Any, table: str) -> Upsert:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

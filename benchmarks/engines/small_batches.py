@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 
 _PATIENCE_SECONDS = 120
 # The first batches of a kind still meet code that has not been compiled.
@@ -117,11 +117,11 @@ class Query:
         """Return the seconds that Spark reports for some batches, from planning to its log."""
         found: dict[int, float] = {}
 
-        def told() -> bool:
+        def reported() -> bool:
             found.update((each.batchId, each.durationMs["triggerExecution"] / 1e3) for each in self._with_batch())
             return batches[-1] in found
 
-        self._wait(told)
+        self._wait(reported)
         return [found[batch] for batch in batches]
 
     def last_batch_ms(self) -> dict[str, int]:
@@ -179,4 +179,4 @@ class RecipeQuery(Query):
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

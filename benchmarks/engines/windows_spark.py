@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.engines.window_state import works_done
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 
 SCHEMA = "key BIGINT, ms BIGINT, value BIGINT"
 DELAY_S = 10
@@ -95,4 +95,4 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.engines.window_state import works_done
-from benchmarks.harness import say, told
+from benchmarks.harness import given_job, say
 
 SHARDS = 16
 
@@ -36,7 +36,7 @@ def windowed(spark: Any, work: dict[str, Any], checkpoint: str) -> Any:
     windows = UpdateStream(feed, key="key", event_time="ms").window(
         f"{work['range_s']} seconds",
         f"{work['slide_s']} seconds",
-        emit="lazy" if work["emit"] == "latest" else "all",
+        output=work["emit"],
         time_format="epoch_ms",
         checkpoint_location=checkpoint,
         shards=SHARDS,
@@ -63,4 +63,4 @@ def main(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    say(main(told()))
+    say(main(given_job()))

@@ -16,7 +16,7 @@ from upstream.core.rows.exact_integers import LOWEST
 from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.recent import NONE, latest_started
 
-from .marks import DISALLOW, NO_STARTER, Aggregate, MarkedRow, Result, Served
+from .marks import DISALLOW, NO_STARTER, Aggregate, MarkedRow, Result, ServedTick
 from .transitions import check_cost, check_tick
 
 __all__ = ["EveryWindow"]
@@ -79,10 +79,10 @@ class EveryWindow:
         del now
         self._bound = max(self._bound, bound)
 
-    def serve(self, now: int) -> Served:
+    def serve(self, now: int) -> ServedTick:
         """Run the operator for a tick: finish a row whose time is up, and begin the next one."""
         if self._busy_until is not None and now < self._busy_until:
-            return Served()
+            return ServedTick()
         results, self._emerging = self._emerging, []
         self._busy_until = None
         # What is queued before a row in time has been read, so the low-watermark stands at the row.
@@ -91,4 +91,4 @@ class EveryWindow:
             key, row = self._queue.popleft()
             updated, self._emerging = self._aggregate.read(key, row)
             self._busy_until = now + self._cost * updated
-        return Served(tuple(results))
+        return ServedTick(tuple(results))

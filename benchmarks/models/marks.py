@@ -11,7 +11,7 @@ import collections
 import dataclasses
 from typing import NamedTuple
 
-__all__ = ["DISALLOW", "NO_STARTER", "Aggregate", "Commit", "MarkedRow", "Result", "Served"]
+__all__ = ["DISALLOW", "NO_STARTER", "Aggregate", "Commit", "MarkedRow", "Result", "ServedTick"]
 
 DISALLOW = 0
 """The mark of a window starter whose window is not to be opened."""
@@ -72,7 +72,7 @@ class Commit:
 
 
 @dataclasses.dataclass(frozen=True)
-class Served:
+class ServedTick:
     """What the operator did in one tick."""
 
     results: tuple[Result, ...] = ()

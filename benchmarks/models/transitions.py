@@ -19,7 +19,7 @@ from upstream.operators.windows.kinds import SlidingWindows
 from upstream.operators.windows.recent import NONE, latest_per_key, latest_started
 
 from .buffers import EagerWindowBuffer, LazyWindowBuffer, WindowBuffer
-from .marks import Aggregate, Commit, Result, Served
+from .marks import Aggregate, Commit, Result, ServedTick
 
 __all__ = ["POLICIES", "SEMANTICS", "KeyState", "KeyTransitionGraph", "Policy", "Semantics", "check_cost", "check_tick"]
 
@@ -147,16 +147,16 @@ class KeyTransitionGraph:
         self._bound = bound
         self._pass(list(self._buffers), bound, now)
 
-    def serve(self, now: int) -> Served:
+    def serve(self, now: int) -> ServedTick:
         """Run the operator for a tick: finish a row whose time is up, and begin the next one.
 
         Returns
         -------
-        Served
+        ServedTick
             Results that are out at this tick, and whether the operator has committed to a key.
         """
         if self._busy_until is not None and now < self._busy_until:
-            return Served()
+            return ServedTick()
         results = self._finish()
         commit = None
         while True:
@@ -176,7 +176,7 @@ class KeyTransitionGraph:
             else:
                 self._upq.popleft()
                 self._il.add(key)
-        return Served(tuple(results), commit)
+        return ServedTick(tuple(results), commit)
 
     # --- transitions
 

@@ -16,7 +16,7 @@ from .buckets import bucket_of
 from .columns import columns_at
 from .system_column import punctuation_mask
 
-__all__ = ["ROWS_AT_ONCE", "apart", "by_bucket", "frames_column", "some_at_once"]
+__all__ = ["ROWS_AT_ONCE", "by_bucket", "frames_column", "some_at_once", "split_punctuation"]
 
 ROWS_AT_ONCE = 500_000
 """How many rows are packed together at most."""
@@ -50,7 +50,7 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, most)
 
 
-def apart(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+def split_punctuation(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the rows, and the punctuation rows."""
     mark = punctuation_mask(table)
     punctuation = table.filter(mark)

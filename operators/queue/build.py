@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...conf.session import make_known
+from ...conf.session import register_data_source
 from ...conf.units import parse_duration_us
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.buckets import integers_with_hash
@@ -50,7 +50,7 @@ def build_queue(node: Queue, before: Compiled, folder: str) -> Compiled:
     for name, column in columns.items():
         df = df.withColumn(name, column)
     session = df.sparkSession
-    make_known(session)
+    register_data_source(session)
     session.dataSource.register(QueueTicks)
     slots = integers_with_hash(range(plan.shards))
     packed = map_in_arrow(df, queue_pack(node, plan, slots), PACKED_DDL)

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from ...core.rows.buckets import spark_hash
 from ...core.rows.newest import key_codes
 
-__all__ = ["Found", "HashedKeys", "KeyIndex", "NumberedKeys", "key_numbers", "numbers_tell"]
+__all__ = ["HashedKeys", "KeyIndex", "LocatedKeys", "NumberedKeys", "key_numbers", "numbers_tell"]
 
 Int64s = npt.NDArray[np.int64]
 
 NOWHERE = -1
 
 
-class Found:
+class LocatedKeys:
     """A batch's keys, numbered within the batch, and the location that each already has.
 
     Attributes
@@ -46,11 +46,11 @@ class Found:
 class KeyIndex(Protocol):
     """Finds the location of keys."""
 
-    def find(self, keys: Any) -> Found:
+    def find(self, keys: Any) -> LocatedKeys:
         """Assign numbers to the rows' keys and find their locations."""
         ...
 
-    def among(self, number: Int64s, locations: Int64s) -> Found:
+    def among(self, number: Int64s, locations: Int64s) -> LocatedKeys:
         """Assign numbers to the keys of rows that have locations already, each given with its key's number."""
         ...
 
@@ -75,12 +75,12 @@ class NumberedKeys:
     def __init__(self, keys: int) -> None:
         self._location = np.full(keys, NOWHERE, dtype=np.int64)
 
-    def find(self, keys: Int64s) -> Found:
+    def find(self, keys: Int64s) -> LocatedKeys:
         """See :class:`KeyIndex`; `keys` is an int64 array."""
         number, codes = np.unique(keys, return_inverse=True)
-        return Found(codes.astype(np.int64, copy=False), number, self._location[number])
+        return LocatedKeys(codes.astype(np.int64, copy=False), number, self._location[number])
 
-    def among(self, number: Int64s, locations: Int64s) -> Found:
+    def among(self, number: Int64s, locations: Int64s) -> LocatedKeys:
         """See :class:`KeyIndex`."""
         del locations
         return self.find(number)
@@ -116,7 +116,7 @@ class HashedKeys:
         self._number: Int64s = np.empty(0, dtype=np.int64)
         self._location: Int64s = np.empty(0, dtype=np.int64)
 
-    def find(self, keys: tuple[Sequence[pa.ChunkedArray], Int64s]) -> Found:
+    def find(self, keys: tuple[Sequence[pa.ChunkedArray], Int64s]) -> LocatedKeys:
         """See :class:`KeyIndex`; `keys` are the key's columns, and a number of each row's key."""
         columns, numbers = keys
         rows = len(numbers)
@@ -133,17 +133,17 @@ class HashedKeys:
         location = np.full(len(number), NOWHERE, dtype=np.int64)
         mine = code_of >= 0
         location[code_of[mine]] = candidates[mine]
-        return Found(codes, number, location)
+        return LocatedKeys(codes, number, location)
 
-    def among(self, number: Int64s, locations: Int64s) -> Found:
+    def among(self, number: Int64s, locations: Int64s) -> LocatedKeys:
         """See :class:`KeyIndex`."""
         if len(locations) == 0:
-            return Found(locations, locations, locations)
+            return LocatedKeys(locations, locations, locations)
         codes, size = key_codes([pa.array(number)] if self._fetch is None else self._fetch(locations))
         codes, _ = _compact(codes, size, codes[:0])
         numbers = np.zeros(int(codes.max()) + 1, dtype=np.int64)
         numbers[codes] = number
-        return Found(codes, numbers, np.full(len(numbers), NOWHERE, dtype=np.int64))
+        return LocatedKeys(codes, numbers, np.full(len(numbers), NOWHERE, dtype=np.int64))
 
     def put(self, number: Int64s, locations: Int64s) -> None:
         """See :class:`KeyIndex`."""

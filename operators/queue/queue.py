@@ -17,7 +17,7 @@ from ...conf.errors import CheckpointError, OptionError
 from ...core.rows.conflicts import ties_within
 from ...core.rows.newest import NewestPerKey
 from .cells import PENDING, RESTING, SHED, Cells, Updates
-from .keys import Found, KeyIndex
+from .keys import KeyIndex, LocatedKeys
 from .monitor import StatisticsMonitor
 from .pages import OnDemandPages
 from .results import Dequeued, Enqueued, pairs
@@ -262,7 +262,7 @@ class UpdateQueue:
         locations = self._store(self._cells_of(batch, np.arange(len(batch.arrival)), number))
         return Enqueued(np.arange(len(locations)), locations, pairs(), pairs())
 
-    def _append_some(self, batch: Updates, found: Found, drop: float) -> Enqueued:
+    def _append_some(self, batch: Updates, found: LocatedKeys, drop: float) -> Enqueued:
         """Append the admitted rows (AQ-RLS); a dropped row leaves its arrival to its key's next admitted row."""
         n = len(batch.arrival)
         generator = np.random.Generator(np.random.Philox(key=self._seed, counter=self._drawn))
@@ -300,7 +300,7 @@ class UpdateQueue:
         self._index.put(cells.number[ghosts], locations[ghosts])
         return Enqueued(stays, locations, pairs(), pairs(), shed=int(dropped.sum()))
 
-    def _update(self, batch: Updates, found: Found, now_us: int) -> Enqueued:
+    def _update(self, batch: Updates, found: LocatedKeys, now_us: int) -> Enqueued:
         n, keys = len(batch.arrival), len(found.location)
         codes = found.codes
         self.monitor.arrived(found.number[codes], now_us, batch.covered)
@@ -357,7 +357,7 @@ class UpdateQueue:
             older=int(older.sum()),
         )
 
-    def _places(self, batch: Updates, found: Found, pending: Mask, code: Int64s, cells: Cells) -> None:
+    def _places(self, batch: Updates, found: LocatedKeys, pending: Mask, code: Int64s, cells: Cells) -> None:
         """Give each key's row its place; `pending` is by code, `cells` are in the order of `code`."""
         if self.policy == "fifo":
             return

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ...conf.arguments import count_argument, text_argument
 from ...conf.errors import OptionError, SchemaError
-from ...conf.session import make_known
+from ...conf.session import register_data_source
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.buckets import integers_with_hash
 from ...core.rows.event_times import check_time_type
@@ -90,7 +90,7 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fus
     assert packed is not None
     if plan.flush_rows is not None:
         session = packed.sparkSession
-        make_known(session)
+        register_data_source(session)
         session.dataSource.register(FlushSource)
         options = {"folder": folder, "slots": ",".join(map(str, slots))}
         packed = packed.union(session.readStream.format("upstream_flush").options(**options).load())

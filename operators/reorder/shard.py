@@ -20,7 +20,7 @@ from ...core.pushdown.ipc_frames import from_frame
 from ...core.rows.event_times import event_time_us
 from ...core.rows.exact_integers import HIGHEST, LOWEST
 from ...core.rows.sort_keys import in_order, ordered
-from ...core.rows.split import apart
+from ...core.rows.split import split_punctuation
 from ...core.rows.system_column import system_field, with_system_fields
 from ...core.rows.widening import covers, with_nulls
 from ...core.watermark.bounds import bounds_in, times_of_bounds
@@ -98,7 +98,7 @@ class ReorderShard:
         now_us = int(self._head.get("now_us", 0))
         if schema is not None:
             self._fit(schema)
-            rows, punctuation = apart(pa.concat_tables([table.cast(schema) for table in tables]))
+            rows, punctuation = split_punctuation(pa.concat_tables([table.cast(schema) for table in tables]))
             rows = by_arrival(rows)
             now_us = max(
                 now_us, int(micros(rows, "arrival").max(initial=0)), int(micros(punctuation, "arrival").max(initial=0))

@@ -20,7 +20,7 @@ from ...core.rows.buckets import bucket_of
 from ...core.rows.conflicts import ties_within
 from ...core.rows.newest import NewestPerKey, key_codes
 from ...core.rows.sort_keys import ordered
-from ...core.rows.split import apart, by_bucket, frames_column, some_at_once
+from ...core.rows.split import by_bucket, frames_column, some_at_once, split_punctuation
 from ...core.rows.system_column import SYSTEM, standing_for, system_field
 from .arrivals import by_arrival, differing, micros
 
@@ -113,7 +113,7 @@ def _frames(
     table: pa.Table, key: Sequence[str], slots: Sequence[int], newest_by: str | None, coalesce: bool, operator: str
 ) -> pa.RecordBatch:
     shards = len(slots)
-    rows, punctuation = apart(table)
+    rows, punctuation = split_punctuation(table)
     check_keys(rows, key, operator)
     rows, conflicting = _newest(rows, key, newest_by) if coalesce else (rows, rows.slice(0, 0))
     found: list[tuple[int, bytes]] = []

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +15,76 @@ from .panes import Paned
 from .recent import latest_fully_arrived
 from .rows import expand
 
-__all__ = ["Emit", "check_emit", "every_window", "most_recent", "partial_windows"]
+__all__ = [
+    "Arguments",
+    "Emit",
+    "Output",
+    "arguments_for",
+    "emit_for",
+    "every_window",
+    "most_recent",
+    "partial_windows",
+    "written",
+]
 
 Mask = npt.NDArray[np.bool_]
 
 Emit = Literal["all", "lazy", "eager", "early", "all+early"]
 """``all``: every window with a row, as it closes. ``lazy``: of each key the latest fully arrived one. ``eager``: commit
 to the latest started one, and to no other until it closes. ``early``: lazy, and before it the open window as it is by
-now; ``all+early`` likewise."""
+now; ``all+early`` likewise. Checkpoints have these words; users write :data:`Output`, and whether results are early."""
+
+Output = Literal["latest", "all", "eager"]
+"""Which windows give a result, in the user's words: ``latest`` is ``lazy``."""
 
 
-def check_emit(emit: str) -> None:
-    """Refuse an unknown emission."""
-    if emit not in get_args(Emit):
-        raise OptionError(f"emit={emit!r}", expected="one of " + ", ".join(get_args(Emit)))
+class Arguments(TypedDict):
+    """What a user writes for an emission."""
+
+    output: Output
+    early: bool
+
+
+_ARGUMENTS: dict[Emit, tuple[Output, bool]] = {
+    "lazy": ("latest", False),
+    "all": ("all", False),
+    "eager": ("eager", False),
+    "early": ("latest", True),
+    "all+early": ("all", True),
+}
+
+
+def emit_for(output: str, *, early: object) -> Emit:
+    """Return the emission that a user asks for.
+
+    Raises
+    ------
+    OptionError
+        There is no such output, or it has no early results.
+    """
+    if output not in get_args(Output):
+        raise OptionError(f"output={output!r}", expected="one of " + ", ".join(get_args(Output)))
+    if not isinstance(early, bool):
+        raise OptionError(f"early={early!r}", expected="True or False")
+    if output == "eager" and early:
+        raise OptionError(
+            "output='eager' with early=True",
+            expected="early=True with output='latest' or output='all' only",
+            hint="leave early out, or take another output",
+        )
+    return next(emit for emit, asked in _ARGUMENTS.items() if asked == (output, early))
+
+
+def arguments_for(emit: Emit) -> Arguments:
+    """Return the arguments by which a user asks for an emission."""
+    output, early = _ARGUMENTS[emit]
+    return {"output": output, "early": early}
+
+
+def written(emit: Emit) -> str:
+    """Return what a user writes for an emission, such as ``output='all', early=True``."""
+    output, early = _ARGUMENTS[emit]
+    return f"output={output!r}" + (", early=True" if early else "")
 
 
 def every_window(

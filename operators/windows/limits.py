@@ -26,7 +26,7 @@ def check_size(paned: Paned, method: str, every: bool, entry_bytes: int) -> None
         The windows by their panes, whatever the method.
     method : {"paned", "wid", "buffering"}
     every : bool
-        Whether each window of a key gives a result, as ``emit="all"`` has it.
+        Whether each window of a key gives a result, as ``output="all"`` has it.
     entry_bytes : int
         What a partial aggregate takes.
 
@@ -47,10 +47,10 @@ def check_size(paned: Paned, method: str, every: bool, entry_bytes: int) -> None
         )
     if every and windows > MOST_RESULTS:
         raise OptionError(
-            f"with emit='all' one row would give {windows:,} results, one for each window that it is in: "
+            f"with output='all' one row would give {windows:,} results, one for each window that it is in: "
             f"{_size(windows * entry_bytes)}",
             expected=f"at most {MOST_RESULTS:,} windows for each row (RANGE / SLIDE)",
-            hint="take emit='lazy', which gives of each key the latest window only, or a longer SLIDE",
+            hint="take output='latest', which gives of each key the latest window only, or a longer SLIDE",
         )
     if method == "paned" and panes > MOST_PANES:
         raise OptionError(

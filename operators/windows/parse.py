@@ -142,7 +142,9 @@ def windows_asked(
         return landmark_by_rows(str(slide), partitioned=True), True
     if landmark:
         if slide is None:
-            raise OptionError("range='all' without a slide", expected="slide='1 hour', or how often a result is wanted")
+            raise OptionError(
+                "duration='all' without a slide", expected="slide='1 hour', or how often a result is wanted"
+            )
         return landmark_by_time(slide, origin=origin, zone=zone), False
     if slides_by_row:
         return slide_by_tuple(range_, str(slide), order="time"), False

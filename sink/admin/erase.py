@@ -30,7 +30,7 @@ from ..table.table_change import TableChange
 from ..table.tombstones import APP_ID, TombstoneList
 from .erased_outputs import append_pending, erase_from_output, erasing, outputs_of
 from .key_bucket import typed_key
-from .key_rows import Found, KeyRows
+from .key_rows import FileWithKey, KeyRows
 from .repairs import REPAIR_KEY, nothing_since
 
 __all__ = ["Erasure", "Remnant", "erase", "erase_key"]
@@ -149,7 +149,7 @@ class _Attempt:
         looked = (
             rows.found_in(contents.files, path, vector) for path, vector in zip(held.rows, held.vectors, strict=True)
         )
-        self.found: list[Found] = [each for each in looked if each is not None]
+        self.found: list[FileWithKey] = [each for each in looked if each is not None]
         with contents.needed():
             self._buried = contents.buried(self._bucket)
         self._mine = rows.among(self._buried)

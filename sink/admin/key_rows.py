@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from ..merge.pending import Mask
     from ..table.files import DataFiles
 
-__all__ = ["Found", "KeyRows"]
+__all__ = ["FileWithKey", "KeyRows"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class FileWithKey:
     """A file that holds rows of the key.
 
     Attributes
@@ -68,7 +68,7 @@ class KeyRows:
         codes, _ = key_codes(stacked)
         return codes[:-1] == codes[-1]
 
-    def found_in(self, files: DataFiles, path: str, vector: DeletionVector | None) -> Found | None:
+    def found_in(self, files: DataFiles, path: str, vector: DeletionVector | None) -> FileWithKey | None:
         """Return what a file holds of the key; None where it holds nothing, dead rows included.
 
         Raises
@@ -89,4 +89,4 @@ class KeyRows:
                 expected="a table that `upstream check` finds right",
                 hint="run `upstream repair` first",
             ) from error
-        return Found(path, int((mine & ~dead).sum()), int((mine & dead).sum()), kept)
+        return FileWithKey(path, int((mine & ~dead).sum()), int((mine & dead).sum()), kept)

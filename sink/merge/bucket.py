@@ -23,7 +23,7 @@ from .engine import Engine
 from .held_rows import HeldRows, Replacement, Rivals
 from .pending import Mask, Pending, as_pending, concat_pending
 
-__all__ = ["BucketMerge", "BucketMerger", "Outcome", "Tally", "Verdict"]
+__all__ = ["BucketMerge", "BucketMerger", "BucketOutcome", "Tally", "Verdict"]
 
 
 class Tally(NamedTuple):
@@ -89,7 +89,7 @@ class BucketMerge:
         return self.replacement.replaced
 
 
-class Outcome(NamedTuple):
+class BucketOutcome(NamedTuple):
     """What becomes of the rows and deletions of a batch, each a bool array.
 
     Attributes
@@ -211,7 +211,7 @@ class BucketMerger:
             # A row that a later deletion is known of is one that RESTORE has brought back: an earlier deletion takes it
             # away as well.
             won = against_rows.won & (against_tombstones.won | (met & deleted))
-            outcome = Outcome(won, deleted, won & (met | ~deleted), won & deleted & against_tombstones.won)
+            outcome = BucketOutcome(won, deleted, won & (met | ~deleted), won & deleted & against_tombstones.won)
             lost_pairs = self._lost(new, rows, rivals, against_rows, buried, against_tombstones)
             verdict = Verdict(won, outcome.delivered, lost_pairs)
             if not won.any():
@@ -235,7 +235,7 @@ class BucketMerger:
         bucket: int,
         held: Held,
         new: Pending,
-        outcome: Outcome,
+        outcome: BucketOutcome,
         needed: pa.Table,
         replacement: Callable[[], Replacement],
     ) -> BucketMerge:

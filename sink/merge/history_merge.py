@@ -12,7 +12,7 @@ from ..spec.history import Kept, newest_of_each
 from ..spec.layout import Layout
 from ..table.files import DataFiles
 from ..table.table import Held
-from .bucket import BucketMerge, BucketMerger, Outcome, Tally, Verdict
+from .bucket import BucketMerge, BucketMerger, BucketOutcome, Tally, Verdict
 from .conflicts import lost_pairs
 from .engine import Engine
 from .held_rows import Replacement
@@ -67,7 +67,7 @@ class NewestFew(BucketMerger):
         remembered = won & deleted
         # As of the newest row alone: rows that RESTORE has brought back go by any deletion that is later than they are.
         won = won | (deleted & effective)
-        outcome = Outcome(won, deleted, won & (~deleted | effective), remembered)
+        outcome = BucketOutcome(won, deleted, won & (~deleted | effective), remembered)
         verdict = Verdict(won, outcome.delivered, lost)
         if not won.any():
             return verdict, BucketMerge(bucket, held)

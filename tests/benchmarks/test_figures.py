@@ -55,7 +55,7 @@ def test_shape_holds_where_processor_time_is_drawn_too(name, tmp_path):
     assert "shape: as in the paper" in done.stdout
 
 
-def test_the_figure_that_differs_says_so():
+def test_the_figure_that_differs_is_reported():
     """Where it is otherwise than in the thesis is on the page, and its other checks hold."""
     done = figures("thesis-6-10", "--quick")
     assert done.returncode == 1

@@ -82,7 +82,7 @@ def test_a_right_result_passes_in_any_order_and_with_the_closing_row(works):
 
 
 @pytest.mark.parametrize(
-    ("planted", "said"),
+    ("planted", "message"),
     [
         (ANSWER.slice(1), "2 rows, expected 3"),
         (pa.concat_tables([ANSWER, ANSWER.slice(0, 1)]), "4 rows, expected 3"),
@@ -90,8 +90,8 @@ def test_a_right_result_passes_in_any_order_and_with_the_closing_row(works):
         (ANSWER.set_column(1, "window_end", pa.array([60, 120, 61])), "expected 60 in window_end"),
     ],
 )
-def test_a_planted_difference_stops(works, planted, said):
-    with pytest.raises(SystemExit, match=f"one, sums: .*{said}"):
+def test_a_planted_difference_stops(works, planted, message):
+    with pytest.raises(SystemExit, match=f"one, sums: .*{message}"):
         works.check("one", works.Work("sums", 60, 60), planted, ANSWER)
 
 

@@ -99,26 +99,26 @@ def test_show_opens_a_table_as_other_verbs_do(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged" / "_delta_log"
     damaged.mkdir(parents=True)
     (damaged / f"{0:020d}.json").write_text("{")
-    for name, said in (
+    for name, message in (
         ("nowhere", "there is no table in nowhere. Expected"),
         ("damaged", "the table in damaged cannot be opened"),
     ):
         shown, maintained = (run_command(verb, name, cwd=tmp_path) for verb in ("show", "maintain"))
         assert shown.returncode == maintained.returncode == 1
         assert shown.stderr == maintained.stderr
-        assert said in shown.stderr
+        assert message in shown.stderr
 
 
 @pytest.mark.spark
-def test_show_says_what_is_wrong_in_a_sentence(table: Path) -> None:
-    for arguments, said in (
+def test_show_reports_what_is_wrong_in_a_sentence(table: Path) -> None:
+    for arguments, message in (
         ((str(table), "--columns", "sped"), "no column sped; it has vehicle_id"),
         ((str(table), "--where", "sped > 1"), "cannot be asked that"),
         ((str(table), "--where", "speed >"), "cannot be asked that"),
     ):
         done = run_command("show", *arguments, cwd=table.parent)
         assert done.returncode in {1, 2}
-        assert said in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.stderr
 
 
@@ -206,12 +206,12 @@ def test_follows_a_growing_folder_and_ends_by_ctrl_c(tmp_path: Path) -> None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         os.close(mine)
-    said = shown.decode()
-    assert process.returncode == 0, said
-    assert "rows/s in" in said
-    assert "staleness p50" in said
-    assert "the table has 3 keys" in said
-    assert "Traceback" not in said
+    output = shown.decode()
+    assert process.returncode == 0, output
+    assert "rows/s in" in output
+    assert "staleness p50" in output
+    assert "the table has 3 keys" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.spark
@@ -242,12 +242,12 @@ def test_once_interrupted_is_not_done_and_the_next_run_ends_it_and_names_malform
     try:
         wait_for(lambda: len(read_summaries(str(tmp_path / "latest"))) >= 2, process.poll)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=120)
+        _, errors = process.communicate(timeout=120)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
-    assert process.returncode == 130, said
+    assert process.returncode == 130, errors
     before = max(version for version, _ in read_summaries(str(tmp_path / "latest")))
     done = run_command(*arguments, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from kit.programs import run_command
 
-from upstream.cli.demo import KEYS, MERGE, UPSTREAM, Reading, draw, mean_age_s, sparkline
+from upstream.cli.demo import KEYS, MERGE, UPSTREAM, AgeReading, draw, mean_age_s, sparkline
 
 
-def readings(*pairs: tuple[float | None, float | None]) -> list[Reading]:
-    return [Reading(float(number), {UPSTREAM: one, MERGE: other}) for number, (one, other) in enumerate(pairs)]
+def readings(*pairs: tuple[float | None, float | None]) -> list[AgeReading]:
+    return [AgeReading(float(number), {UPSTREAM: one, MERGE: other}) for number, (one, other) in enumerate(pairs)]
 
 
 def test_bars_are_on_one_scale_and_blank_where_there_is_no_row() -> None:
@@ -25,7 +25,7 @@ def test_bars_are_on_one_scale_and_blank_where_there_is_no_row() -> None:
     assert sparkline(readings((None, None))) == []
 
 
-def test_a_table_that_never_had_a_row_says_so() -> None:
+def test_a_table_that_never_had_a_row_is_reported() -> None:
     assert sparkline(readings((1.0, None)))[1].endswith("no row")
 
 

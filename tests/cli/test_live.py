@@ -31,7 +31,7 @@ def test_line() -> None:
     )
 
 
-def test_conflicts_of_the_whole_run_are_told() -> None:
+def test_conflicts_of_the_whole_run_are_reported() -> None:
     line = LiveLine(0.0)
     line.add(commit(0), 1.0)
     assert "conflict" not in line.text(2.0, None) + line.farewell()
@@ -89,7 +89,7 @@ def test_remaining_of_a_steady_backlog(bytes_per_row: int, batches: int, seconds
     assert remaining.seconds(done * seconds) == pytest.approx((total - done) * seconds)
 
 
-def test_remaining_is_not_told_before_it_is_known() -> None:
+def test_remaining_is_not_reported_before_it_is_known() -> None:
     remaining = Remaining()
     assert (remaining.fraction(), remaining.seconds(1.0)) == (None, None)
     remaining.report(100, 0, 0.0)

@@ -35,9 +35,9 @@ def test_a_table_is_maintained_by_hand(tmp_path: Path) -> None:
     rows, files = sink.latest(), sink.files()
     log = set(os.listdir(sink.path / "_delta_log"))
     assert "0 versions would be removed" in asked(sink.path, "--dry-run"), "the table records seven days"
-    told = asked(sink.path, "--versions", "2", "--dry-run")
-    assert "9 versions would be removed from the log, with" in told
-    assert "versions 11 to 12 can be read" in told
+    output = asked(sink.path, "--versions", "2", "--dry-run")
+    assert "9 versions would be removed from the log, with" in output
+    assert "versions 11 to 12 can be read" in output
     assert (sink.files(), set(os.listdir(sink.path / "_delta_log"))) == (files, log)
     assert "9 versions removed from the log" in asked(sink.path, "--versions", "2")
     assert sink.files() < files
@@ -75,10 +75,10 @@ def test_compacted_it_reads_as_if_freshly_written(tmp_path: Path, monkeypatch: p
     before, version = rows(), sink.version()
     assert dead_rows(sink) > 0
     assert len(sink.live_files()) > 2
-    told = asked(sink.path, "--compact", "--dry-run")
-    assert (sink.version(), "written anew" in told) == (version, False)
-    told = asked(sink.path, "--compact")
-    assert "files written anew, put together and without dead rows" in told
+    output = asked(sink.path, "--compact", "--dry-run")
+    assert (sink.version(), "written anew" in output) == (version, False)
+    output = asked(sink.path, "--compact")
+    assert "files written anew, put together and without dead rows" in output
     assert dead_rows(sink) == 0
     assert len(sink.live_files()) == 2
     assert rows() == before
@@ -108,7 +108,7 @@ def test_small_files_of_all_buckets(tmp_path: Path) -> None:
     assert (sink.table().num_rows, DeltaTable(str(sink.path)).protocol()) == (rows, protocol)
 
 
-def test_compaction_that_is_always_overtaken_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_that_is_always_overtaken_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"key": "k", "time": "t", "buckets": "1", "maintenance": "off", "engine": "vectors"}
     sink = Sink(tmp_path, options=options)
     sink.batch(0, [sink.rows([(key, 0, "base") for key in range(20_000)])])

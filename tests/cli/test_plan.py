@@ -54,7 +54,7 @@ def test_batches_with_a_fixed_cost():
 
 
 def test_nonsense_is_refused_in_a_sentence():
-    for arguments, said in (
+    for arguments, message in (
         (("--cost", "soon"), "--cost"),
         (("--cost", "1ms", "--policy", "lifo"), "lifo"),
         (("--cost", "0s"), "at least 1"),
@@ -62,7 +62,7 @@ def test_nonsense_is_refused_in_a_sentence():
     ):
         done = plan("--rate", "50", "--keys", "10", *arguments)
         assert done.returncode == 2
-        assert said in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.stderr
 
 

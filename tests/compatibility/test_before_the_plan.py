@@ -87,8 +87,8 @@ def test_latest(spark: SparkSession, root: Path) -> None:
 
 def test_windows_over_windows(spark: SparkSession, root: Path) -> None:
     stream = read(spark, root, "windows", "windows")
-    first = stream.window("10 seconds", "5 seconds", emit="all", shards=2, time_format="epoch_ms")
-    second = first.agg(n=agg.count(), last=agg.max_("v")).window("30 seconds", emit="all", shards=2)
+    first = stream.window("10 seconds", "5 seconds", output="all", shards=2, time_format="epoch_ms")
+    second = first.agg(n=agg.count(), last=agg.max_("v")).window("30 seconds", output="all", shards=2)
     every = upstream.UpdateStream(
         second.agg(n=agg.sum_("n"), windows=agg.count()).dataframe(root / "checkpoints" / "windows"),
         key=("k", "window_id"),

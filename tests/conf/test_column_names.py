@@ -33,8 +33,8 @@ def test_each_column_and_field_has_a_name(columns: dict[str, dict[str, None] | N
     for name, fields in columns.items():
         assert resolved(name, columns) == (name,), "a column's name comes first, whatever is in it"
         for field in fields or ():
-            told = path_name((name, field))
-            assert told in columns or resolved(told, columns) == (name, field)
+            full_name = path_name((name, field))
+            assert full_name in columns or resolved(full_name, columns) == (name, field)
 
 
 @pytest.mark.parametrize(

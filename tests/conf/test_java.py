@@ -50,15 +50,15 @@ def test_no_java(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "version"),
+    ("printed", "version"),
     [
         ('openjdk version "11.0.2" 2019-01-15', 11),
         ('java version "1.8.0_401"', 8),
         ('openjdk version "25" 2025-09-16', 25),
     ],
 )
-def test_wrong_java(tmp_path: Path, said: str, version: int) -> None:
-    _fake(tmp_path, f"echo '{said}' >&2\n")
+def test_wrong_java(tmp_path: Path, printed: str, version: int) -> None:
+    _fake(tmp_path, f"echo '{printed}' >&2\n")
     done = _run_alone(PATH=str(tmp_path / "bin") + ":/usr/bin:/bin")
     assert done.returncode == 1
     assert f"is Java {version}" in done.stderr

@@ -81,8 +81,8 @@ def test_users_settings_win_over_the_preset_and_the_console_is_quiet(tmp_path: P
 
     # Workers are this Python with this pyspark as files, and look through no archive.
     worker = [sys.executable, pyspark.__file__, "[]"]
-    *told, collectors = json.loads(done.stdout)
-    assert told == [[], ["mine", "local[3]", "7", "5"], worker]
+    *reported, collectors = json.loads(done.stdout)
+    assert reported == [[], ["mine", "local[3]", "7", "5"], worker]
     assert "Copy" in collectors, "the preset's collector of a small heap"
     noise = [line for line in done.stderr.splitlines() if "jdk.incubator.vector" not in line]
     assert noise == []

@@ -60,7 +60,7 @@ def test_same_settings_as_the_session() -> None:
 
 @pytest.mark.spark
 def test_spark_submit_with_the_properties_file(tmp_path: Path) -> None:
-    said, log = _submit(
+    reported, log = _submit(
         tmp_path,
         "--properties-file",
         str(DEFAULTS),
@@ -68,14 +68,14 @@ def test_spark_submit_with_the_properties_file(tmp_path: Path) -> None:
         f"-Dlog4j2.configurationFile={LOG4J.as_uri()}",
         arguments=("plain", str(tmp_path / "table")),
     )
-    assert said == [[], 10, ["200", "UTC", "job.py"], False]
+    assert reported == [[], 10, ["200", "UTC", "job.py"], False]
     assert " WARN " not in log
     assert " INFO " not in log
 
 
 @pytest.mark.spark
-def test_session_under_spark_submit_keeps_what_submit_was_told(tmp_path: Path) -> None:
-    said, _ = _submit(
+def test_session_under_spark_submit_keeps_what_submit_was_given(tmp_path: Path) -> None:
+    reported, _ = _submit(
         tmp_path,
         "--properties-file",
         str(DEFAULTS),
@@ -85,6 +85,6 @@ def test_session_under_spark_submit_keeps_what_submit_was_told(tmp_path: Path) -
         "spark.python.daemon.module=upstream.conf.worker_daemon",
         arguments=("session", str(tmp_path / "table")),
     )
-    assert said[:2] == [[], 10]
-    assert said[2] == ["5", "UTC", "job.py"] or said[2] == ["5", "UTC", "told by submit"]
-    assert said[3], "the daemon named has run the workers"
+    assert reported[:2] == [[], 10]
+    assert reported[2] == ["5", "UTC", "job.py"] or reported[2] == ["5", "UTC", "told by submit"]
+    assert reported[3], "the daemon named has run the workers"

@@ -191,7 +191,7 @@ def test_nothing_held_no_work(tmp_path: Any) -> None:
     assert driver.batches == 1
 
 
-def test_what_is_held_is_released_once_the_clock_says_so_and_then_there_is_silence(tmp_path: Any) -> None:
+def test_what_is_held_is_released_once_the_clock_allows_it_and_then_there_is_silence(tmp_path: Any) -> None:
     driver = OnDemand(tmp_path, "a", "b", ets_delay_us=3 * S)
     driver.send("a", BASE)
     driver.send("b", BASE - 5 * S)

@@ -328,7 +328,7 @@ def test_a_silent_feed_follows_one_that_has_ended_as_far_as_that_has_come(tmp_pa
 
 @pytest.mark.parametrize("dear", [False, True])
 @pytest.mark.parametrize("policy", ["ordered", "bounded", "displaced", "heartbeat", "adaptive"])
-def test_a_run_with_what_is_there_closes_its_feeds_only_if_the_user_says_so(
+def test_a_run_with_what_is_there_closes_its_feeds_only_if_the_user_asks_for_it(
     tmp_path: Any, policy: str, dear: bool
 ) -> None:
     for at_end in ("keep", "close"):

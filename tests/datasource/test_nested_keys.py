@@ -37,13 +37,13 @@ def read(folder: Path, rows: list[tuple[Any, int]], key: str = "a.B.id") -> list
     """The rows that leave a task, punctuation apart."""
     given_options = options(key)
     shape = shape_of(leaving_schema(SCHEMA, given_options), given_options)
-    told = with_key(given_options, shape)
-    assert told.key == ("`a`.`b`.`id`",)
+    keyed_options = with_key(given_options, shape)
+    assert keyed_options.key == ("`a`.`b`.`id`",)
     table = pa.table([[row[at] for row in rows] for at in range(2)], schema=SCHEMA)
     connector = MemoryConnector({"feed": table}, most=1 << 20)
-    planner = Planner(connector, told, shape, clock=lambda: 0)
+    planner = Planner(connector, keyed_options, shape, clock=lambda: 0)
     end = planner.plan(Planner.initial(), Limit())
-    reading = Reading(told, shape, connector, str(folder))
+    reading = Reading(keyed_options, shape, connector, str(folder))
     found = [
         row
         for task in planner.tasks(Planner.initial(), end)
@@ -74,13 +74,13 @@ def test_a_null_on_the_way_is_a_key_that_is_null(tmp_path: Path, missing: Any) -
 
 
 @pytest.mark.parametrize(
-    ("key", "more", "told"),
+    ("key", "more", "message"),
     [
         ("a.nothing", {}, "key column 'a.nothing' is not among the columns.*one of a, us"),
         ("`a.v`", {}, "key column '`a.v`' is not among the columns"),
         ("a.v", {"progress": "embedded"}, "progress=embedded with a key that is a field of a column: `a`.`v`"),
     ],
 )
-def test_keys_that_cannot_be(key: str, more: dict[str, str], told: str) -> None:
-    with pytest.raises(SchemaError, match=told):
+def test_keys_that_cannot_be(key: str, more: dict[str, str], message: str) -> None:
+    with pytest.raises(SchemaError, match=message):
         leaving_schema(SCHEMA, options(key, **more))

@@ -160,7 +160,7 @@ def test_what_was_promised_holds_and_a_replay_promises_the_same(
     with tempfile.TemporaryDirectory() as folder:
         connector = DearConnector({"a": table_of([]), "b": table_of([])}, 100)
         stream = Stream(connector, policy, folder)
-        told: dict[str, int] = {}
+        promised: dict[str, int] = {}
         shown: dict[str, list[int]] = {"a": [], "b": []}
         late = 0
         for rows in [*batches, {"a": [], "b": []}]:
@@ -173,15 +173,15 @@ def test_what_was_promised_holds_and_a_replay_promises_the_same(
                 continue
             given_rows = stream.run()
             data_rows = [row for row in given_rows if not row["_upstream"]["punctuation"]]
-            late += sum(row["ms"] < told.get(row["_upstream"]["source"], -1) for row in data_rows)
+            late += sum(row["ms"] < promised.get(row["_upstream"]["source"], -1) for row in data_rows)
             stream.restart()
             assert stream.run() == given_rows
             for feed, bound in promises(given_rows).items():
-                assert bound >= told.get(feed, bound), "a promise was taken back"
+                assert bound >= promised.get(feed, bound), "a promise was taken back"
                 # A feed has not begun until it has a row with a time, and follows the others until then.
                 seen = shown[feed] or shown["a"] + shown["b"]
-                assert bound <= max([*seen, told.get(feed, 0)]), "more was promised than any row has shown"
-                told[feed] = bound
+                assert bound <= max([*seen, promised.get(feed, 0)]), "more was promised than any row has shown"
+                promised[feed] = bound
         counted = sum(state["late"] for state in stream.journal[-1].get("progress", {}).values())
         assert counted == late, "late is what came after a promise that it breaks"
 

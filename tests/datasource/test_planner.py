@@ -181,7 +181,7 @@ def test_nothing_new_leaves_the_offset_as_it_is() -> None:
     assert batches[1][2] == []
 
 
-def test_an_ended_feed_says_so_once() -> None:
+def test_an_ended_feed_is_reported_once() -> None:
     connector = MemoryConnector({"a": table_of([("x", 1, 1), ("x", 7, 2)])})
     connector.ended = frozenset({"a"})
     batches = list(run(connector, options(), [None, None]))

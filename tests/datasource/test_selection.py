@@ -129,7 +129,7 @@ def test_stars() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "said"),
+    ("sql", "message"),
     [
         ("data.*", "'E' and 'e'"),
         ("id, id", "two columns one name"),
@@ -156,10 +156,10 @@ def test_stars() -> None:
         ("id::HYPERLOGLOG AS x", "HYPERLOGLOG"),
     ],
 )
-def test_what_is_refused(sql: str, said: str) -> None:
+def test_what_is_refused(sql: str, message: str) -> None:
     with pytest.raises((OptionError, SchemaError)) as caught:
         Selection.bound(sql, RAW)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_what_a_selection_mentions() -> None:
@@ -277,18 +277,18 @@ def test_progress_counts_rows_that_do_not_leave(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"select": "data.nope AS symbol, timestamp_millis(data.E) AS at"}, "'nope'"),
         ({"key": "stream"}, "'stream'"),
         ({"select": "data.*, timestamp_millis(data.E) AS at"}, "'E' and 'e'"),
     ],
 )
-def test_what_the_source_refuses(tmp_path: Path, more: dict[str, str], said: str) -> None:
+def test_what_the_source_refuses(tmp_path: Path, more: dict[str, str], message: str) -> None:
     feed(tmp_path / "feed", QUOTES)
     with pytest.raises((OptionError, SchemaError)) as caught:
         source_schema(options(tmp_path, **more))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_other_connectors_have_nothing_to_select_from() -> None:

@@ -160,7 +160,9 @@ def test_wrong_options_are_one_error_before_anything_runs(spark: SparkSession, t
         spark.readStream.format("upstream").options(time="ms").load(str(tmp_path / "a.csv"))
 
 
-def test_a_schema_without_the_system_column_says_how_to_give_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_schema_without_the_system_column_is_reported_with_how_to_give_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     write_csv(tmp_path / "a.csv", "k,ms,v", [("x", 1, 1)])
     reader = spark.read.format("upstream")
     with pytest.raises(Exception, match="with_system_ddl"):

@@ -107,9 +107,9 @@ def test_several_lie_in_one_file(tmp_path: Path) -> None:
     (tmp_path / path).write_bytes(content)
     folder = TableFolder(str(tmp_path))
     for dead, vector in zip(masks, found, strict=True):
-        told = DeletionVector.from_json(vector.to_json())
-        assert (told, told.path) == (vector, path)
-        assert (read_vector(folder, told, len(dead)) == dead).all()
+        restored = DeletionVector.from_json(vector.to_json())
+        assert (restored, restored.path) == (vector, path)
+        assert (read_vector(folder, restored, len(dead)) == dead).all()
     with pytest.raises(TableError, match="another number of rows"):
         read_vector(folder, dataclasses.replace(found[0], cardinality=3), 10)
     with pytest.raises(TableError, match="its length"):

@@ -22,8 +22,8 @@ def table(tmp_path: Path) -> str:
     path = str(tmp_path / "table")
     for at in range(6):
         rows = pa.table({"p": [at % 2], "n": [at]})
-        said = CommitProperties(app_transactions=[Transaction("odd" if at % 2 else "even", at)])
-        write_deltalake(path, rows, mode="append", partition_by=["p"], commit_properties=said)
+        properties = CommitProperties(app_transactions=[Transaction("odd" if at % 2 else "even", at)])
+        write_deltalake(path, rows, mode="append", partition_by=["p"], commit_properties=properties)
     DeltaTable(path).optimize.compact()
     DeltaTable(path).delete("n = 3")
     return path
@@ -46,8 +46,8 @@ def test_step_by_step_or_at_once_or_from_a_checkpoint(table: str) -> None:
         assert (transactions.transactions, transactions.files) == (found[3], {})
         read = pa.RecordBatchReader.from_stream(DeltaTable(table, version).get_add_actions()).read_all()
         assert sorted(found[0]) == sorted(read.column("path").to_pylist())
-        told = {name: DeltaTable(table, version).transaction_version(name) for name in ("odd", "even")}
-        assert found[3] == {name: number for name, number in told.items() if number is not None}
+        versions = {name: DeltaTable(table, version).transaction_version(name) for name in ("odd", "even")}
+        assert found[3] == {name: number for name, number in versions.items() if number is not None}
     whole = {version: state(table, version) for version in (4, last)}
     DeltaTable(table, 4).create_checkpoint()
     for version in range(4):
@@ -63,7 +63,7 @@ def test_step_by_step_or_at_once_or_from_a_checkpoint(table: str) -> None:
     assert state(table, 4, log) == whole[4]
 
 
-def test_a_gap_is_told(table: str) -> None:
+def test_a_gap_is_reported(table: str) -> None:
     (Path(table) / entry_place(3)).unlink()
     with pytest.raises(TableError, match="entry of version 3 is gone"):
         LogReplay(TableFolder(table)).follow(5)

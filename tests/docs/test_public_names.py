@@ -71,7 +71,7 @@ def test_each_public_name_is_on_the_page(reference: ModuleType, public: list[Any
         reference.entries()
 
 
-def test_each_says_what_it_returns_and_has_an_example(public: list[Any]) -> None:
+def test_each_documents_what_it_returns_and_has_an_example(public: list[Any]) -> None:
     called = [entry for entry in public if entry.is_made_by_users]
     assert len(called) > 60
     assert [entry.name for entry in public if not entry.parts[""] and callable(entry.value)] == []
@@ -161,9 +161,9 @@ def test_examples_without_spark_run(examples: dict[str, str], tmp_path: Path, mo
         monkeypatch.chdir(tmp_path / str(number))
         given = {**NAMES, "table": us.LatestTable("latest")}
         example = doctest.DocTestParser().get_doctest(text, given, name, None, 0)
-        said: list[str] = []
-        done = doctest.DocTestRunner().run(example, out=said.append)
-        assert not done.failed, "".join(said)
+        output: list[str] = []
+        done = doctest.DocTestRunner().run(example, out=output.append)
+        assert not done.failed, "".join(output)
         run += 1
     assert run > 25
 

@@ -21,7 +21,7 @@ _SAVED = re.compile(r"[Ss]ave this\s+as `([\w.]+)`")
 def test_as_it_is_printed(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    said = dict[str, str]()
+    outputs = dict[str, str]()
     before = 0
     for found in _BLOCK.finditer(page):
         if found[1] == "python":
@@ -34,15 +34,15 @@ def test_as_it_is_printed(tmp_path: Path) -> None:
                 check=False, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300,
             )  # fmt: skip
             assert done.returncode == 0, f"{found[2]}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
-            said[found[2]] = said.get(found[2], "") + done.stdout
+            outputs[found[2]] = outputs.get(found[2], "") + done.stdout
         before = found.end()
 
     # What the text says of the results.
-    assert "[(5, " in said["python read.py\n"]
-    assert "['bus-1', 'bus-2', 'bus-3', 'bus-4']" in said["python moving.py\n"]
-    assert "2024-01-01 00:30:00" in said["python speeds.py\n"]
-    assert "2024-01-01 00:50:00" in said["python make_feed.py 2\npython speeds.py\n"]
-    assert said["upstream history ./latest\n"].count(" 595 ") == 2
+    assert "[(5, " in outputs["python read.py\n"]
+    assert "['bus-1', 'bus-2', 'bus-3', 'bus-4']" in outputs["python moving.py\n"]
+    assert "2024-01-01 00:30:00" in outputs["python speeds.py\n"]
+    assert "2024-01-01 00:50:00" in outputs["python make_feed.py 2\npython speeds.py\n"]
+    assert outputs["upstream history ./latest\n"].count(" 595 ") == 2
     latest = pl.read_delta(str(tmp_path / "latest"))
     assert latest.height == 5
     assert str(latest["timestamp"].min()).startswith("2024-01-01 01:19:50")

@@ -55,8 +55,8 @@ def test_foreach_batch(tmp_path: Path) -> None:
 
 
 def test_windows(tmp_path: Path) -> None:
-    said = run("windows.py", "--to", "speeds", cwd=tmp_path)
-    assert "window_end" in said
+    output = run("windows.py", "--to", "speeds", cwd=tmp_path)
+    assert "window_end" in output
     # The latest window of each bus that is complete, and the positions in it.
     rows = pl.read_csv(BUSES, try_parse_dates=True).with_columns(s=pl.col("timestamp").dt.epoch("s"))
     complete = (rows["s"].cast(pl.Int64).to_numpy().max() - 300) // 60 - 1
@@ -76,19 +76,19 @@ def test_windows(tmp_path: Path) -> None:
 
 
 def test_demo(tmp_path: Path) -> None:
-    said = run("demo.py", "--seconds", "8", cwd=tmp_path)
-    assert "the table has 151 keys" in said
-    assert "vehicle_id" in said
+    output = run("demo.py", "--seconds", "8", cwd=tmp_path)
+    assert "the table has 151 keys" in output
+    assert "vehicle_id" in output
     picture = tmp_path / "demo-output" / "staleness.png"
     assert picture.read_bytes()[:4] == b"\x89PNG"
     assert picture.stat().st_size > 10_000
 
 
 def test_demo_kafka(tmp_path: Path) -> None:
-    said = run("demo_kafka.py", "--seconds", "12", cwd=tmp_path)
-    assert "vehicles/1 (30 s behind): complete to" in said
+    output = run("demo_kafka.py", "--seconds", "12", cwd=tmp_path)
+    assert "vehicles/1 (30 s behind): complete to" in output
     # The newest row of each partition, as DuckDB has read it: all keys are there, and as fresh as their partition.
-    rows = re.findall(r"│ (\d) +│ +500 │ (\S+ \S+) +│", said)
+    rows = re.findall(r"│ (\d) +│ +500 │ (\S+ \S+) +│", output)
     newest = {part: dt.datetime.fromisoformat(at + ":00") for part, at in rows}
     assert newest.keys() == {"0", "1", "2"}
     assert 28 < (newest["0"] - newest["1"]).total_seconds() < 32

@@ -99,5 +99,5 @@ def test_two_kills(spark: SparkSession, broker: Any, tmp_path: Path) -> None:
         f"{topic}/{number}": largest[number] - 5000 for number in (0, 1)
     }
     bounds = [summary.low_watermarks.get(f"{topic}/0") for summary in commits]
-    told = [bound for bound in bounds if isinstance(bound, int)]
-    assert told == sorted(told), "a promise was taken back"
+    promised = [bound for bound in bounds if isinstance(bound, int)]
+    assert promised == sorted(promised), "a promise was taken back"

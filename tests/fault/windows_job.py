@@ -29,7 +29,7 @@ def writer(spark: SparkSession, feed: str, table: str, checkpoint: str, late: st
         .window(
             "2 seconds",
             "300 ms",
-            emit="all",
+            output="all",
             allowed_lateness="600 ms",
             late_location=late,
             time_format="epoch_ms",

@@ -34,8 +34,8 @@ WRONG: dict[str, dict[str, Any]] = {
         "access_interval": 5, "cost": 5, "half_life": 5, "seed": "0", "most_stale": "1",
     },
     "window": {
-        "range": 5, "slide": 5, "emit": 1, "method": 5, "allowed_lateness": 5, "origin": 5, "zone": 5, "tombstones": 5,
-        "shards": 4.0, **dict.fromkeys(PLACES, 5), **TIMES,
+        "duration": 5, "slide": 5, "output": 1, "early": 5, "method": 5, "allowed_lateness": 5, "origin": 5, "zone": 5,
+        "tombstones": 5, "shards": 4.0, **dict.fromkeys(PLACES, 5), **TIMES,
     },
     "union": {"other": 5, "checkpoint_location": 5, "names": 5, "prefer": 5, "overlap": "no", "shards": "4"},
     "merge": {
@@ -52,7 +52,7 @@ WRONG: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # What a call needs besides.
 NEEDED: dict[str, dict[str, Any]] = {
-    "window": {"range": "1 second", "time_format": "epoch_ms"},
+    "window": {"duration": "1 second", "time_format": "epoch_ms"},
     "where": {"condition": "value > 1"},
     "map": {"function": lambda batch: batch, "schema": "x INT"},
 }

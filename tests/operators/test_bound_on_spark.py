@@ -21,9 +21,9 @@ pytestmark = pytest.mark.spark
 
 
 def windows_over_windows(stream: upstream.UpdateStream, **place: Any) -> upstream.UpdateStream:
-    first = stream.where("v >= 0").window("1 second", emit="all", shards=2, time_format="epoch_ms", **place)
+    first = stream.where("v >= 0").window("1 second", output="all", shards=2, time_format="epoch_ms", **place)
     second = first.agg(total=agg.sum_("v")).where("total > 0").select((F.col("total") * 1).alias("total"))
-    return second.window("4 seconds", emit="all", shards=2, **place).agg(total=agg.sum_("total"))
+    return second.window("4 seconds", output="all", shards=2, **place).agg(total=agg.sum_("total"))
 
 
 KEY = {"key": ("k", "window_id"), "event_time": "window_end"}
@@ -49,7 +49,7 @@ def test_windows_on_both_sides_of_a_union_report_apart(spark: SparkSession, tmp_
     streams = []
     for name, first in (("one", 0), ("two", 1)):
         add(tmp_path / name, "0", [row for row in rows(0, 100) if row[0] % 2 == first])
-        summed = read(spark, tmp_path / name).window("2 seconds", emit="all", shards=2, time_format="epoch_ms")
+        summed = read(spark, tmp_path / name).window("2 seconds", output="all", shards=2, time_format="epoch_ms")
         streams.append(summed.agg(total=agg.sum_("v")))
     both = streams[0].union(streams[1], shards=2)
     checkpoint = tmp_path / "checkpoint"

@@ -57,7 +57,7 @@ def test_progress_of_the_source_is_in_the_last_planned_offset(tmp_path):
     assert place.feeds == [FeedState("a.csv", 7, ended=True, late=1), FeedState("b.csv", None, suspects=2)]
 
 
-def test_a_description_says_what_is_known_of_columns():
+def test_a_description_reports_what_is_known_of_columns():
     described = Description({"k": "update key", "t": "ordered", "v": ""}, [])
     assert str(described) == "k: update key; t: ordered"
     assert str(Description({"v": ""}, [])) == "no column is ordered or bounded"

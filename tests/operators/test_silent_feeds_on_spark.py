@@ -65,7 +65,9 @@ class Feeds:
         )
         counted = (
             upstream.UpdateStream(rows, key="key", event_time="ms")
-            .window("1 second", checkpoint_location=str(self.checkpoint), emit="all", time_format="epoch_ms", shards=2)
+            .window(
+                "1 second", checkpoint_location=str(self.checkpoint), output="all", time_format="epoch_ms", shards=2
+            )
             .agg(n=count())
         )
         results = upstream.UpdateStream(counted.df, key=("key", "window_id"), event_time="window_end")

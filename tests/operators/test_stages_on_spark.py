@@ -23,9 +23,11 @@ pytestmark = pytest.mark.spark
 
 def counted(stream: upstream.UpdateStream, **more: Any) -> upstream.UpdateStream:
     """Two windows with a filter between them."""
-    first = stream.where("v >= 0").window("1 second", emit="all", shards=2, time_format="epoch_ms", late_location=None)
+    first = stream.where("v >= 0").window(
+        "1 second", output="all", shards=2, time_format="epoch_ms", late_location=None
+    )
     second = first.agg(total=agg.sum_("v")).where("total IS NOT NULL AND total >= 0")
-    return second.window("4 seconds", emit="all", shards=2).agg(total=agg.sum_("total"), **more)
+    return second.window("4 seconds", output="all", shards=2).agg(total=agg.sum_("total"), **more)
 
 
 def stages(query: Any) -> int:
@@ -66,9 +68,9 @@ def test_operators_that_were_apart_stay_apart(spark: SparkSession, tmp_path: Pat
     add(feed, "0", first)
 
     def parted(condition: str) -> upstream.UpdateStream:
-        inner = read(spark, feed).window("1 second", emit="all", shards=2, time_format="epoch_ms")
+        inner = read(spark, feed).window("1 second", output="all", shards=2, time_format="epoch_ms")
         inner = inner.agg(total=agg.sum_("v")).where(condition)
-        return inner.window("4 seconds", emit="all", shards=2).agg(total=agg.sum_("total"))
+        return inner.window("4 seconds", output="all", shards=2).agg(total=agg.sum_("total"))
 
     written(parted("total + 0 >= 0"), tmp_path)
     assert recorded(tmp_path / "checkpoint") == [1, 1]
@@ -87,7 +89,9 @@ def test_another_job_is_refused_before_spark_starts(spark: SparkSession, tmp_pat
     kept = (tmp_path / "checkpoint/upstream-plan/operators.json").read_bytes()
     with pytest.raises(CheckpointError, match=r"window \(upstream-windows/1\) is gone"):
         written(
-            read(spark, feed).window("1 second", emit="all", shards=2, time_format="epoch_ms").agg(total=agg.sum_("v")),
+            read(spark, feed)
+            .window("1 second", output="all", shards=2, time_format="epoch_ms")
+            .agg(total=agg.sum_("v")),
             tmp_path,
         )
     with pytest.raises(CheckpointError, match=r"distinct \(upstream-reorder/0\) is new"):
@@ -102,7 +106,7 @@ def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_star
     add(feed, "0", rows(0, 100))
 
     def eager(**aggregates: Any) -> upstream.UpdateStream:
-        windows = read(spark, feed).window("1 second", emit="eager", shards=2, time_format="epoch_ms")
+        windows = read(spark, feed).window("1 second", output="eager", shards=2, time_format="epoch_ms")
         return windows.agg(total=agg.sum_("v"), **aggregates)
 
     written(eager(), tmp_path)
@@ -113,9 +117,9 @@ def test_aggregates_that_the_state_does_not_do_for_are_refused_before_spark_star
 def test_three_operators_in_one_stage(spark: SparkSession, tmp_path: Path) -> None:
     feed = tmp_path / "feed"
     add(feed, "0", [*rows(0, 300), *rows(100, 50)])
-    inner = read(spark, feed).distinct(shards=2).window("1 second", emit="all", shards=2, time_format="epoch_ms")
+    inner = read(spark, feed).distinct(shards=2).window("1 second", output="all", shards=2, time_format="epoch_ms")
     once = inner.agg(total=agg.sum_("v")).distinct(shards=2)
-    stream = once.window("4 seconds", emit="all", shards=2).agg(total=agg.sum_("total"))
+    stream = once.window("4 seconds", output="all", shards=2).agg(total=agg.sum_("total"))
     found = answers(written(stream, tmp_path))
     assert recorded(tmp_path / "checkpoint") == [4]
     assert found == sums(rows(0, 300), 29_000, 4_000)

@@ -52,8 +52,9 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
         for wrong in ("soon", 10, None, "")
     ),
     ({"duration": "1 month"}, r"'1 month', and no zone is given.*What to do: give zone"),
-    ({"duration": "all"}, r"range='all' without a slide.*slide='1 hour'"),
-    ({"emit": "sometimes"}, r"emit='sometimes'. Expected: one of all, lazy"),
+    ({"duration": "all"}, r"duration='all' without a slide.*slide='1 hour'"),
+    ({"output": "sometimes"}, r"output='sometimes'. Expected: one of latest, all, eager"),
+    ({"output": "eager", "early": True}, r"output='eager' with early=True.*leave early out"),
     ({"time_zone": "Mars"}, r"time_zone='Mars'.*Expected: an IANA name"),
     ({"method": "quick"}, r"method='quick'. Expected: auto, "),
     ({"duration": "all", "slide": "10 s", "method": "wid"}, r"method='wid' on landmark windows.*'paned'"),
@@ -63,7 +64,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"aggregates": {}}, r"there is nothing to aggregate.*count\(\)"),
     ({"aggregates": {"n": "count"}}, r"n='count'.*count\(\)"),
     ({**DAY_BY_SECOND, "method": "wid"}, r"in 86,400 windows.*method='paned'"),
-    ({**DAY_BY_SECOND, "slide": "1 ms", "emit": "all"}, r"86,400,000 results.*emit='lazy'"),
+    ({**DAY_BY_SECOND, "slide": "1 ms", "output": "all"}, r"86,400,000 results.*output='latest'"),
     ({"duration": "1 hour", "slide": "1.000001 s"}, r"3,600,000,000 panes.*SLIDE that divides RANGE"),
 ]  # fmt: skip
 
@@ -115,7 +116,7 @@ def test_windows_over_tombstones(spark: SparkSession, stream: upstream.UpdateStr
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"emit": "early"}, "early results"), ({"emit": "all", "allowed_lateness": "1 s"}, "progressDelay")],
+    [({"early": True}, "without early"), ({"output": "all", "allowed_lateness": "1 s"}, "progressDelay")],
 )
 def test_windows_over_windows_that_give_a_result_several_times(
     spark: SparkSession, stream: upstream.UpdateStream, options: dict[str, Any], message: str
@@ -125,12 +126,12 @@ def test_windows_over_windows_that_give_a_result_several_times(
         windows(first, time_format=None)
 
 
-@pytest.mark.parametrize("emit", ["lazy", "eager"])
+@pytest.mark.parametrize("output", ["latest", "eager"])
 def test_windows_over_windows_whose_results_depend_on_the_batches(
-    spark: SparkSession, stream: upstream.UpdateStream, emit: Any
+    spark: SparkSession, stream: upstream.UpdateStream, output: Any
 ) -> None:
-    first = windows(stream, emit=emit).where("n > 1")
-    with refused(spark, SchemaError, f"emit='{emit}'.*depend on the batches.*emit=\"all\""):
+    first = windows(stream, output=output).where("n > 1")
+    with refused(spark, SchemaError, f"output='{output}'.*depend on the batches.*output=\"all\""):
         windows(first, time_format=None)
 
 

@@ -82,8 +82,10 @@ def agree(got: pl.DataFrame, wanted: pl.DataFrame) -> None:
     assert_frame_equal(got.select(wanted.columns).sort(by), wanted.sort(by), rel_tol=1e-12, abs_tol=1e-9)
 
 
-@pytest.mark.parametrize("emit", ["all", "lazy"])
-def test_mean_speed_of_each_ship_over_ten_minutes_every_minute(spark: SparkSession, tmp_path: Path, emit: Any) -> None:
+@pytest.mark.parametrize("output", ["all", "latest"])
+def test_mean_speed_of_each_ship_over_ten_minutes_every_minute(
+    spark: SparkSession, tmp_path: Path, output: Any
+) -> None:
     """Far from the order of time, and 352 rows of another time of day, whose windows stay open."""
 
     def closing(rows: list[str]) -> str:
@@ -93,10 +95,10 @@ def test_mean_speed_of_each_ship_over_ten_minutes_every_minute(spark: SparkSessi
     path = tmp_path / "table"
     speeds = (
         stream_of(spark, tmp_path / "feed", "MMSI", "BaseDateTime", progressDelay="906 seconds")
-        .window("10 minutes", "1 minute", emit=emit, shards=4, checkpoint_location=str(path) + "_checkpoint")
+        .window("10 minutes", "1 minute", output=output, shards=4, checkpoint_location=str(path) + "_checkpoint")
         .agg(n=count(), speed=avg("SOG"))
     )
-    got = table_of(speeds, path, emit == "all")
+    got = table_of(speeds, path, output == "all")
     every = f"""
         WITH placed AS (
             SELECT MMSI, SOG,
@@ -106,7 +108,7 @@ def test_mean_speed_of_each_ship_over_ten_minutes_every_minute(spark: SparkSessi
         SELECT MMSI, window_id, (window_id + 1) * 60 AS window_end, count(*) AS n, avg(SOG) AS speed
         FROM placed GROUP BY ALL
     """
-    if emit == "lazy":
+    if output == "latest":
         every = f"SELECT * FROM ({every}) QUALIFY window_id = max(window_id) OVER (PARTITION BY MMSI)"
     wanted = duckdb.sql(every).pl()
     assert wanted["MMSI"].n_unique() > 10_000
@@ -125,7 +127,7 @@ def test_queries_of_each_host_over_five_minutes_every_ten_seconds(spark: SparkSe
     path = tmp_path / "table"
     queries = (
         stream_of(spark, tmp_path / "feed", "id.orig_h", "ts", progressDelay="671 seconds")
-        .window("5 minutes", "10 seconds", emit="all", shards=4, checkpoint_location=str(path) + "_checkpoint")
+        .window("5 minutes", "10 seconds", output="all", shards=4, checkpoint_location=str(path) + "_checkpoint")
         .agg(n=count())
     )
     got = table_of(queries, path, every=True)
@@ -164,7 +166,7 @@ def test_distance_of_each_bus_over_fifteen_minutes_every_minute(spark: SparkSess
     path = tmp_path / "table"
     distances = (
         stream_of(spark, tmp_path / "feed", "vehicle_id", "timestamp", progress="ordered")
-        .window("15 minutes", "1 minute", emit="all", shards=4, checkpoint_location=str(path) + "_checkpoint")
+        .window("15 minutes", "1 minute", output="all", shards=4, checkpoint_location=str(path) + "_checkpoint")
         .agg(**{name: collect(name, by="timestamp", limit=1000) for name in ("latitude", "longitude")})
         .map(way, "window_id BIGINT, km DOUBLE")
     )

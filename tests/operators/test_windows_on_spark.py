@@ -101,7 +101,7 @@ def test_every_window_is_in_the_table_whatever_the_method(spark: SparkSession, t
         .window(
             "100 ms",
             "30 ms",
-            emit="all",
+            output="all",
             method=method,
             shards=4,
             time_format="epoch_ms",
@@ -165,7 +165,7 @@ def test_the_latest_window_of_each_key_filtered_before_and_after(spark: SparkSes
 def test_windows_over_windows_close_by_the_punctuation_of_the_first(spark: SparkSession, tmp_path: Path) -> None:
     write_feeds(tmp_path / "feed")
     checkpoint = tmp_path / "checkpoint"
-    given: dict[str, Any] = {"emit": "all", "shards": 4, "checkpoint_location": checkpoint}
+    given: dict[str, Any] = {"output": "all", "shards": 4, "checkpoint_location": checkpoint}
     peaks = (
         feed(spark, tmp_path / "feed")
         .window("30 ms", time_format="epoch_ms", **given)
@@ -193,7 +193,7 @@ def test_results_wait_in_a_queue_and_newer_windows_supersede_older_ones(spark: S
     checkpoint = tmp_path / "checkpoint"
     queued = (
         feed(spark, tmp_path / "feed")
-        .window("60 ms", "20 ms", emit="all", time_format="epoch_ms", shards=4, checkpoint_location=checkpoint)
+        .window("60 ms", "20 ms", output="all", time_format="epoch_ms", shards=4, checkpoint_location=checkpoint)
         .agg(**AGGREGATES)
         .queue(policy="in-place", budget=12, shards=4, checkpoint_location=checkpoint)
     )
@@ -221,7 +221,8 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
         given: dict[str, Any] = {
             "slide": "50 ms",
             "shards": 4,
-            "emit": "all+early",
+            "output": "all",
+            "early": True,
             "allowed_lateness": "400 ms",
             **other,
         }
@@ -259,7 +260,7 @@ def test_a_query_goes_on_corrects_what_it_gave_and_puts_late_rows_aside(spark: S
     for other in (
         {"slide": "20 ms"},
         {"shards": 8},
-        {"emit": "all"},
+        {"early": False},
         {"allowed_lateness": "1 s"},
         {"method": "wid"},
     ):

@@ -7,8 +7,8 @@ from __future__ import annotations
 import http.server
 import sys
 
-told = "".join(f"<Told>{value}</Told>" for value in sys.argv[1:])
-BODY = f"<?xml version='1.0'?><Error><Code>InvalidAccessKeyId</Code>{told}</Error>".encode()
+echoed = "".join(f"<Told>{value}</Told>" for value in sys.argv[1:])
+BODY = f"<?xml version='1.0'?><Error><Code>InvalidAccessKeyId</Code>{echoed}</Error>".encode()
 
 
 class Refusing(http.server.BaseHTTPRequestHandler):

@@ -94,11 +94,11 @@ def test_what_the_sink_keeps_for_itself_is_not_shown(clients: BiClients) -> None
     assert {row["tableName"] for row in clients.pyhive("SHOW TABLES")} >= {*KINDS, "live", "live_freshness"}
 
 
-def test_a_wrong_query_is_told(clients: BiClients) -> None:
+def test_a_wrong_query_is_reported(clients: BiClients) -> None:
     for ask in (clients.jdbc, clients.pyhive):
-        said = ask("SELECT nothing FROM plain")
-        assert isinstance(said, str)
-        assert "UNRESOLVED_COLUMN" in said
+        error = ask("SELECT nothing FROM plain")
+        assert isinstance(error, str)
+        assert "UNRESOLVED_COLUMN" in error
 
 
 def test_fresh_rows_while_a_query_commits(clients: BiClients, live: Live) -> None:
@@ -113,10 +113,10 @@ def test_fresh_rows_while_a_query_commits(clients: BiClients, live: Live) -> Non
                 _until_seen(clients, client, value)
             seen = clients.pyhive("SELECT * FROM live_freshness")
             complete = clients.jdbc(
-                "SELECT complete_up_to, since_commit_s >= 0 AS told, behind_s > 0 AS behind, keys FROM live_freshness"
+                "SELECT complete_up_to, since_commit_s >= 0 AS fresh, behind_s > 0 AS behind, keys FROM live_freshness"
             )
             assert len(seen) == 1
-            assert (complete[0]["told"], complete[0]["behind"], complete[0]["keys"]) == (b"true", b"true", b"8")
+            assert (complete[0]["fresh"], complete[0]["behind"], complete[0]["keys"]) == (b"true", b"true", b"8")
     finally:
         query.stop()
 
@@ -138,12 +138,12 @@ def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def test_history_tells_of_freshness(spark: SparkSession, live: Live) -> None:
+def test_history_reports_freshness(spark: SparkSession, live: Live) -> None:
     notes = [row.userMetadata for row in spark.sql(f"DESCRIBE HISTORY delta.`{live.path}`").collect()]
-    told = json.loads(next(note for note in notes if note))
-    assert told["keys"] == len(KEYS)
-    assert told["complete_up_to"].startswith("2024-01-01T00:")
-    assert dt.datetime.fromisoformat(told["committed_at"].removesuffix("Z")) > dt.datetime(2024, 1, 2)
+    noted = json.loads(next(note for note in notes if note))
+    assert noted["keys"] == len(KEYS)
+    assert noted["complete_up_to"].startswith("2024-01-01T00:")
+    assert dt.datetime.fromisoformat(noted["committed_at"].removesuffix("Z")) > dt.datetime(2024, 1, 2)
 
 
 def test_sql_of_the_page_for_duckdb(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +154,9 @@ def test_sql_of_the_page_for_duckdb(live: Live, monkeypatch: pytest.MonkeyPatch)
     exec(code.replace("latest", "live"), names)
     columns = names["freshness"].columns
     (row,) = names["freshness"].fetchall()
-    told = dict(zip(columns, row, strict=True))
-    assert told["keys"] == len(KEYS)
-    assert told["since_commit_s"] >= 0
-    assert told["behind_s"] > 0
+    freshness = dict(zip(columns, row, strict=True))
+    assert freshness["keys"] == len(KEYS)
+    assert freshness["since_commit_s"] >= 0
+    assert freshness["behind_s"] > 0
     assert duckdb.sql("select 1").fetchall() == [(1,)]
     assert DeltaTable("live").version() > 0

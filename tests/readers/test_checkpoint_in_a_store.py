@@ -49,7 +49,7 @@ def test_a_query_with_its_checkpoint_in_the_store(stored: Make) -> None:
     assert not list(sink.checkpoint.iterdir())
 
 
-def test_a_checkpoint_that_cannot_be_read_says_which_options_count(stored: Make) -> None:
+def test_a_checkpoint_that_cannot_be_read_is_reported_with_the_options_that_count(stored: Make) -> None:
     sink = begun(stored())
     results = sink.tasks([sink.rows([(1, 10, "a")])])
     checkpoint_of(sink).remove(["metadata"])

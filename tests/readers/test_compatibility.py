@@ -66,7 +66,7 @@ ANY: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
-def test_page_says_what_is_tested_here() -> None:
+def test_page_lists_what_is_tested_here() -> None:
     page = (ROOT / "docs" / "readers.md").read_text(encoding="utf-8")
     assert matrix_of_page(page) == matrix_as_markdown(), (
         "docs/readers.md: put this table there:\n" + matrix_as_markdown()

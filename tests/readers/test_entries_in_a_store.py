@@ -354,7 +354,7 @@ def test_options_are_those_of_delta_rs(marking: Make, storage: dict[str, str], n
     assert not sink.place.put_new(entry_place(9), b"2")
 
 
-def test_refusals_tell_no_secret(stored: Make, refusing_store: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_refusals_reveal_no_secret(stored: Make, refusing_store: str, caplog: pytest.LogCaptureFixture) -> None:
     sink = stored(endpoint_url=refusing_store, max_retries="1", retry_timeout="5s")
     refusal = sink.place.puts_refused()
     assert refusal is not None

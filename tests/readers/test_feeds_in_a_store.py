@@ -168,7 +168,7 @@ def test_other_systems_are_refused_by_name(path: str) -> None:
         own.given()
 
 
-def test_a_store_that_refuses_tells_no_secret(feed: Feed, refusing_store: str) -> None:
+def test_a_store_that_refuses_reveals_no_secret(feed: Feed, refusing_store: str) -> None:
     storage = {**feed.place.storage, "endpoint_url": refusing_store, "max_retries": "0"}
     access = FileAccess(storage)
     for attempt in (lambda: access.open("s3://lake/x.csv"), lambda: access.exists("s3://lake/x")):

@@ -120,7 +120,7 @@ def test_options_that_would_let_commits_be_overwritten_are_refused(
         parse_sink_options(stored(**{name: value}).given)
 
 
-def test_errors_do_not_tell_secrets(stored: Callable[..., StoredSink], refusing_store: str) -> None:
+def test_errors_do_not_reveal_secrets(stored: Callable[..., StoredSink], refusing_store: str) -> None:
     refused = stored(endpoint_url=refusing_store, max_retries="1", retry_timeout="5s")
     working = stored()
     working.batch(0, [working.rows([(1, 10, "a")])])
@@ -207,7 +207,7 @@ def _with_storage(writer: Any, given: dict[str, str]) -> Any:
 
 
 @pytest.mark.spark
-def test_on_spark_and_nothing_tells_a_secret(
+def test_on_spark_and_nothing_reveals_a_secret(
     stored: Callable[..., StoredSink], refusing_store: str, tmp_path: Path
 ) -> None:
     """A feed into the store, a follower, a store that refuses; then a search through all that was left or printed."""
@@ -221,19 +221,19 @@ def test_on_spark_and_nothing_tells_a_secret(
         text=True,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said[-4000:]
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-4000:]
     wanted = [("a", 3), ("b", 2), ("c", 4)]
     for address in (sink.address, f"{sink.address}_second"):
         rows = sink.stored(address).to_pyarrow_table()
         assert sorted(zip(rows.column("k").to_pylist(), rows.column("v").to_pylist(), strict=True)) == wanted
-    assert "3 rows" in said
+    assert "3 rows" in output
     assert sink.stored(f"{sink.address}_metrics").to_pyarrow_table().num_rows == 2
-    assert "InvalidAccessKeyId" in said, "the refusal is told"
+    assert "InvalidAccessKeyId" in output, "the refusal is told"
     files = [path for path in place.rglob("*") if path.is_file()]
     assert {"jvm.log", "metadata"} <= {path.name for path in files}
     assert any(path.name.startswith("events_") or "local-" in path.name for path in files), "there is a log of events"
     assert any(sink.address.encode() in path.read_bytes() for path in files), "they do tell of the table"
     for secret in SECRETS.values():
-        assert secret not in said
+        assert secret not in output
         assert [path for path in files if secret.encode() in path.read_bytes()] == []

@@ -60,10 +60,10 @@ def client(server: Any, large: Path) -> Iterator[DbApiClient]:
 @pytest.fixture(scope="module")
 def jdbc(server: Any, trino_tool: ModuleType) -> Iterator[JdbcClient]:
     home = ROOT / ".cache" / "trino"
-    said = fetch(home, [f"io.trino:trino-jdbc:{trino_tool.VERSION}"])
+    output = fetch(home, [f"io.trino:trino-jdbc:{trino_tool.VERSION}"])
     found = sorted(home.glob("jars/io.trino_trino-jdbc-*.jar"))
     if not found:
-        pytest.skip(f"Trino's driver could not be fetched:\n{said[-2000:]}")
+        pytest.skip(f"Trino's driver could not be fetched:\n{output[-2000:]}")
     made = JdbcClient(f"jdbc:trino://127.0.0.1:{server.port}/delta/default?user=test", found[-1])
     yield made
     made.end()

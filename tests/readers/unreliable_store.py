@@ -88,15 +88,15 @@ class Unreliable(http.server.BaseHTTPRequestHandler):
         if fault == "conflict":
             self.give(409, [], b"<Error><Code>ConditionalRequestConflict</Code></Error>")
             return
-        status, told, content = asked(self.command, self.path, headers, body)
+        status, response_headers, content = asked(self.command, self.path, headers, body)
         if fault == "forgotten":
-            status, told, content = 500, [], b"<Error><Code>InternalError</Code></Error>"
-        self.give(status, told, content)
+            status, response_headers, content = 500, [], b"<Error><Code>InternalError</Code></Error>"
+        self.give(status, response_headers, content)
 
-    def give(self, status: int, told: list[tuple[str, str]], content: bytes) -> None:
+    def give(self, status: int, response_headers: list[tuple[str, str]], content: bytes) -> None:
         self.send_response_only(status)
         of_head = self.command == "HEAD"
-        for name, value in told:
+        for name, value in response_headers:
             if name.lower() not in ("transfer-encoding", "connection") and (
                 of_head or name.lower() != "content-length"
             ):

@@ -7,7 +7,7 @@ import itertools
 import os
 import sys
 
-from .campaign import SHARES, Campaign, fails, numbered, told, work
+from .campaign import SHARES, Campaign, fails, failure_of, numbered, work
 from .scenario import Scenario
 
 
@@ -34,7 +34,7 @@ def main() -> int:
     with Campaign(given.workers, given.defect, given.shrink) as campaign:
         failures = campaign.run(scenarios, given.failures, (given.hours or 1e6) * 3600)
     for failure in failures:
-        print(failure.told, end="\n\n")
+        print(failure.account, end="\n\n")
     ran = sum(campaign.ran.values())
     print(
         f"{ran} scenarios in {campaign.seconds:.0f} s from seed {first}, {len(failures)} failed: {dict(campaign.ran)}"
@@ -60,7 +60,7 @@ def _here(given: argparse.Namespace) -> int:
 
     scenario = Scenario.from_json(given.scenario) if given.scenario else made(given.profile, given.seed)
     error = fails(scenario)
-    print("it passes" if error is None else told(scenario, error, given.shrink).told)
+    print("it passes" if error is None else failure_of(scenario, error, given.shrink).account)
     return error is not None
 
 

@@ -92,17 +92,17 @@ def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage]:
     made: list[Stage] = []
     schema = rows_schema(config)
     before: WindowPlan | None = None
-    for number, told in enumerate(config["stages"]):
-        shards = told.get("shards", 2)
-        if told["op"] == "windows":
-            plan = _window_plan(told, schema, before, shards)
+    for number, stage in enumerate(config["stages"]):
+        shards = stage.get("shards", 2)
+        if stage["op"] == "windows":
+            plan = _window_plan(stage, schema, before, shards)
             if before is not None and config.get("fused"):
                 append_windows(made[-1], number, plan, checkpoint)
             else:
                 made.append(window_stage(number, plan, checkpoint))
             before, schema = plan, result_schema(plan)
-        elif told["op"] == "queue":
-            queue = ShardPlan(("k",), "t", shards, told["policy"], cost_s=1e-6, page_slots=4)
+        elif stage["op"] == "queue":
+            queue = ShardPlan(("k",), "t", shards, stage["policy"], cost_s=1e-6, page_slots=4)
             made.append(queue_stage(number, queue, checkpoint))
         else:
             held = ReorderPlan("ordered", ("k",), ("k",), "t", hold=True, shards=shards, time_format="epoch_us")
@@ -110,8 +110,8 @@ def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage]:
     return made
 
 
-def _window_plan(told: dict[str, Any], schema: pa.Schema, before: WindowPlan | None, shards: int) -> WindowPlan:
-    size, slide = told["size"] * 1000, told["slide"] * 1000
+def _window_plan(stage: dict[str, Any], schema: pa.Schema, before: WindowPlan | None, shards: int) -> WindowPlan:
+    size, slide = stage["size"] * 1000, stage["slide"] * 1000
     time, time_format, aggregates = "t", "epoch_us", AGGREGATES
     if before is not None:
         try:
@@ -125,16 +125,16 @@ def _window_plan(told: dict[str, Any], schema: pa.Schema, before: WindowPlan | N
         time_format = None
     windows = SlidingWindows(size, slide)
     return WindowPlan(
-        ("k",), time, time_format, "UTC", windows, aggregates, told["emit"], told["method"], 0, shards, schema
+        ("k",), time, time_format, "UTC", windows, aggregates, stage["emit"], stage["method"], 0, shards, schema
     )
 
 
 def sink_of(config: dict[str, Any], folder: Path) -> Any:
     """Where the last operator's rows go."""
-    told = config["sink"]
-    if told["kind"] == "none":
+    sink = config["sink"]
+    if sink["kind"] == "none":
         return NoTable()
-    options = {"key": "k", "time": "t", "buckets": str(told["buckets"]), "engine": told["engine"]}
-    if told["kind"] == "two writes":
+    options = {"key": "k", "time": "t", "buckets": str(sink["buckets"]), "engine": sink["engine"]}
+    if sink["kind"] == "two writes":
         return TwoWrites(folder, options, ROWS, framed=False)
-    return Table(folder, options, rows_schema(config), framed=told["framed"])
+    return Table(folder, options, rows_schema(config), framed=sink["framed"])

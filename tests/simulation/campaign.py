@@ -35,14 +35,14 @@ class Failure:
         From which it was made.
     error : str
         Its last line.
-    told : str
+    account : str
         All of it, the smaller scenario included.
     """
 
     profile: str
     seed: int
     error: str
-    told: str
+    account: str
 
 
 def numbered(first: int, count: int) -> Iterator[tuple[str, int]]:
@@ -66,11 +66,11 @@ def fails(scenario: Scenario) -> str | None:
 def _kind(error: str | None) -> str:
     """What an error says before it comes to particulars."""
     line = (error or "").strip().splitlines()[-1:] or [""]
-    name, _, said = line[0].partition(": ")
-    return name + re.split(r"[^a-z ,]", said)[0]
+    name, _, rest = line[0].partition(": ")
+    return name + re.split(r"[^a-z ,]", rest)[0]
 
 
-def told(scenario: Scenario, error: str, shrink_s: float) -> Failure:
+def failure_of(scenario: Scenario, error: str, shrink_s: float) -> Failure:
     """A failure, after it was made small."""
     from .shrinking import shrunk
 
@@ -81,7 +81,7 @@ def told(scenario: Scenario, error: str, shrink_s: float) -> Failure:
     again = f"python -m tests.simulation --profile {scenario.profile} --seed {scenario.seed}"
     defect = os.environ.get("UPSTREAM_DEFECT")
     again += f" --defect {defect}" if defect else ""
-    parts = [f"{again}\n\n{error}", small.told(), "as JSON: " + small.to_json()]
+    parts = [f"{again}\n\n{error}", small.described(), "as JSON: " + small.to_json()]
     return Failure(scenario.profile, scenario.seed, line, "\n".join(parts))
 
 
@@ -93,7 +93,7 @@ def work(lines: Iterator[str], shrink_s: float) -> Iterator[str]:
         profile, seed = json.loads(line)
         scenario = made(profile, seed)
         error = fails(scenario)
-        failure = None if error is None else dataclasses.asdict(told(scenario, error, shrink_s))
+        failure = None if error is None else dataclasses.asdict(failure_of(scenario, error, shrink_s))
         yield json.dumps(failure)
 
 

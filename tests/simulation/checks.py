@@ -85,10 +85,10 @@ class Checks:
         given.
         """
         number = self.query.record.commits - 1
-        marks = dict(self.query.record.told.get(number - 1, {}))
+        marks = dict(self.query.record.promised.get(number - 1, {}))
         for source, bound in _marks(self.query.record.read[number], "t"):
             marks[source] = max(bound, marks.get(source, bound))
-        self.query.record.told[number] = marks
+        self.query.record.promised[number] = marks
         if not self.config["honest"]:
             return
         low = min(marks.values(), default=None)
@@ -122,10 +122,10 @@ class Checks:
         """What each operator has given, from the rows that came."""
         if self.config["honest"] and any(self.query.checkpoint.glob("late-*/*")):
             raise MismatchError("rows were taken for late, and none was")
-        for number, told in enumerate(self.config["stages"]):
-            if told["op"] == "windows":
-                self.windows(number, told, read, lag)
-            elif told["op"] == "ordered":
+        for number, stage in enumerate(self.config["stages"]):
+            if stage["op"] == "windows":
+                self.windows(number, stage, read, lag)
+            elif stage["op"] == "ordered":
                 self.ordered(number, read, lag)
             else:
                 self.queue(number, read)
@@ -146,22 +146,22 @@ class Checks:
         ended = {feed for feed in ends if len(seen.get(feed, [])) == self.inputs.totals.get(feed, 0)}
         return oracle.low_watermark({**seen}, ended, self.config)
 
-    def windows(self, number: int, told: dict[str, Any], read: Taken, lag: int) -> None:
+    def windows(self, number: int, stage: dict[str, Any], read: Taken, lag: int) -> None:
         """Windows that closed are right; those that are due have closed, once each."""
         given = [row for batch in range(self.query.record.commits) for row in _rows(self._given(number, batch))]
         value = "rows" if number == 0 else "windows"
         got: Results = {}
         for row in given:
             place = row["k"], _micros(row["window_end"])
-            if place in got and told["emit"] == "all":
+            if place in got and stage["emit"] == "all":
                 raise MismatchError(f"window {place} closed twice")
             got[place] = row[value], row["total"]
         came, low = self._came(number, read, lag)
-        expected = oracle.windows(came, told["size"] * 1000, told["slide"] * 1000)
+        expected = oracle.windows(came, stage["size"] * 1000, stage["slide"] * 1000)
         wrong = {place: (found, expected.get(place)) for place, found in got.items() if expected.get(place) != found}
         if wrong and self.config["honest"]:
             raise MismatchError(f"windows of operator {number} (key, end) are, and should be: {wrong}")
-        if low is None or told["emit"] != "all":
+        if low is None or stage["emit"] != "all":
             return
         due = {place for place in expected if place[1] <= low} - got.keys()
         if due:
@@ -277,9 +277,9 @@ def _rows(tables: Iterable[pa.Table]) -> Iterator[dict[str, Any]]:
 def _marks(tables: Iterable[pa.Table], name: str) -> Iterator[tuple[str, int]]:
     """Feeds and what is promised for them; without a time, that they have ended."""
     for table in tables:
-        told = table.filter(pc.struct_field(table.column(SYSTEM), "punctuation"))
-        times = pc.cast(told.column(name), pa.int64()).to_pylist()
-        for row, time in zip(told.column(SYSTEM).to_pylist(), times, strict=True):
+        marks = table.filter(pc.struct_field(table.column(SYSTEM), "punctuation"))
+        times = pc.cast(marks.column(name), pa.int64()).to_pylist()
+        for row, time in zip(marks.column(SYSTEM).to_pylist(), times, strict=True):
             yield row["source"], _EVER if time is None else time
 
 

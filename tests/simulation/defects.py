@@ -109,7 +109,7 @@ DEFECTS: dict[str, Defect] = {
         _second_write,
     ),
     "lazy-windows": Defect(
-        'Windows over windows with `emit="lazy"` leave out those that close together: the sums depend on the batches.',
+        'Windows over windows with `output="latest"` leave out those that close together: sums depend on the batches.',
         "over",
         _lazy_windows,
     ),

@@ -82,16 +82,16 @@ def rows_actions(chance: random.Random, config: dict[str, Any], pieces: int) -> 
 
 def trigger(chance: random.Random, config: dict[str, Any], steps: tuple[str, ...]) -> Action:
     """One trigger: a limit, deaths, twins, a budget."""
-    told: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     if chance.random() < config.get("limits", 0.5):
-        told["limit"] = chance.choice((1, 2, 3, 5, 9))
+        chosen["limit"] = chance.choice((1, 2, 3, 5, 9))
     if chance.random() < 0.2:
-        told["dies"] = [chance.choice(steps), chance.choice((1, 1, 1, 2, 3))]
+        chosen["dies"] = [chance.choice(steps), chance.choice((1, 1, 1, 2, 3))]
     if chance.random() < 0.15:
-        told["twins"] = chance.choice((0.3, 1.0))
+        chosen["twins"] = chance.choice((0.3, 1.0))
     if "queue" in [each["op"] for each in config["stages"]]:
-        told["budget"] = chance.choice((1, 1, 2, 5, None))
-    return ["batch", told]
+        chosen["budget"] = chance.choice((1, 1, 2, 5, None))
+    return ["batch", chosen]
 
 
 def mixed(

@@ -46,7 +46,7 @@ class Record:
         By operator and batch what each shard gave.
     queued : dict
         Of a queue, by operator, shard and batch: how many rows are accounted for, and how many wait.
-    told : dict
+    promised : dict
         By batch what the source had promised after it.
     """
 
@@ -58,7 +58,7 @@ class Record:
     left: dict[int, list[pa.Table]] = dataclasses.field(default_factory=dict)
     by_shard: dict[tuple[int, int], list[tuple[int, pa.Table]]] = dataclasses.field(default_factory=dict)
     queued: dict[tuple[int, int, int], tuple[int, int]] = dataclasses.field(default_factory=dict)
-    told: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)
+    promised: dict[int, dict[str, int]] = dataclasses.field(default_factory=dict)
 
     def copy(self) -> Record:
         """Another one, that goes its own way."""

@@ -51,7 +51,7 @@ class Scenario:
     def with_actions(self, actions: list[Action]) -> Scenario:
         return dataclasses.replace(self, actions=actions)
 
-    def told(self) -> str:
+    def described(self) -> str:
         """For people."""
         lines = [f"profile {self.profile}, seed {self.seed}", "config " + json.dumps(self.config)]
         return "\n".join([*lines, *(f"  {number:2} {json.dumps(each)}" for number, each in enumerate(self.actions))])

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from upstream.core.rows.buckets import bucket_of
-from upstream.core.rows.split import apart
+from upstream.core.rows.split import split_punctuation
 from upstream.core.rows.system_column import deleted_mask
 from upstream.delta_format.deletion_vectors import DeletionVector
 from upstream.sink import write_batch as batch
@@ -87,8 +87,8 @@ class Table:
             self._framing, self._schema = Framing.of(layout, self._rows, parted=True)
 
     def _writer(self) -> Any:
-        told = {ROWS_OPTION: self._rows.json()} if self._framed else {}
-        return stream_writer({**self._given, **told}, self._schema, overwrite=False)
+        own = {ROWS_OPTION: self._rows.json()} if self._framed else {}
+        return stream_writer({**self._given, **own}, self._schema, overwrite=False)
 
     def prepare(self) -> Any:
         return pickle.dumps(self._writer())
@@ -203,7 +203,7 @@ class TwoWrites(Table):
         """A new run of the query: what Spark would say of it, it says here."""
         offsets = Path(self._given["checkpointLocation"]) / "offsets"
         run = types.SimpleNamespace(runId=lambda: id(run))
-        batch.make_known = _nothing
+        batch.register_data_source = _nothing
         batch.to_buckets = _bucketed
         running_batch._active_query = lambda *_: run
         running_batch._offsets_digest = lambda *given: offsets_digest((offsets / str(given[-1])).read_bytes())
@@ -219,7 +219,7 @@ class TwoWrites(Table):
         tables = [pa.Table.from_batches(task) for task in tasks if task]
         if not tables:
             return
-        rows, _ = apart(pa.concat_tables(tables))
+        rows, _ = split_punctuation(pa.concat_tables(tables))
         gone = deleted_mask(rows)
         options = {name: self._given[name] for name in ("engine", "indexLocation")}
         for some in (rows.filter(pc.invert(gone)), rows.filter(gone)):
@@ -266,9 +266,9 @@ class Names:
             actions = [json.loads(line) for line in entry.read_text().splitlines()]
             self.ever |= set(_strings(actions))
             for each in actions:
-                told = (each.get("add") or each.get("remove") or {}).get("deletionVector")
-                if told is not None:
-                    self.ever.add(str(DeletionVector.from_json(told).path))
+                vector = (each.get("add") or each.get("remove") or {}).get("deletionVector")
+                if vector is not None:
+                    self.ever.add(str(DeletionVector.from_json(vector).path))
             for number in (each["txn"]["version"] for each in actions if "txn" in each):
                 lists = path / TOMBSTONES / f"{number}.json"
                 if lists.exists():

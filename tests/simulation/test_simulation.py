@@ -22,7 +22,7 @@ FOR_A_DEFECT = 100
 def test_many_scenarios_and_no_failure() -> None:
     with Campaign(max(2, os.cpu_count() or 2)) as campaign:
         failures = campaign.run(numbered(0, SCENARIOS))
-    assert not failures, failures[0].told
+    assert not failures, failures[0].account
     assert campaign.ran.total() == SCENARIOS
     assert set(campaign.ran) == set(SHARES)
 

@@ -125,19 +125,19 @@ def moments(trace: Path, root: str) -> Iterator[tuple[Disk, str]]:
         call = _CALL.match(begun.pop(pid, "") + resumed.group(1) if resumed else rest)
         if call is None or int(call.group(3)) < 0:
             continue
-        said = _apply(disk, call.group(1), call.group(2), int(call.group(3)))
-        if said is not None:
-            yield disk, said
+        outside = _apply(disk, call.group(1), call.group(2), int(call.group(3)))
+        if outside is not None:
+            yield disk, outside
 
 
 def _apply(disk: Disk, name: str, given: str, answer: int) -> str | None:
-    """What the call said outside the root, an empty text if it was inside; None if it is of no account."""
+    """What the call wrote outside the root, an empty text if it was inside; None if it is of no account."""
     texts = [_bytes(text) for text, _ in _TEXT.findall(given)]
     at = _AT.match(given)
     path = _bytes(at.group(1)).decode() if at else ""
     if name in ("write", "pwrite64"):
         if not disk.inside(path):
-            return texts[0].decode(errors="replace") if texts and path.endswith("/said") else None
+            return texts[0].decode(errors="replace") if texts and path.endswith("/acknowledged") else None
         assert '"...' not in given, "strace has cut what was written"
         disk.wrote(path, texts[0][:answer], int(given.rsplit(",", 1)[1]) if name == "pwrite64" else None)
         return ""

@@ -1,5 +1,5 @@
 """Batches into a table, for strace: arguments are the folder, the options as JSON, and a file in which each committed
-batch is said.
+batch is acknowledged.
 
 Each batch b puts the rows (key, b, "b") of some keys, and deletes one; another process commits nothing.
 """
@@ -42,12 +42,12 @@ def write(sink: Sink, batch_id: int) -> None:
     sink.batch(batch_id, [sink.rows(rows, seq=100 * batch_id, deleted=gone)])
 
 
-def main(folder: str, options: str, said: str) -> None:
+def main(folder: str, options: str, acknowledgements: str) -> None:
     sink = Sink(Path(folder), options=json.loads(options))
     if sink.options.get("engine") == "vectors":
         # Else so few rows are put together with each batch, and none is marked as dead.
         folding._FREE_ROWS, folding._FREE_SHARE = 0, 2
-    handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    handle = os.open(acknowledgements, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for batch_id in range(BATCHES):
         write(sink, batch_id)
         os.write(handle, b"%d" % batch_id)

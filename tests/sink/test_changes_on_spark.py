@@ -43,7 +43,7 @@ def some(sink: Any, batches: range) -> None:
         )
 
 
-def test_a_chain_goes_on_over_maintenance_and_a_follower_too_far_behind_is_told(
+def test_a_chain_goes_on_over_maintenance_and_a_follower_too_far_behind_is_reported(
     spark: SparkSession, make_sink: Any, tmp_path: Path
 ) -> None:
     sink, second = make_sink(maintenance="off"), tmp_path / "second"
@@ -68,7 +68,9 @@ def test_a_chain_goes_on_over_maintenance_and_a_follower_too_far_behind_is_told(
         follow()
 
 
-def test_deltas_change_data_feed_is_right_and_tells_more_than_has_changed(spark: SparkSession, make_sink: Any) -> None:
+def test_deltas_change_data_feed_is_right_and_reports_more_than_has_changed(
+    spark: SparkSession, make_sink: Any
+) -> None:
     """Where a user enables it: a rewritten bucket is all deleted and inserted, which comes to the same."""
     sink = make_sink(buckets="2", maintenance="off")
     sink.batch(0, [sink.rows([(key, 0, "v0") for key in range(27)])])

@@ -38,7 +38,7 @@ def traced(folder: Path, options: dict[str, str]) -> Path:
     trace, home = folder / "trace", folder / "home"
     home.mkdir()
     command = ["strace", "-f", "-y", "-xx", "-s", "10000000", "-e", f"trace={TRACED}", "-o", str(trace), sys.executable]
-    command += [durable_job.__file__, str(home), json.dumps(options), str(folder / "said")]
+    command += [durable_job.__file__, str(home), json.dumps(options), str(folder / "acknowledged")]
     paths = os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = {**os.environ, "PYTHONPATH": paths, "TMPDIR": str(folder)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -60,29 +60,31 @@ def test_a_power_cut_after_each_system_call(tmp_path: Path, how: str) -> None:
     home, image_of = tmp_path / "home", tmp_path / "image"
     trace = traced(tmp_path, {**OWN, "engine": how, "indexLocation": str(tmp_path / "index")})
     seen: set[int] = set()
-    said, images = 0, 0
+    acknowledged, images = 0, 0
     before: dict[str, object] = {"lost": {}, "torn": {}}
     disk = Disk(str(home))
-    for disk, told in moments(trace, str(home)):
-        said += len(told)
+    for disk, written in moments(trace, str(home)):
+        acknowledged += len(written)
         for kind in ("lost", "torn"):
             image = disk.image(kind)
-            name = hash((said, *sorted(image.items())))
+            name = hash((acknowledged, *sorted(image.items())))
             if name in seen:
                 continue
             seen.add(name)
             images += 1
             disk.put(image, image_of)
             rows = opened(image_of / "table")
-            assert rows in [table_after(said), table_after(said + 1)], f"{kind}, {said} batches said, image {images}"
+            assert rows in [table_after(acknowledged), table_after(acknowledged + 1)], (
+                f"{kind}, {acknowledged} batches acknowledged, image {images}"
+            )
             if rows != before[kind]:
                 before[kind] = rows
-                goes_on(image_of, {**OWN, "engine": how}, said + (rows == table_after(said + 1)))
-            if said:
+                goes_on(image_of, {**OWN, "engine": how}, acknowledged + (rows == table_after(acknowledged + 1)))
+            if acknowledged:
                 kept = image.get(str(home / "query-1" / "upstream-sink" / "last-commit.json"))
                 assert kept, "what the query knows of its last commit is whole"
-                assert json.loads(kept)["batch_id"] >= said - 1
-    assert said == BATCHES
+                assert json.loads(kept)["batch_id"] >= acknowledged - 1
+    assert acknowledged == BATCHES
     assert images > 10 * BATCHES
     kinds = {os.path.relpath(path, home / "table").split("/")[0] for path in disk.live}
     assert "_upstream_tombstones" in kinds, kinds

@@ -244,14 +244,14 @@ def as_read(key: tuple[Any, ...], chosen: list[Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"deleteWhen": "v"}, "'v', which is of type string"),
         ({"deleteWhen": "op = 'D'"}, "is not among the columns"),
         ({"deleteWhen": "b", "key": "b"}, "which is of the key"),
     ],
 )
-def test_marks_that_cannot_be(make_sink: Any, options: dict[str, str], told: str) -> None:
+def test_marks_that_cannot_be(make_sink: Any, options: dict[str, str], message: str) -> None:
     columns = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.string()), ("b", pa.bool_())])
-    with pytest.raises(SchemaError, match=told):
+    with pytest.raises(SchemaError, match=message):
         make_sink(columns, **options).writer()

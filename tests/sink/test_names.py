@@ -110,12 +110,14 @@ def test_a_column_is_called_in_the_files_as_it_is(make_sink: Any, engine: str) -
     sink = make_sink(COLUMNS, **NAMED)
     sink.batch(0, [sink.rows([row(1, 1, "x")])])
     table = DeltaTable(str(sink.path))
-    told = columns_in_log(sink.path)
-    assert {path: about[PHYSICAL] for path, about in told.items()} == {path: path.rpartition("/")[2] for path in told}
-    numbers = {path: about[ID] for path, about in told.items()}
-    assert sorted(numbers.values()) == list(range(1, len(told) + 1))
+    in_log = columns_in_log(sink.path)
+    assert {path: about[PHYSICAL] for path, about in in_log.items()} == {
+        path: path.rpartition("/")[2] for path in in_log
+    }
+    numbers = {path: about[ID] for path, about in in_log.items()}
+    assert sorted(numbers.values()) == list(range(1, len(in_log) + 1))
     assert table.metadata().configuration[MODE] == "name"
-    assert table.metadata().configuration[LAST] == str(len(told))
+    assert table.metadata().configuration[LAST] == str(len(in_log))
     (file,) = sink.live_files()
     del numbers["_upstream_bucket"]
     assert ids_in_file(sink.path / file) == numbers
@@ -165,9 +167,9 @@ def test_merge_schema_switches_mapping_on(make_sink: Any) -> None:
     after = make_sink(base.append(pa.field("the value", pa.string())), query_id="query-2", mergeSchema="true")
     after.batch(0, [after.rows([(2, 2, "x")], seq=5)])
     assert after.latest() == {1: (1, None), 2: (2, "x")}
-    told = columns_in_log(after.path)
-    assert told["t"]["comment"] == "when"
-    assert {path: about[PHYSICAL] for path, about in told.items()} == {path: path for path in told}
+    in_log = columns_in_log(after.path)
+    assert in_log["t"]["comment"] == "when"
+    assert {path: about[PHYSICAL] for path, about in in_log.items()} == {path: path for path in in_log}
     more = make_sink(
         base.append(pa.field("the value", pa.string())).append(pa.field("one more", INNER)),
         query_id="query-3",
@@ -175,7 +177,7 @@ def test_merge_schema_switches_mapping_on(make_sink: Any) -> None:
     )
     more.batch(0, [more.rows([(3, 3, "y", None)], seq=9)])
     again = columns_in_log(more.path)
-    assert {path: again[path][ID] for path in told} == {path: about[ID] for path, about in told.items()}
+    assert {path: again[path][ID] for path in in_log} == {path: about[ID] for path, about in in_log.items()}
     numbers = [about[ID] for about in again.values()]
     assert len(set(numbers)) == len(numbers)
     assert DeltaTable(str(more.path)).metadata().configuration[LAST] == str(max(numbers))
@@ -281,8 +283,8 @@ def test_rows_put_aside(make_sink: Any, tmp_path: Path) -> None:
     table = DeltaTable(place)
     assert table.metadata().configuration[MODE] == "name"
     found = QueryBuilder().register("aside", table).execute('select "the key", "a,b" from aside').read_all()
-    told = sorted(pa.table(found).column("a,b").to_pylist())
-    assert told == ["x", "x", "y0"]
+    texts = sorted(pa.table(found).column("a,b").to_pylist())
+    assert texts == ["x", "x", "y0"]
     assert "new one" in columns_in_log(Path(place))
     assert sink.latest()[1][1] == "y1"
 
@@ -310,10 +312,10 @@ def by_id(metadata: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [(renamed, "other is a,b there.*RENAME COLUMN"), (by_id, r"by 'id' \(delta.columnMapping.mode\)")],
 )
-def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: Any, change: Any, told: str) -> None:
+def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: Any, change: Any, message: str) -> None:
     """By all that read its files; readers that do not know of mapping would find nulls."""
     sink = make_sink(COLUMNS, **NAMED)
     sink.batch(0, [sink.rows([row(1, 1, "x")])])
@@ -325,7 +327,7 @@ def test_a_table_whose_files_call_its_columns_otherwise_is_refused(make_sink: An
         lambda: repair_table(str(sink.path)),
         lambda: rebucket_table(str(sink.path), 8),
     ):
-        with pytest.raises(TableError, match=told):
+        with pytest.raises(TableError, match=message):
             refused()
 
 
@@ -333,8 +335,8 @@ def test_a_store_that_takes_no_entries_is_refused_at_once(make_sink: Any, monkey
     sink = make_sink(COLUMNS, **NAMED)
     monkeypatch.setattr("upstream.sink.spark_writer.load_table", lambda _: None)
     monkeypatch.setattr(TableFolder, "puts_refused", lambda _: TableError("it cannot", hint="do it; or else"))
-    told = "names that plain Delta does not admit.*but it cannot.*withColumnRenamed; or do it"
-    with pytest.raises(TableError, match=rf"{told}\.$"):
+    message = "names that plain Delta does not admit.*but it cannot.*withColumnRenamed; or do it"
+    with pytest.raises(TableError, match=rf"{message}\.$"):
         check_sink({**sink.given, "path": "s3://lake/table"}, sink.schema)
 
 

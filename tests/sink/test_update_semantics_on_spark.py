@@ -87,8 +87,8 @@ def test_late_and_conflicting_rows_of_a_fluent_stream(spark: SparkSession, feed:
     outputs = {"lateOutput": str(tmp_path / "late"), "conflictOutput": str(tmp_path / "conflicts")}
     run(stream, tmp_path, "table", key=None, event_time=None, deleteWhen="op = 'D'", **outputs)
     assert rows(spark, tmp_path / "table", "k", "t", "n") == [("a", 12, 4), ("c", 29, 5)]
-    told = [each for _, each in read_summaries(str(tmp_path / "table")) if each.rows]
-    assert [(each.conflicts, each.late) for each in told] == [(1, 0), (2, 2)]
+    summaries = [each for _, each in read_summaries(str(tmp_path / "table")) if each.rows]
+    assert [(each.conflicts, each.late) for each in summaries] == [(1, 0), (2, 2)]
     assert rows(spark, tmp_path / "late", "k", "t", "_upstream_source") == [("a", 12, "rows"), ("c", 29, "rows")]
     lost = rows(spark, tmp_path / "conflicts", "k", "n", "_upstream_deleted")
     assert lost == [("a", 1, False), ("b", 3, False), ("b", 3, False)]

@@ -69,17 +69,17 @@ def test_any_batches_give_the_same_rows_and_few_dead_ones(
             sink.__post_init__()
         base = [(key, 0, f"v{key}") for key in range(240)]
         for number, rows in enumerate([[(key, 0, False) for key in range(240)], *batches]):
-            told = []
+            summaries = []
             for sink in sinks:
                 given_rows = (
                     base if number == 0 else [(key, t, f"{number}.{at}") for at, (key, t, _) in enumerate(rows)]
                 )
                 deleted = [gone for _, _, gone in rows]
-                told.append(sink.batch(number, [sink.rows(given_rows, seq=number * 1000, deleted=deleted)]))
+                summaries.append(sink.batch(number, [sink.rows(given_rows, seq=number * 1000, deleted=deleted)]))
             left, live = burden(sinks[0])
             assert left <= live / SHARE
             assert sinks[0].latest() == sinks[1].latest()
-            assert (told[0].delivered, told[0].keys) == (told[1].delivered, told[1].keys)
+            assert (summaries[0].delivered, summaries[0].keys) == (summaries[1].delivered, summaries[1].keys)
         assert check_table(str(sinks[0].path)).healthy
 
 
@@ -132,7 +132,7 @@ def test_ended_anywhere_it_is_as_before_or_written_anew(make_sink: Any, monkeypa
     assert check_table(str(sink.path)).healthy
 
 
-def test_the_summary_says_it_and_the_budget_ends_it(make_sink: Any) -> None:
+def test_the_summary_reports_it_and_the_budget_ends_it(make_sink: Any) -> None:
     for budget, some in (("1 hour", True), ("0 s", False)):
         sink = make_sink(query_id=f"query {budget}", maintenanceBudget=budget)
         sink.folder = sink.folder / budget
@@ -147,7 +147,7 @@ def test_the_summary_says_it_and_the_budget_ends_it(make_sink: Any) -> None:
         assert (summary.maintained is not None and summary.maintained.compacted > 0) == some
 
 
-def test_what_fails_is_told_and_the_rest_of_maintenance_is_done(
+def test_what_fails_is_reported_and_the_rest_of_maintenance_is_done(
     make_sink: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = make_sink(maintenanceBudget="1 hour")
@@ -230,7 +230,7 @@ def test_an_index_follows_where_there_was_one(make_sink: Any) -> None:
         assert len(list(home.iterdir())) == int(kept_here)
 
 
-def test_each_entry_says_that_no_row_changed(make_sink: Any) -> None:
+def test_each_entry_reports_that_no_row_changed(make_sink: Any) -> None:
     """So who follows the table, and a batch that is under way, pass over it."""
     sink = make_sink(buckets="1")
     for number in range(3):

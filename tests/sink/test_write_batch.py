@@ -100,7 +100,7 @@ def test_rows_that_met_a_bucket_changed_meanwhile_are_refused(plain: Any) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"txnAppId": "me"}, "given an application id alone.*txnVersion"),
         ({"batchId": "3"}, "given a number alone.*query.id"),
@@ -111,8 +111,8 @@ def test_rows_that_met_a_bucket_changed_meanwhile_are_refused(plain: Any) -> Non
         ({"txnVerson": "3"}, "unknown option 'txnVerson', did you mean 'txnVersion'"),
     ],
 )
-def test_what_is_refused(plain: Any, options: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_what_is_refused(plain: Any, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         batch_writer({"path": str(plain.path), **plain.options, **options}, plain.schema, overwrite=False)
 
 
@@ -134,7 +134,7 @@ def test_late_rows_of_a_write_without_a_name_are_refused(make_sink: Any, tmp_pat
     assert DeltaTable(str(tmp_path / "late")).to_pyarrow_table().column("v").to_pylist() == ["late"]
 
 
-def test_write_batch_says_so_before_anything_runs(tmp_path: Path) -> None:
+def test_write_batch_reports_it_before_anything_runs(tmp_path: Path) -> None:
     class NotReached:
         """Stands for a DataFrame that nobody looks at."""
 

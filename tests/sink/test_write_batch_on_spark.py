@@ -39,7 +39,7 @@ def test_df_write_upserts(spark: SparkSession, tmp_path: Path) -> None:
         first.write.format("upstream").option("key", "k").mode("overwrite").save(path)
 
 
-def test_what_is_wrong_is_told_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported_before_anything_runs(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.createDataFrame([("a", 1, 1)], DDL)
     with pytest.raises(OptionError, match="without an update key"):
         write_batch(df, tmp_path / "table")

@@ -28,7 +28,7 @@ BATCHES = [
 
 def windows(stream: Any, late: Path | None = None) -> Any:
     kept = stream.where("v > 0").select("v", "v * 2 - 1 AS odd")
-    return kept.window("5 minutes", "2 minutes", emit="all", shards=2, late_location=late).agg(
+    return kept.window("5 minutes", "2 minutes", output="all", shards=2, late_location=late).agg(
         n=us.aggregates.count(), odd=us.aggregates.sum_("odd"), mean=us.aggregates.avg("v")
     )
 

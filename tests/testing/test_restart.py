@@ -19,9 +19,14 @@ START = datetime(2024, 1, 1, tzinfo=timezone.utc)
 COUNT = us.aggregates.count()
 
 JOBS: dict[str, Any] = {
-    "windows": lambda s: s.where("v > 1").window("4 minutes", "2 minutes", emit="all+early", shards=2).agg(n=COUNT),
+    "windows": lambda s: (
+        s.where("v > 1").window("4 minutes", "2 minutes", output="all", early=True, shards=2).agg(n=COUNT)
+    ),
     "windows over windows": lambda s: (
-        s.window("2 minutes", emit="all", shards=2).agg(n=COUNT).window("6 minutes", emit="all", shards=2).agg(m=COUNT)
+        s.window("2 minutes", output="all", shards=2)
+        .agg(n=COUNT)
+        .window("6 minutes", output="all", shards=2)
+        .agg(m=COUNT)
     ),
     "windows that keep rows": lambda s: s.window("3 minutes", method="buffering", shards=1).agg(n=COUNT),
     "queue": lambda s: s.queue(policy="linecutting", budget=3, shards=2, cost="1 ms"),

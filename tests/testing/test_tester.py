@@ -29,7 +29,7 @@ def made(steps: Any, watermark: us.Watermark | None = EXACT, **more: Any) -> Str
 
 
 def windows(stream: Any) -> Any:
-    return stream.window("10 minutes", "5 minutes", emit="all").agg(
+    return stream.window("10 minutes", "5 minutes", output="all").agg(
         n=us.aggregates.count(), mean=us.aggregates.avg("v")
     )
 
@@ -201,8 +201,8 @@ def test_ordered_and_distinct() -> None:
 
 def test_windows_over_windows() -> None:
     def steps(stream: Any) -> Any:
-        minutes = stream.window("1 minute", emit="all").agg(n=us.aggregates.count())
-        return minutes.where("n > 1").window("5 minutes", emit="all").agg(busy=us.aggregates.count())
+        minutes = stream.window("1 minute", output="all").agg(n=us.aggregates.count())
+        return minutes.where("n > 1").window("5 minutes", output="all").agg(busy=us.aggregates.count())
 
     t = made(steps)
     found = t.batch([row("a", m) for m in (0.1, 0.2, 1.1, 2.1, 2.2, 2.3, 5.1, 6.5)])

@@ -20,7 +20,7 @@ import pyarrow as pa
 from ....conf.errors import EnvironmentMissingError, OptionError, SchemaError, UpstreamError
 from ..contract import MalformedRows
 from .options import KafkaOptions
-from .values import Piece, ValueFormat, Where
+from .values import RowsAtOffsets, ValueFormat, Where
 
 __all__ = ["AvroValues", "ProtobufValues"]
 
@@ -33,7 +33,7 @@ class _Records(ValueFormat):
 
     def read(
         self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
-    ) -> list[Piece]:
+    ) -> list[RowsAtOffsets]:
         wanted = pa.schema([schema.field(name) for name in columns])
         decode = self.decoder(columns)
         records: list[dict[str, Any]] = []
@@ -59,7 +59,7 @@ class _Records(ValueFormat):
         wanted: pa.Schema,
         malformed: MalformedRows,
         where: Where,
-    ) -> Piece:
+    ) -> RowsAtOffsets:
         tables: list[pa.Table] = [wanted.empty_table()]
         fit: list[int] = []
         for record, position in zip(records, positions, strict=True):

@@ -14,7 +14,7 @@ from ...options import SourceOptions
 from ..contract import Chunk, MalformedRows, Range
 from .metadata import METADATA, column_of, keys_as, timestamps_us
 from .options import KafkaOptions
-from .values import Piece, ValueFormat, json_values
+from .values import RowsAtOffsets, ValueFormat, json_values
 
 __all__ = ["MessageRows"]
 
@@ -132,7 +132,7 @@ class MessageRows:
             timestamps_us(chosen) if stones else None,
         )
 
-    def _tombstones(self, gone: Int64s, messages: list[Any], part: Range, malformed: MalformedRows) -> Piece:
+    def _tombstones(self, gone: Int64s, messages: list[Any], part: Range, malformed: MalformedRows) -> RowsAtOffsets:
         """Return the keys of tombstones in the key's columns; tombstones whose message has no such key are reported."""
         names = [name for name in self._common.key if name in self._value_columns]
         if not names:
@@ -182,7 +182,7 @@ def _rows_without_columns(count: int) -> pa.Table:
     return pa.table([pa.nulls(count)], names=[""])
 
 
-def _split(tombstones: Piece | None, end: int) -> tuple[Piece | None, Piece | None]:
+def _split(tombstones: RowsAtOffsets | None, end: int) -> tuple[RowsAtOffsets | None, RowsAtOffsets | None]:
     if tombstones is None:
         return None, None
     table, positions = tombstones
@@ -190,7 +190,7 @@ def _split(tombstones: Piece | None, end: int) -> tuple[Piece | None, Piece | No
     return (table.slice(0, cut), positions[:cut]), (table.slice(cut), positions[cut:])
 
 
-def _mixed(table: pa.Table, positions: Int64s, tombstones: Piece | None) -> tuple[pa.Table, Int64s, Any]:
+def _mixed(table: pa.Table, positions: Int64s, tombstones: RowsAtOffsets | None) -> tuple[pa.Table, Int64s, Any]:
     """Return rows and tombstones in the order of their messages."""
     if tombstones is None or not len(tombstones[1]):
         return table, positions, np.zeros(len(positions), dtype=np.bool_)

@@ -17,10 +17,10 @@ from ..files.formats.delimited import DelimitedFormat
 from ..files.formats.jsonlines import JsonFormat
 from ..files.formats.lines import Head, LineFormat, LineParser, parse_lines
 
-__all__ = ["LineValues", "Piece", "ValueFormat", "Where", "csv_values", "json_values"]
+__all__ = ["LineValues", "RowsAtOffsets", "ValueFormat", "Where", "csv_values", "json_values"]
 
 Int64s = npt.NDArray[np.int64]
-Piece = tuple[pa.Table, Int64s]
+RowsAtOffsets = tuple[pa.Table, Int64s]
 """Rows, and the position of each among the values."""
 Where = Callable[[int], str]
 """The readable place of the value at a position."""
@@ -40,7 +40,7 @@ class ValueFormat(ABC):
     @abstractmethod
     def read(
         self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
-    ) -> list[Piece]:
+    ) -> list[RowsAtOffsets]:
         """Return the rows of values in order, one for each value that can be read.
 
         The result is mostly one piece, and several if their types differ in zones of time.
@@ -80,7 +80,7 @@ class LineValues(ValueFormat):
 
     def read(
         self, values: Sequence[bytes], schema: pa.Schema, columns: Sequence[str], malformed: MalformedRows, where: Where
-    ) -> list[Piece]:
+    ) -> list[RowsAtOffsets]:
         parser = self._form.parser(Head(0), schema, columns)
         block = b"\n".join(values)
         positions: Int64s | None = None
@@ -143,7 +143,7 @@ def _parsed(
     positions: Int64s | None,
     malformed: MalformedRows,
     where: Where,
-) -> list[Piece]:
+) -> list[RowsAtOffsets]:
     if not values:
         return []
     starts: Int64s | None = None
@@ -156,7 +156,7 @@ def _parsed(
         return where(number if positions is None else int(positions[number])), None
 
     pieces, _ = parse_lines(parser, block, 0, malformed, place)
-    found: list[Piece] = []
+    found: list[RowsAtOffsets] = []
     for table, first in pieces:
         numbers = np.arange(first, first + table.num_rows) if isinstance(first, int) else first
         found.append((table, numbers if positions is None else positions[numbers]))

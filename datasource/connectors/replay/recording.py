@@ -18,7 +18,7 @@ import pyarrow as pa
 from ....conf.errors import FeedChangedError
 from ....core.rows.event_times import event_time_us
 from ..contract import Connector, Limit, MalformedRows, Range
-from .piece import Piece
+from .recorded_part import RecordedPart
 from .recording_cache import CURSORS, ROWS, SCHEDULES
 from .schedule import Pace, Schedule, elapsed_by_rate, elapsed_by_time
 
@@ -108,7 +108,7 @@ class Recording:
         assert pace.rows_per_second is not None
         return Schedule(numbered, elapsed_by_rate(len(numbered), pace.rows_per_second))
 
-    def _pieces(self, first: int, last: int, columns: tuple[str, ...]) -> Iterator[Piece]:
+    def _pieces(self, first: int, last: int, columns: tuple[str, ...]) -> Iterator[RecordedPart]:
         key = (self.digest, columns)
         held = ROWS.get(key, lambda: self._held(columns))
         if held is not None:
@@ -118,8 +118,8 @@ class Recording:
         number = max(0, int(np.searchsorted(self._first, first, side="right")) - 1)
         return CURSORS.until(key, int(self._first[number]), first, last, lambda: self._read(number, columns))
 
-    def _held(self, columns: tuple[str, ...]) -> list[Piece] | None:
-        pieces: list[Piece] = []
+    def _held(self, columns: tuple[str, ...]) -> list[RecordedPart] | None:
+        pieces: list[RecordedPart] = []
         size = 0
         for piece in self._read(0, columns):
             pieces.append(piece)
@@ -128,18 +128,18 @@ class Recording:
                 return None
         return pieces
 
-    def _read(self, range_number: int, columns: tuple[str, ...]) -> Iterator[Piece]:
+    def _read(self, range_number: int, columns: tuple[str, ...]) -> Iterator[RecordedPart]:
         noted = _Noted()
         for number in range(range_number, len(self._ranges)):
             base = begin = int(self._first[number])
             for chunk in self._connector.read(self._ranges[number], columns, noted):
                 count = chunk.rows.num_rows
                 index = chunk.index + np.arange(count) if isinstance(chunk.index, int) else chunk.index
-                yield Piece(begin, chunk.rows.select(list(columns)), base + index, noted.take())
+                yield RecordedPart(begin, chunk.rows.select(list(columns)), base + index, noted.take())
                 begin = base + int(index[-1]) + 1 if count else begin
             if noted.reports:
                 nothing = self._schema.empty_table().select(list(columns))
-                yield Piece(begin, nothing, np.empty(0, dtype=np.int64), noted.take())
+                yield RecordedPart(begin, nothing, np.empty(0, dtype=np.int64), noted.take())
 
 
 class _Noted:

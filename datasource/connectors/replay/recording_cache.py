@@ -8,10 +8,10 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .piece import Piece
+    from .recorded_part import RecordedPart
     from .schedule import Schedule
 
-__all__ = ["CURSORS", "ROWS", "SCHEDULES", "Cursors", "HeldRows", "HeldSchedules"]
+__all__ = ["CURSORS", "ROWS", "SCHEDULES", "Cursors", "HeldRecordings", "HeldSchedules"]
 
 
 class HeldSchedules:
@@ -33,15 +33,15 @@ class HeldSchedules:
             return found
 
 
-class HeldRows:
+class HeldRecordings:
     """Whole recordings, those used last, up to `most_bytes` of Arrow memory together."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
         self._lock = threading.Lock()
-        self._held: OrderedDict[Hashable, list[Piece] | None] = OrderedDict()
+        self._held: OrderedDict[Hashable, list[RecordedPart] | None] = OrderedDict()
 
-    def get(self, key: Hashable, make: Callable[[], list[Piece] | None]) -> list[Piece] | None:
+    def get(self, key: Hashable, make: Callable[[], list[RecordedPart] | None]) -> list[RecordedPart] | None:
         """Return the pieces of a recording, read if they are not held; None if it is too large to be held."""
         with self._lock:
             if key not in self._held:
@@ -61,8 +61,8 @@ class Cursors:
         self._open: list[tuple[Hashable, int, _Cursor]] = []
 
     def until(
-        self, key: Hashable, low: int, first: int, last: int, start: Callable[[], Iterator[Piece]]
-    ) -> Iterator[Piece]:
+        self, key: Hashable, low: int, first: int, last: int, start: Callable[[], Iterator[RecordedPart]]
+    ) -> Iterator[RecordedPart]:
         """Yield the pieces that hold the rows from number `first` up to `last`.
 
         Parameters
@@ -89,12 +89,12 @@ class Cursors:
 
 
 class _Cursor:
-    def __init__(self, pieces: Iterator[Piece]) -> None:
+    def __init__(self, pieces: Iterator[RecordedPart]) -> None:
         self._pieces = pieces
-        self._waiting: list[Piece] = []
+        self._waiting: list[RecordedPart] = []
 
-    def until(self, last: int) -> Iterator[Piece]:
-        kept: list[Piece] = []
+    def until(self, last: int) -> Iterator[RecordedPart]:
+        kept: list[RecordedPart] = []
         while True:
             piece = self._waiting.pop(0) if self._waiting else next(self._pieces, None)
             if piece is None:
@@ -108,10 +108,10 @@ class _Cursor:
         self._waiting = kept + self._waiting
 
 
-def _size(pieces: list[Piece] | None) -> int:
+def _size(pieces: list[RecordedPart] | None) -> int:
     return sum(piece.rows.nbytes + piece.numbers.nbytes for piece in pieces or ())
 
 
 SCHEDULES = HeldSchedules(8)
-ROWS = HeldRows(256 << 20)
+ROWS = HeldRecordings(256 << 20)
 CURSORS = Cursors(8)

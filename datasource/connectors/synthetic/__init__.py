@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from .connector import SyntheticConnector, make
 from .options import SyntheticOptions
-from .stream import Place, Recipe, Rows, SyntheticStream
+from .stream import FeedPoint, Recipe, Rows, SyntheticStream
 
-__all__ = ["Place", "Recipe", "Rows", "SyntheticConnector", "SyntheticOptions", "SyntheticStream", "make"]
+__all__ = ["FeedPoint", "Recipe", "Rows", "SyntheticConnector", "SyntheticOptions", "SyntheticStream", "make"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .stream import Place, Recipe, SyntheticStream
+from .stream import FeedPoint, Recipe, SyntheticStream
 
 __all__ = ["synthetic_arrivals"]
 
@@ -21,7 +21,7 @@ def synthetic_arrivals(recipe: Recipe, until_us: int) -> tuple[Int64s, Int64s]:
         Microseconds since the start, never decreasing; key numbers.
     """
     stream = SyntheticStream(recipe)
-    pieces = list(stream.between(Place(), stream.take(Place(), until_us)))
+    pieces = list(stream.between(FeedPoint(), stream.take(FeedPoint(), until_us)))
     none = np.empty(0, dtype=np.int64)
     return (
         np.concatenate([none, *(piece.elapsed_us for piece in pieces)]),

@@ -15,7 +15,7 @@ from ....core.rows.system_column import TIMESTAMP
 from ...options import SourceOptions
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .options import SyntheticOptions
-from .stream import Place, Recipe, Rows, SyntheticStream
+from .stream import FeedPoint, Recipe, Rows, SyntheticStream
 
 __all__ = ["SyntheticConnector", "make"]
 
@@ -113,7 +113,7 @@ class SyntheticConnector(Connector):
         stream = self._stream(int(place["number"]))
         wanted = self._schema.names if columns is None else [name for name in self._schema.names if name in columns]
         schema = pa.schema([self._schema.field(name) for name in wanted])
-        start, stop, origin = Place(*place["from"]), Place(*place["to"]), int(place["origin_us"])
+        start, stop, origin = FeedPoint(*place["from"]), FeedPoint(*place["to"]), int(place["origin_us"])
         most = max(1, _CHUNK_BYTES // self._recipe.payload_bytes) if "payload" in wanted else None
         for rows in stream.between(start, stop, most):
             made = [self._column(name, rows, origin) for name in wanted]
@@ -130,7 +130,7 @@ class SyntheticConnector(Connector):
         waiting = [self._stream(n).mean_rows(now_us - origin) - place.row for n, place in enumerate(places)]
         return {"rows": sum(max(0, round(rows)) for rows in waiting)}
 
-    def _next_us(self, number: int, place: Place, until_us: int) -> int | None:
+    def _next_us(self, number: int, place: FeedPoint, until_us: int) -> int | None:
         """Return when the first row from a place on has arrived, since the start; None if none has by `until_us`."""
         stream = self._stream(number)
         rows = next(stream.between(place, stream.take(place, until_us, 1)), None)
@@ -139,7 +139,7 @@ class SyntheticConnector(Connector):
     def _stream(self, number: int) -> SyntheticStream:
         return _stream_of(self._recipe, number)
 
-    def _resume(self, position: Position | None, now_us: int) -> tuple[int, list[Place]]:
+    def _resume(self, position: Position | None, now_us: int) -> tuple[int, list[FeedPoint]]:
         if position is not None:
             if position["recipe"] != self._fingerprint:
                 raise CheckpointError(
@@ -147,12 +147,12 @@ class SyntheticConnector(Connector):
                     expected="the same options for the life of a checkpoint, or its rows could not be made again",
                     hint="restore the options, or start with a new checkpoint",
                 )
-            return int(position["origin_us"]), [Place(*place) for place in position["places"]]
+            return int(position["origin_us"]), [FeedPoint(*place) for place in position["places"]]
         if self._origin_us is None:
             self._origin_us = now_us if self._frozen_us is None else now_us - self._duration_us()
-        return self._origin_us, [Place()] * self._recipe.feeds
+        return self._origin_us, [FeedPoint()] * self._recipe.feeds
 
-    def _position(self, origin_us: int, places: Sequence[Place]) -> Mapping[str, Any]:
+    def _position(self, origin_us: int, places: Sequence[FeedPoint]) -> Mapping[str, Any]:
         listed = [[place.slot, place.index, place.row] for place in places]
         return {"recipe": self._fingerprint, "origin_us": origin_us, "places": listed}
 
@@ -166,9 +166,9 @@ class SyntheticConnector(Connector):
         last = 0
         for number in range(self._recipe.feeds):
             stream = self._stream(number)
-            end = stream.take(Place())
+            end = stream.take(FeedPoint())
             if end.row:
-                before = stream.take(Place(), limit=end.row - 1)
+                before = stream.take(FeedPoint(), limit=end.row - 1)
                 last = max(last, *(int(rows.elapsed_us[-1]) for rows in stream.between(before, end)))
         return last
 
@@ -178,7 +178,7 @@ class SyntheticConnector(Connector):
         given = [most for most in (limit.rows, by_bytes) if most is not None]
         return min(given) if given else None
 
-    def _ranges(self, number: int, start: Place, end: Place, until_us: int, origin_us: int) -> list[Range]:
+    def _ranges(self, number: int, start: FeedPoint, end: FeedPoint, until_us: int, origin_us: int) -> list[Range]:
         rows = end.row - start.row
         pieces = min(_RANGES_PER_FEED, -(-rows // _RANGE_ROWS))
         ranges: list[Range] = []
@@ -217,7 +217,7 @@ def _feed_name(number: int) -> str:
     return f"synthetic-{number}"
 
 
-def _listed(place: Place) -> list[int]:
+def _listed(place: FeedPoint) -> list[int]:
     return [place.slot, place.index, place.row]
 
 

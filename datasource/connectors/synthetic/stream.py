@@ -17,7 +17,7 @@ import numpy.typing as npt
 from .draws import SLOT_ROWS, Draws, KeysByShare, slot_counts, zipf_shares
 from .profile import NEVER_US, Burst, RateProfile
 
-__all__ = ["Place", "Recipe", "Rows", "SyntheticStream"]
+__all__ = ["FeedPoint", "Recipe", "Rows", "SyntheticStream"]
 
 Int64s = npt.NDArray[np.int64]
 UInt64s = npt.NDArray[np.uint64]
@@ -70,7 +70,7 @@ class Recipe:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class FeedPoint:
     """A point between two rows of a feed: `index` rows into a slot, `row` rows from the start."""
 
     slot: int = 0
@@ -160,7 +160,7 @@ class SyntheticStream:
         """Return the random numbers of a column of this feed."""
         return Draws(self.recipe.seed, self._feed, column)
 
-    def ended(self, place: Place) -> bool:
+    def ended(self, place: FeedPoint) -> bool:
         """Return whether no row follows."""
         return place.row == self.total_rows
 
@@ -169,12 +169,12 @@ class SyntheticStream:
         mean = max(until_us, 0) * self.recipe.rows_per_second / self.recipe.feeds / 1e6
         return mean if self.total_rows is None else min(mean, float(self.total_rows))
 
-    def take(self, start: Place, until_us: int | None = None, limit: int | None = None) -> Place:
+    def take(self, start: FeedPoint, until_us: int | None = None, limit: int | None = None) -> FeedPoint:
         """Return the furthest place from `start` such that every row before it has come.
 
         Parameters
         ----------
-        start : Place
+        start : FeedPoint
             The place to begin at.
         until_us : int, optional
             Only rows that come at this time or before; None: at any time.
@@ -202,14 +202,14 @@ class SyntheticStream:
             if enough < len(slots):
                 taken = int(wanted) - (row - start.row)
                 index = taken - (int(ends[enough - 1]) if enough else -index)
-                return self._normal(Place(int(slots[enough]), index, row + taken))
+                return self._normal(FeedPoint(int(slots[enough]), index, row + taken))
             row += int(ends[-1])
             slot, index = int(slots[-1]) + 1, 0
             if slots[-1] == last:
-                return self._normal(Place(last, int(counts[-1]), row))
-        return Place(slot, index, row)
+                return self._normal(FeedPoint(last, int(counts[-1]), row))
+        return FeedPoint(slot, index, row)
 
-    def between(self, start: Place, stop: Place, most: int | None = None) -> Iterator[Rows]:
+    def between(self, start: FeedPoint, stop: FeedPoint, most: int | None = None) -> Iterator[Rows]:
         """Yield the rows from one place to another, in pieces of at most `most` rows, by default all made at once."""
         row, at_once = start.row, _SLOTS_AT_ONCE
         for first in range(start.slot, stop.slot + (stop.index > 0), at_once):
@@ -265,10 +265,10 @@ class SyntheticStream:
             low, high = (middle, high) if begins(middle) <= until_us else (low, middle)
         return low
 
-    def _normal(self, place: Place) -> Place:
+    def _normal(self, place: FeedPoint) -> FeedPoint:
         """Return the same place, at the start of the next slot rather than at the end of one."""
         if place.index == int(self._counts(np.array([place.slot], dtype=np.int64))[0]):
-            return Place(place.slot + 1, 0, place.row)
+            return FeedPoint(place.slot + 1, 0, place.row)
         return place
 
 

@@ -44,7 +44,7 @@ def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: Wind
     raise CheckpointError(
         f"the windows of this checkpoint were begun with other aggregates: {was}; now {plan.aggregates_text}",
         expected="the same ones, or, for sliding, tumbling and calendar windows by time with the method paned or wid "
-        "and without emit='eager', "
+        "and without output='eager', "
         "any whose inputs have the types that they had",
         hint="put them back, or start with a new checkpoint location: the table keeps what is newer",
     )

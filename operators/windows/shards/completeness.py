@@ -12,8 +12,8 @@ def left_out_by_windows(plan: WindowPlan) -> LeftOut | None:
     """Return why another window cannot count these windows' results, or None if it can."""
     if plan.early:
         return LeftOut(
-            f"emit={plan.emit!r} gives a window several times, and another window would count each of them",
-            'give the window before emit="all": it leaves out the early results and gives each window once',
+            f"{plan.output_text} gives a window several times, and another window would count each of them",
+            'give the window before output="all" without early: it then gives each window once',
         )
     if not plan.every:
         passes = {
@@ -21,8 +21,8 @@ def left_out_by_windows(plan: WindowPlan) -> LeftOut | None:
             "eager": "passes over the windows that start while a key is committed to another one",
         }
         return LeftOut(
-            f"emit={plan.emit!r} {passes[plan.emit]}, so another window's results would depend on the batches",
-            'give the window before emit="all", which gives every window once',
+            f"{plan.output_text} {passes[plan.emit]}, so another window's results would depend on the batches",
+            'give the window before output="all", which gives every window once',
         )
     if plan.lateness_us:
         return LeftOut(

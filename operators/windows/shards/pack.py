@@ -11,7 +11,7 @@ from ....core.feedback.report_files import read_reports
 from ....core.feedback.window_reports import WindowReport
 from ....core.pushdown.ipc_frames import to_frame
 from ....core.rows.exact_integers import HIGHEST
-from ....core.rows.split import apart, by_bucket, some_at_once
+from ....core.rows.split import by_bucket, some_at_once, split_punctuation
 from ...runtime.arrivals import micros
 from ...runtime.pack import check_keys, packed
 from .plan import WindowPlan
@@ -103,7 +103,7 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
         The last window whose rows are sent as they are; None for none.
     """
     shards = len(slots)
-    rows, punctuation = apart(table)
+    rows, punctuation = split_punctuation(table)
     check_keys(rows, plan.key, "window")
     rows, gone = plan.checked(rows)
     found: list[tuple[int, bytes]] = []

@@ -20,7 +20,7 @@ from ...aggregates.functions import count
 from ...aggregates.parts import Aggregate
 from ...runtime.entries import PANE, Entries, lifted
 from ..calendars import CalendarWindows
-from ..emission import Emit
+from ..emission import Emit, written
 from ..kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from ..panes import Paned, paned
 from ..rows import expand
@@ -117,6 +117,11 @@ class WindowPlan:
     def early(self) -> bool:
         """Whether open windows yield partial results."""
         return self.emit.endswith("early")
+
+    @property
+    def output_text(self) -> str:
+        """What the user writes for :attr:`emit`, such as ``output='all', early=True``."""
+        return written(self.emit)
 
     @property
     def key_schema(self) -> pa.Schema:

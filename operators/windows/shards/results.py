@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ....core.rows.exact_integers import Int64s
 from ....core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
+from ....plan.specification import in_words_of_today
 from ...runtime import state_head as heads
 from ...runtime.store import Store
 from ..columns import ends_column
@@ -135,8 +136,8 @@ def check_identity(was: Mapping[str, str], plan: WindowPlan, more: Sequence[str]
     before = dict(was)
     check_aggregates(before.pop("aggregates", None), None, plan)  # where releases wrote them that took no others
     heads.check_identity(
-        before,
-        plan.identity(),
+        in_words_of_today(before),
+        in_words_of_today(plan.identity()),
         "the windows of this checkpoint were begun",
         "window, key and number of shards",
         more,

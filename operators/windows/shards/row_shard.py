@@ -20,7 +20,7 @@ from ....core.rows.buckets import bucket_of
 from ....core.rows.exact_integers import LOWEST, Int64s
 from ...runtime.arrivals import by_arrival
 from ...runtime.entries import Entries, Keys, combined, lifted
-from ...runtime.pack import apart
+from ...runtime.pack import split_punctuation
 from ...runtime.store import CountingStore, Store
 from ..emission import every_window
 from ..evaluate import Results, combine_each
@@ -82,7 +82,9 @@ class RowWindowShard:
         tables = [from_frame(frame) for frame in frames]
         now_us = max([*map(latest_arrival, tables), self._head.get("now_us", 0)])
         gone = self._head.get("tombstones", 0) + sum(map(tombstones_in, tables))
-        rows = by_arrival(apart(pa.concat_tables([table.replace_schema_metadata(None) for table in tables]))[0])
+        rows = by_arrival(
+            split_punctuation(pa.concat_tables([table.replace_schema_metadata(None) for table in tables]))[0]
+        )
         keys = rows.select(list(plan.key))
         page = bucket_of(keys.columns, plan.shards * _PAGES) // plan.shards
         touched = np.unique(page).tolist()

@@ -22,7 +22,7 @@ from ....core.watermark.bounds import bounds_in
 from ...runtime.arrivals import by_arrival
 from ...runtime.entries import PANE, Entries
 from ...runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
-from ...runtime.pack import apart
+from ...runtime.pack import split_punctuation
 from ...runtime.store import CountingStore, Store
 from ..eager import Commitments, EagerOperator
 from ..evaluate import Results
@@ -173,7 +173,7 @@ class WindowShard:
         if schema is None:
             none = pa.schema([*self._plan.schema]).empty_table()
             return none, none
-        rows, punctuation = apart(pa.concat_tables([table.cast(schema) for table in tables]))
+        rows, punctuation = split_punctuation(pa.concat_tables([table.cast(schema) for table in tables]))
         return by_arrival(rows), punctuation
 
     def _arrived(self, partial: Sequence[pa.Table], whole: pa.Table, final: int) -> tuple[Entries, pa.Table | None]:

@@ -75,9 +75,9 @@ def maps_of_spark(df):
 
 def is_moved(df):
     (source,) = sources(df)
-    told = source.extraOptions().containsKey(STEPS_OPTION)
-    assert told is (maps_of_spark(df) == 0)
-    return told
+    has_steps = source.extraOptions().containsKey(STEPS_OPTION)
+    assert has_steps is (maps_of_spark(df) == 0)
+    return has_steps
 
 
 def collect(df, checkpoint):
@@ -122,7 +122,7 @@ def queued(df, checkpoint):
 
 
 def windowed(stream, column, checkpoint):
-    window = stream.window("10 ms", time_format="epoch_ms", emit="all", checkpoint_location=checkpoint, shards=2)
+    window = stream.window("10 ms", time_format="epoch_ms", output="all", checkpoint_location=checkpoint, shards=2)
     return window.agg(n=aggregates.count(), total=aggregates.sum_(column))
 
 

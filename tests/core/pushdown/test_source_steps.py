@@ -19,7 +19,7 @@ def twice(batches):
 
 
 @given(st.text(), st.text(), st.lists(st.text(max_size=9), max_size=3), st.randoms())
-def test_what_is_told_is_what_comes(rows, schema, archives, random):
+def test_what_an_option_carries_is_what_comes(rows, schema, archives, random):
     steps = SourceSteps(rows, schema, "program", tuple(archives))
     name = "".join(random.choice((letter.lower(), letter.upper())) for letter in STEPS_OPTION)
     found, others = parse_steps({"key": "a", name: steps.to_option(), "Path": "b"})

@@ -29,8 +29,8 @@ def test_they_are_found_at_any_depth() -> None:
 
 def test_the_columns_are_named_and_the_way_out() -> None:
     schema = struct(k=CASELESS, v=UNICODE)
-    told = r"k is under the collation UTF8_LCASE, v is under .* UNICODE_CI.*collate\(k, 'UTF8_BINARY'\).*lower"
-    with pytest.raises(SchemaError, match=told):
+    message = r"k is under the collation UTF8_LCASE, v is under .* UNICODE_CI.*collate\(k, 'UTF8_BINARY'\).*lower"
+    with pytest.raises(SchemaError, match=message):
         check_collations(schema)
     with pytest.raises(SchemaError, match="of v is under"):
         check_collations(schema, names=["v"])

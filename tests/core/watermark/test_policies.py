@@ -241,7 +241,7 @@ def test_delays_by_policy() -> None:
     assert seen(policy, 1000, 0).delay_us == 1023, "what has been learned is more than the least"
 
 
-def test_late_rows_are_told_from_those_that_silence_made_late() -> None:
+def test_late_rows_are_distinguished_from_those_that_silence_made_late() -> None:
     policy = Policy("ordered", confirmations=1)
     progress = seen(policy, 10)
     assert (progress.bound, progress.reached) == (10, 10)

@@ -84,7 +84,7 @@ def test_without_retract_it_is_not_differential():
         ({"lower": lambda _: pa.array([])}, "what lower of custom checksum"),
     ],
 )
-def test_functions_that_return_something_else_are_told_so(changes, message):
+def test_functions_that_return_something_else_are_reported(changes, message):
     aggregates = Aggregates.of({"x": checksum(**changes)}, SCHEMA)
     with pytest.raises(SchemaError, match=message):
         aggregates.lower(aggregates.lift(SCHEMA.empty_table(), np.empty(0, dtype=np.int64), 2))

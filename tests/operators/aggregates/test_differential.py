@@ -155,7 +155,7 @@ def test_a_sum_of_doubles_does_not_depend_on_the_order_of_the_rows():
 
 
 @pytest.mark.parametrize("asked", [max_("i"), first("i", "time")])
-def test_what_cannot_be_retracted_says_so(asked):
+def test_what_cannot_be_retracted_is_reported(asked):
     aggregates = Aggregates.of({"n": count(), "other": asked}, SCHEMA)
     assert not aggregates.differential
     assert Aggregates.of({"n": count()}, SCHEMA).differential

@@ -131,7 +131,7 @@ def test_windows_are_right_and_the_same_however_often_the_query_dies(spark, tmp_
         stream = stream_of(spark, feed, place, late_location=place / "late")
         stream = stream.map(function, "value BIGINT")
         windows = stream.window(
-            f"{TUMBLE_S} s", checkpoint_location=place / "checkpoint", emit="all", time_format="epoch_s", shards=2
+            f"{TUMBLE_S} s", checkpoint_location=place / "checkpoint", output="all", time_format="epoch_s", shards=2
         )
         return windows.agg(n=agg.count(), total=agg.sum_("value"))
 

@@ -64,11 +64,11 @@ def test_both_names_and_no_name_are_refused() -> None:
         chosen_earlier("t", Watermark.ordered(), {"delay": "5 s", "progress": "bounded"})
     with pytest.raises(TypeError, match="unexpected keyword argument 'dealy'"):
         chosen_earlier("t", None, {"dealy": "5 s"})  # pyright: ignore[reportArgumentType]
-    for given, said in (
+    for given, message in (
         ({"progress": "sorted"}, "policy='sorted'"),
         ({"delay": "much"}, "delay='much'"),
         ({"confirmations": 0}, "confirmations=0"),
         ({"target_late": 1.5}, "late=1.5"),
     ):
-        with pytest.raises(OptionError, match=said):
+        with pytest.raises(OptionError, match=message):
             chosen_earlier("t", None, given)  # pyright: ignore[reportArgumentType]

@@ -65,10 +65,10 @@ batches = st.lists(
 
 
 @given(batches=batches, tasks=st.integers(1, 3), seed=st.integers(0, 5))
-def test_each_feed_promises_what_its_policy_says_and_no_row_is_lost(batches, tasks, seed):
+def test_each_feed_promises_what_its_policy_gives_and_no_row_is_lost(batches, tasks, seed):
     asked, store = plan(), DictStore()
     expected = {}
-    number, told, came, seen_late = 0, {}, [], 0
+    number, promised, came, seen_late = 0, {}, [], 0
     for batch_id, batch in enumerate(batches):
         parts, values = [], list(range(number, number + len(batch)))
         number += len(batch)
@@ -98,13 +98,13 @@ def test_each_feed_promises_what_its_policy_says_and_no_row_is_lost(batches, tas
         assert (0 if shard.malformed is None else shard.malformed.num_rows) == sum(not ok for _, _, ok in batch)
         for mark in punctuation:
             feed, bound = mark[SYSTEM]["source"], mark["t"]
-            assert bound > told.get(feed, -(1 << 64)), "punctuation is repeated, or goes back"
-            told[feed] = bound
+            assert bound > promised.get(feed, -(1 << 64)), "punctuation is repeated, or goes back"
+            promised[feed] = bound
             assert (mark["k"], mark["v"]) == (None, None)
         # A feed with too few rows for a bound says that it is there, so that nobody goes on without it.
         least = np.iinfo(np.int64).min
         bounds = {feed: p.bound for feed, p in expected.items() if p.bound is not None}
-        assert told == {feed: least if bound == least else bound // S for feed, bound in bounds.items()}
+        assert promised == {feed: least if bound == least else bound // S for feed, bound in bounds.items()}
         by_name = {report.feed: report for report in reports}
         assert sum(report.rows for report in by_name.values()) == number
         assert sum(report.late for report in by_name.values()) == seen_late
@@ -158,7 +158,7 @@ def test_a_century_ahead_moves_nothing_and_is_given():
     assert reports[0].suspects == 1
 
 
-def test_failing_says_what_is_wrong_with_which_row():
+def test_failing_reports_what_is_wrong_with_which_row():
     bad = frames(rows(["a", "a"], ["x", None], [1, 2], [5, 6]))
     with pytest.raises(MalformedRowError, match=r"1 rows of 'rows'.*'k' is null.*'v': 6.*on_malformed"):
         IntakeShard(plan(fail=True), DictStore()).run(bad, 0)
@@ -242,13 +242,13 @@ def test_a_promise_besides_the_rows_counts_after_them_and_stays():
     asked, store = plan(), DictStore()
     first = frames(rows(["a"], ["k"], [10]))
     result, _ = IntakeShard(asked, store).run(first, 0, promises={"a": 30 * S, "b": 20 * S})
-    _, told = split(result)
-    assert [(each[SYSTEM]["source"], each["t"]) for each in told] == [("a", 30), ("b", 20)]
+    _, marks = split(result)
+    assert [(each[SYSTEM]["source"], each["t"]) for each in marks] == [("a", 30), ("b", 20)]
     shard = IntakeShard(asked, store)
     result, reports = shard.run(frames(rows(["a", "a"], ["k", "k"], [29, 31])), 1, promises={"a": 25 * S})
-    given, told = split(result)
+    given, marks = split(result)
     assert len(given) == 2
-    assert told == []  # none is taken back
+    assert marks == []  # none is taken back
     assert shard.late.column("t").to_pylist() == [29]
     assert {each.feed: each.bound for each in reports} == {"a": 30 * S, "b": 20 * S}
 
@@ -259,5 +259,5 @@ def test_a_batch_without_rows_has_the_clock_that_it_is_given():
     IntakeShard(stamped, store).run(frames(rows(["a"], ["k"], [0], arrival_us=5 * S)), 0)
     packed = frames_of(none, [0], (0, 0), every_shard=True, clock_us=9 * S)
     result, _ = IntakeShard(stamped, store).run(packed.column("frame").to_pylist(), 1)
-    _, told = split(result)
-    assert [each["came"].timestamp() for each in told] == [9]
+    _, marks = split(result)
+    assert [each["came"].timestamp() for each in marks] == [9]

@@ -320,8 +320,8 @@ def test_a_feed_of_which_nothing_is_known_stays_so_behind_a_queue() -> None:
     frames = [to_frame(pa.concat_tables([rows([1], [4]), *promises]))]
     result, _ = QueueShard(0, plan(), store).run(frames, Control(0, None, 1e-6))
     given_rows = result.to_pylist()
-    told = {row[SYSTEM]["source"]: row["t"] for row in given_rows if row[SYSTEM]["punctuation"]}
-    assert told == {"a/0": 9, "b/0": least}
+    promised = {row[SYSTEM]["source"]: row["t"] for row in given_rows if row[SYSTEM]["punctuation"]}
+    assert promised == {"a/0": 9, "b/0": least}
 
 
 def test_the_end_of_a_feed_waits_for_its_rows_that_wait() -> None:
@@ -331,8 +331,8 @@ def test_the_end_of_a_feed_waits_for_its_rows_that_wait() -> None:
         {"k": pa.nulls(1, pa.string()), "t": pa.nulls(1, pa.int64()), "v": pa.nulls(1, pa.string()), SYSTEM: system}
     )
     frames = [to_frame(pa.concat_tables([rows([1, 2], [4, 6]), end]))]
-    told = []
+    promised = []
     for arriving in (frames, [], []):
         result, report = QueueShard(0, plan(), store).run(arriving, Control(0, 1, 1e-6))
-        told += [row["t"] for row in ([] if result is None else result.to_pylist()) if row[SYSTEM]["punctuation"]]
-    assert (told, report.waiting) == ([6, None], 0)
+        promised += [row["t"] for row in ([] if result is None else result.to_pylist()) if row[SYSTEM]["punctuation"]]
+    assert (promised, report.waiting) == ([6, None], 0)

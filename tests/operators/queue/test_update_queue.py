@@ -30,17 +30,17 @@ def served(queue, budget, now):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def told(enqueued):
+def counts_of(enqueued):
     return enqueued.rows.tolist(), enqueued.superseded, enqueued.older, enqueued.shed
 
 
 def test_what_becomes_of_rows_that_replace_others():
     queue = made("in-place")
-    assert told(queue.enqueue(updates((), (), ()), 0)) == ([], 0, 0, 0)
+    assert counts_of(queue.enqueue(updates((), (), ()), 0)) == ([], 0, 0, 0)
     first = queue.enqueue(updates((0, 1, 0), (5, 5, 6), (1, 2, 3)), 3)
-    assert told(first) == ([1, 2], 1, 0, 0)
+    assert counts_of(first) == ([1, 2], 1, 0, 0)
     again = queue.enqueue(updates((0, 1, 2), (4, 7, 1), (4, 5, 6)), 6)
-    assert told(again) == ([1, 2], 2, 1, 0)
+    assert counts_of(again) == ([1, 2], 2, 1, 0)
     assert again.locations[0] == first.locations[0], "in its place"
     assert len(queue) == 3
     assert served(queue, None, 6) == [(0, 6, 3, 1, 3), (1, 7, 5, 2, 2), (2, 1, 6, 6, 1)]
@@ -50,7 +50,7 @@ def test_what_becomes_of_rows_that_replace_others():
 def test_a_fifo_puts_what_is_newer_at_the_tail_and_leaves_what_is_older():
     queue = made("fifo")
     queue.enqueue(updates((0, 1, 2), (5, 5, 5), (1, 2, 3)), 3)
-    assert told(queue.enqueue(updates((0, 1), (6, 4), (4, 5)), 5)) == ([0], 2, 1, 0)
+    assert counts_of(queue.enqueue(updates((0, 1), (6, 4), (4, 5)), 5)) == ([0], 2, 1, 0)
     assert served(queue, None, 5) == [(1, 5, 2, 2, 2), (2, 5, 3, 3, 1), (0, 6, 4, 1, 2)]
 
 
@@ -69,10 +69,10 @@ def test_rows_that_were_coalesced_count_what_they_stand_for():
 
 def test_shedding_keeps_since_when_a_key_is_stale():
     queue = made("shed")
-    assert told(queue.enqueue(updates((0, 1), (1, 1), (1, 2)), 2, drop=1.0)) == ([0, 1], 0, 0, 2)
+    assert counts_of(queue.enqueue(updates((0, 1), (1, 1), (1, 2)), 2, drop=1.0)) == ([0, 1], 0, 0, 2)
     assert (len(queue), queue.pages.used) == (0, 2)
     took = queue.enqueue(updates((0, 0, 2), (2, 3, 4), (5, 6, 7)), 7, drop=0.0)
-    assert told(took) == ([0, 1, 2], 0, 0, 0)
+    assert counts_of(took) == ([0, 1, 2], 0, 0, 0)
     assert queue.column("arrival", took.locations).tolist() == [5, 6, 7]
     assert (len(queue), queue.pages.used) == (3, 4)
     assert served(queue, None, 7) == [(0, 2, 5, 1, 2), (0, 3, 6, 6, 1), (2, 4, 7, 7, 1)]
@@ -128,10 +128,10 @@ def test_auto_keeps_one_row_of_a_key_from_overload_until_it_is_empty():
     again.restore(queue.snapshot())
     assert again.counters()["overloaded"]
     for each in (queue, again):
-        assert told(each.enqueue(updates((2, 2), (3, 2), (10, 11)), 11)) == ([0], 2, 0, 0)
+        assert counts_of(each.enqueue(updates((2, 2), (3, 2), (10, 11)), 11)) == ([0], 2, 0, 0)
         assert served(each, None, 11) == [(2, 3, 10, 8, 3)]
         assert not each.counters()["overloaded"]
-        assert told(each.enqueue(updates((2, 2), (3, 2), (12, 13)), 13)) == ([0, 1], 0, 0, 0)
+        assert counts_of(each.enqueue(updates((2, 2), (3, 2), (12, 13)), 13)) == ([0, 1], 0, 0, 0)
 
 
 def test_slow_updaters_cut_the_line_one_behind_the_other():
@@ -157,7 +157,7 @@ def test_a_key_rests_for_its_interval_to_the_microsecond():
     queue.enqueue(updates((0, 1), (5, 5), (1, 2), interval_us=(100, 0)), 2)
     assert [row[0] for row in served(queue, None, 10)] == [0, 1]
     assert queue.pages.used == 1, "the one that rests"
-    assert told(queue.enqueue(updates((0,), (4,), (20,), interval_us=(100,)), 20)) == ([], 1, 1, 0)
+    assert counts_of(queue.enqueue(updates((0,), (4,), (20,), interval_us=(100,)), 20)) == ([], 1, 1, 0)
     queue.enqueue(updates((0,), (5,), (21,), interval_us=(100,)), 21)
     assert queue.next_ready_us() == 110
     again = made("in-place")

@@ -87,7 +87,7 @@ def test_windows_over_a_merge_count_each_key_and_time_once(spark, tmp_path):
     with pytest.raises(OptionError, match=r"two branches .* one operator: read a DataFrame as 'a'.*another name"):
         left.merge(left).dataframe(tmp_path / "checkpoint")
     merged = left.merge(right.select("value"), prefer="right", shards=2)
-    windows = merged.window("20 ms", emit="all", time_format="epoch_ms", shards=2)
+    windows = merged.window("20 ms", output="all", time_format="epoch_ms", shards=2)
     write_to_end(
         windows.agg(n=agg.count()),
         tmp_path / "table",
@@ -163,7 +163,7 @@ def test_distinct_rows_once_however_often_they_are_sent(spark, tmp_path):
         checkpoint_location=tmp_path / "checkpoint", late_location=tmp_path / "late", shards=2
     )
     counted = stream.window(
-        "1000 s", checkpoint_location=tmp_path / "checkpoint", emit="early", time_format="epoch_ms", shards=2
+        "1000 s", checkpoint_location=tmp_path / "checkpoint", early=True, time_format="epoch_ms", shards=2
     )
     write_to_end(counted.agg(n=agg.count()), tmp_path / "table", tmp_path / "checkpoint")
     reports = reports_of(tmp_path)

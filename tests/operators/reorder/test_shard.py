@@ -55,7 +55,7 @@ class Run:
 
     def __init__(self, asked):
         self.plan, self.store, self.batch = asked, DictStore(), 0
-        self.given, self.told, self.per_batch, self.report = [], [], [], None
+        self.given, self.promised, self.per_batch, self.report = [], [], [], None
 
     def step(self, numbered, bounds):
         table = pa.concat_tables([rows(numbered, self.batch), promises(bounds)])
@@ -68,12 +68,14 @@ class Run:
         found = [] if result is None else result.to_pylist()
         own = [row for row in found if not row[SYSTEM]["punctuation"]]
         for row in own:
-            assert not self.told or row["t"] >= self.told[-1] or not self.plan.hold, "a row below what was promised"
+            assert not self.promised or row["t"] >= self.promised[-1] or not self.plan.hold, (
+                "a row below what was promised"
+            )
         for mark in found[len(own) :]:
             assert mark[SYSTEM]["punctuation"]
             at = ENDED if mark["t"] is None else mark["t"]
-            assert not self.told or at > self.told[-1], "a promise is repeated, or goes back"
-            self.told.append(at)
+            assert not self.promised or at > self.promised[-1], "a promise is repeated, or goes back"
+            self.promised.append(at)
         self.given += own
         self.per_batch.append(len(own))
         counted = self.report
@@ -139,7 +141,7 @@ def test_merge_gives_the_preferred_rows_in_the_order_of_time(flush, arriving, si
     times = [row["t"] for row in run.given]
     assert times == sorted(times)
     assert run.report.held == run.report.remembered == 0
-    assert run.told[-1] == ENDED
+    assert run.promised[-1] == ENDED
     if flush is not None:
         assert max(run.per_batch) <= flush
     assert [kind for kind, _ in run.store.values] == ["head"], "state is left behind"
@@ -222,10 +224,10 @@ def test_simultaneous_rows_do_not_wait_for_one_another():
 def test_nothing_is_let_go_before_each_input_has_spoken():
     run = Run(plan())
     run.step([("left", 1, 1, 0)], {"left": 100})
-    assert (run.given, run.told) == ([], [])
+    assert (run.given, run.promised) == ([], [])
     run.step([], {"right": 50})
     assert [row["v"] for row in run.given] == [0]
-    assert run.told == [50]
+    assert run.promised == [50]
 
 
 @pytest.mark.parametrize("prefer", [None, "left"])
@@ -245,7 +247,7 @@ def test_what_is_needed_is_the_least_promise_that_lets_something_go(prefer, arri
     assert run.report.held < held
 
 
-def test_what_is_needed_is_told_in_microseconds_or_not_at_all():
+def test_what_is_needed_is_reported_in_microseconds_or_not_at_all():
     for time_format, needs in ((None, None), ("epoch_s", 7_000_000), ("epoch_ms", 7_000)):
         run = Run(plan(time_format=time_format))
         run.step([("left", 1, 7, 0)], {"left": 7})
@@ -258,7 +260,7 @@ def test_union_promises_the_least_and_does_not_repeat_itself():
     run = Run(plan("union", hold=False))
     for bounds in ({"left": 20}, {"right": 19}, {"right": 20}, {"right": 21}, {"right": 22}, {"left": 30}):
         run.step([], bounds)
-    assert run.told == [19, 20, 22]
+    assert run.promised == [19, 20, 22]
 
 
 def test_late_rows_are_refused_counted_or_pass():
@@ -290,14 +292,14 @@ def test_what_is_let_go_at_once_goes_a_part_at_a_time():
     run = Run(plan("ordered", inputs=(), repeats="keep", flush_rows=3))
     run.step([("left", 1, number // 2, number) for number in range(10)], {"left": 100})
     assert run.per_batch == [3]
-    assert run.told == [1], "the fourth row, at time 1, has not gone on yet"
+    assert run.promised == [1], "the fourth row, at time 1, has not gone on yet"
     assert (run.report.due, run.report.held) == (7, 7)
     _, own = run.step([("left", 2, 1, 10), ("left", 2, 0, 11)], {})
     assert [row["v"] for row in own] == [3, 10, 4], "what still can be put in order is"
     assert run.report.refused == 1
     run.drain()
     assert run.per_batch == [3, 3, 3, 2]
-    assert run.told[-1] == 100
+    assert run.promised[-1] == 100
 
 
 def test_distinct_by_other_columns():
@@ -318,7 +320,7 @@ def test_a_null_repeats_a_null():
 def test_a_promise_goes_on_without_rows_and_the_clock_stays():
     run = Run(plan())
     run.step([], {"left": 10, "right": 12})
-    assert run.told == [10]
+    assert run.promised == [10]
     run.step([("left", 1, 11, 0)], {})
     now = run.report.now_us
     assert now == 1
@@ -366,7 +368,7 @@ def test_streams_without_a_time_are_numbered_anew():
     assert [row[SYSTEM]["seq"] for row in run.given] == [0, 1, 2]
     assert [row["v"] for row in run.given] == [3, 900, 4]
     run.step([], {"left": 5, "right": 5})
-    assert run.told == [], "nobody's time is known"
+    assert run.promised == [], "nobody's time is known"
 
 
 def test_a_batch_that_is_run_again_gives_the_same():
@@ -428,6 +430,6 @@ def test_nothing_goes_on_while_an_input_has_rows_and_has_promised_nothing():
     least = np.iinfo(np.int64).min
     run = Run(plan())
     run.step([("left", 1, 5, 0), ("right", 1, 4, 1)], {"left": 9, "right": int(least)})
-    assert (run.given, run.told, run.report.held) == ([], [], 2)
+    assert (run.given, run.promised, run.report.held) == ([], [], 2)
     run.step([], {"right": 5})
     assert [row["t"] for row in run.given] == [4, 5]

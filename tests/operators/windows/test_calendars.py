@@ -206,6 +206,6 @@ def test_running_totals_by_month():
 
 
 @pytest.mark.parametrize("zone", ["Europe/Atlantis", "", "+02:00", "../etc/passwd", None])
-def test_an_unknown_zone_says_what_to_write(zone):
+def test_an_unknown_zone_is_reported_with_what_to_write(zone):
     with pytest.raises(OptionError, match="IANA name"):
         Calendar(zone, "day")

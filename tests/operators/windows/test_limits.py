@@ -39,7 +39,7 @@ def test_what_is_needed_is_said_and_what_to_do() -> None:
     with pytest.raises(OptionError, match=r"each row would be in 86,400 windows: 6 MB.*at most 10,000.*method='paned'"):
         check_size(day, "wid", False, ENTRY)
     check_size(day, "paned", True, ENTRY)
-    with pytest.raises(OptionError, match=r"one row would give 86,400,000 results.*emit='lazy'"):
+    with pytest.raises(OptionError, match=r"one row would give 86,400,000 results.*output='latest'"):
         check_size(paned(window_by_time("1 day", "1 ms")), "paned", True, ENTRY)
     with pytest.raises(OptionError, match=r"consist of 3,600,000,000 panes: up to 241 GB.*SLIDE that divides RANGE"):
         check_size(paned(window_by_time("1 hour", "1.000001 s")), "paned", False, ENTRY)

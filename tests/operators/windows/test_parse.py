@@ -111,6 +111,6 @@ def test_weeks_begin_on_monday():
         (lambda: slide_by_tuple("5 s", order="rank"), "order is 'rank'.*'arrival' or 'time'"),
     ],
 )
-def test_what_is_no_window_is_told_what_to_write(make, problem):
+def test_what_is_no_window_is_reported_with_what_to_write(make, problem):
     with pytest.raises(OptionError, match=problem):
         make()

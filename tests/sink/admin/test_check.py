@@ -169,13 +169,13 @@ def test_a_file_that_cannot_be_read_for_a_moment_is_not_dropped(
     version = full.version()
     with monkeypatch.context() as patched:
         patched.setattr(pq.ParquetFile, "__init__", once)
-        said = ""
+        message = ""
         try:
             repair_table(str(full.path), force=True)
         except TableError as refused:
-            said = str(refused)
+            message = str(refused)
     if full.version() == version:
-        assert "nothing shows that it is damaged" in said
+        assert "nothing shows that it is damaged" in message
     else:
         assert full.latest() == expected()
     assert mended(full) == [] if full.version() > version else "1 rows go" in mended(full)[0]
@@ -251,7 +251,7 @@ def test_deletions_that_cannot_be_read(full: Any) -> None:
     assert full.latest() == expected()
 
 
-def test_a_list_of_deletions_that_is_gone_is_told(full: Any) -> None:
+def test_a_list_of_deletions_that_is_gone_is_reported(full: Any) -> None:
     for path in (full.path / FOLDER).glob("*.json"):
         path.unlink()
     with pytest.raises(TableError, match="list of the table's deletions is gone"):

@@ -65,8 +65,8 @@ def test_a_table_holds_the_newest_of_what_it_had_and_what_came(make_sink: Any, s
                     expected.setdefault(key, {})[time] = value
             for key, history in expected.items():
                 expected[key] = {time: history[time] for time in sorted(history)[-count:]}
-            told = [(key, time, value) for key, history in expected.items() for time, value in history.items()]
-            assert held(sink) == sorted(told)
+            expected_rows = [(key, time, value) for key, history in expected.items() for time, value in history.items()]
+            assert held(sink) == sorted(expected_rows)
         report = check_table(str(sink.path))
         assert report.healthy, report.findings
 
@@ -153,7 +153,7 @@ def test_a_full_disk_is_said_and_nothing_is_left_behind(make_sink: Any, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("options", "keep", "error", "told"),
+    ("options", "keep", "error", "message"),
     [
         ({}, "all", TableError, "keeps latest, and would have to keep all.*fill a table at another path"),
         ({"keep": "all"}, "latest", TableError, "keeps all, and would have to keep latest"),
@@ -163,11 +163,11 @@ def test_a_full_disk_is_said_and_nothing_is_left_behind(make_sink: Any, monkeypa
     ],
 )
 def test_what_is_not_well_defined_is_refused(
-    make_sink: Any, options: dict[str, str], keep: str, error: type[Exception], told: str
+    make_sink: Any, options: dict[str, str], keep: str, error: type[Exception], message: str
 ) -> None:
     sink = make_sink(**options)
     sink.batch(0, [sink.rows([(1, 5, "a")])])
     version = sink.version()
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=message):
         change_keep(str(sink.path), keep)
     assert change_keep(str(sink.path), sink.options.get("keep", "latest")) == version == sink.version()

@@ -78,7 +78,7 @@ def test_any_numbers_one_after_the_other(make_sink: Any, numbers: list[int], key
             assert report.buckets == number
 
 
-def test_a_query_that_was_given_the_old_number_is_told_what_to_do(sink: Any) -> None:
+def test_a_query_that_was_given_the_old_number_reports_what_to_do(sink: Any) -> None:
     filled(sink)
     rebucket_table(str(sink.path), 8)
     with pytest.raises(TableError, match=r"has buckets 8, this query has 4.*leave the option buckets out"):
@@ -125,7 +125,7 @@ def test_what_cannot_be_is_refused(sink: Any) -> None:
         rebucket_table(str(sink.path), 8)
 
 
-def test_a_table_that_has_outgrown_its_buckets_is_told(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_has_outgrown_its_buckets_is_reported(sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert buckets_outgrown(16_000_000, 16) is None
     assert buckets_outgrown(16_000_001, 16) == 33
     filled(sink)

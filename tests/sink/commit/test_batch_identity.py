@@ -82,7 +82,7 @@ def test_where_there_is_nothing_to_compare_the_number_tells(sink: Any, missing: 
     assert sink.batch(0, [sink.rows([(1, 1, "a")])]) is None
 
 
-def test_a_fingerprint_of_another_batch_says_nothing(sink: Any) -> None:
+def test_a_fingerprint_of_another_batch_proves_nothing(sink: Any) -> None:
     """An earlier release has written in between, and left the fingerprint as it was."""
     plan(sink, 0, "up to 3")
     sink.batch(0, [sink.rows([(1, 1, "a")])])

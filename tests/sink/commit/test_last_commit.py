@@ -40,7 +40,7 @@ def test_the_checkpoint_knows_its_last_commit(sink: Any) -> None:
     assert remembered(sink)["version"] == table.version() == 3
 
 
-def test_a_repeat_tells_a_checkpoint_that_does_not_know(sink: Any) -> None:
+def test_a_repeat_reports_to_a_checkpoint_that_does_not_know(sink: Any) -> None:
     fill(sink)
     (sink.checkpoint / SINK / "last-commit.json").unlink()
     assert sink.batch(2, [sink.rows([(1, 12, "v2")], seq=20)]) is None

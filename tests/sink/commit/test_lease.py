@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> TableFolder:
     return TableFolder(str(tmp_path / "table"))
 
 
-def test_a_second_query_is_refused_until_the_first_says_nothing_any_more(folder: TableFolder) -> None:
+def test_a_second_query_is_refused_until_the_first_renews_no_more(folder: TableFolder) -> None:
     hold_lease(folder, "first", ELSEWHERE, TERM, 0)
     with pytest.raises(TableError, match="written by another query, first, of process 7 on elsewhere") as caught:
         hold_lease(folder, "second", HERE, TERM, 50 * S)

@@ -67,7 +67,7 @@ def second(sink: Sink) -> list[Any]:
 def test_it_is_what_it_would_be_had_nobody_touched_the_files(
     make_sink: Any, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], when: str
 ) -> None:
-    told: list[dict[str, Any]] = []
+    figures: list[dict[str, Any]] = []
     tables: list[list[dict[str, Any]]] = []
     for name in ("left alone", "moved"):
         sink = filled(make_sink, name, **options)
@@ -80,15 +80,15 @@ def test_it_is_what_it_would_be_had_nobody_touched_the_files(
         summary = sink.commit(results, 2)
         assert summary is not None
         assert sink.commit(second(sink), 2) is None, "a repeat"
-        told.append({field: dataclasses.asdict(summary)[field] for field in _SAME})
+        figures.append({field: dataclasses.asdict(summary)[field] for field in _SAME})
         rows = sink.table().drop_columns(["_upstream_bucket"]).to_pylist()
         tables.append(sorted(rows, key=lambda row: (row["k"], row["_upstream_seq"])))
         assert check_table(str(sink.path)).healthy
         earlier = set().union(*(sink.live_files(version) for version in range(1, sink.version() + 1)))
         assert {path for path in sink.files() if path.startswith("_upstream_bucket")} == earlier, "nothing is left over"
-    assert told[0] == told[1]
-    assert told[0]["stray_buckets"] > 0
-    assert (told[0]["conflicts"] > 0) == ("guard" not in options)
+    assert figures[0] == figures[1]
+    assert figures[0]["stray_buckets"] > 0
+    assert (figures[0]["conflicts"] > 0) == ("guard" not in options)
     assert tables[0] == tables[1]
 
 

@@ -170,18 +170,18 @@ def test_the_name_of_a_write_reaches_no_other_write_of_the_session(
 
 
 def test_names_of_the_user_stay(spark: SparkSession, ordinary: str) -> None:
-    said = dict(zip(CONFS, ("mine", "3", '{"job": "nightly"}'), strict=True))
+    given_confs = dict(zip(CONFS, ("mine", "3", '{"job": "nightly"}'), strict=True))
     try:
-        for name, value in said.items():
+        for name, value in given_confs.items():
             spark.conf.set(name, value)
         merge(spark.createDataFrame([(1, 1, "a")], PLAIN), ordinary, queryId="query", batchId=0)
-        assert {name: spark.conf.get(name, None) for name in CONFS} == said
-        told = json.loads(str(DeltaTable(ordinary).history(1)[0]["userMetadata"]))
-        assert told["job"] == "nightly"
+        assert {name: spark.conf.get(name, None) for name in CONFS} == given_confs
+        user_metadata = json.loads(str(DeltaTable(ordinary).history(1)[0]["userMetadata"]))
+        assert user_metadata["job"] == "nightly"
         spark.conf.set(USER_METADATA, "by hand")
         merge(spark.createDataFrame([(1, 1, "a")], PLAIN), ordinary, queryId="query", batchId=1)
-        told = json.loads(str(DeltaTable(ordinary).history(1)[0]["userMetadata"]))
-        assert told["userMetadata"] == "by hand"
+        user_metadata = json.loads(str(DeltaTable(ordinary).history(1)[0]["userMetadata"]))
+        assert user_metadata["userMetadata"] == "by hand"
     finally:
         for name in CONFS:
             spark.conf.unset(name)

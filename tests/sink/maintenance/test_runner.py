@@ -49,8 +49,8 @@ def age(sink: Any, versions: range, now_us: int, step_us: int = HOUR) -> None:
         for line in place.read_text().splitlines():
             action = json.loads(line)
             named = [action["add"]["path"]] if "add" in action else []
-            told = action.get("commitInfo", {}).get("upstreamDelivered", {})
-            for path in [*named, *told.get("deletions", {})]:
+            delivered = action.get("commitInfo", {}).get("upstreamDelivered", {})
+            for path in [*named, *delivered.get("deletions", {})]:
                 os.utime(sink.path / path, (when, when))
         os.utime(place, (when, when))
 
@@ -91,9 +91,9 @@ def test_versions_past_the_retention_go_with_their_files_and_others_stay(make_si
     assert {version: at(sink, version) for version in held} == held
     assert at(sink, 31) == held[30]
     live = set().union(*(sink.live_files(version) for version in range(20, 32)))
-    told = {path for version in range(20, 31) for path in deletions(sink, version)}
+    tombstone_files = {path for version in range(20, 31) for path in deletions(sink, version)}
     remembered = {path for path in sink.files() if path.startswith("_upstream_tombstones/")}
-    assert sink.files() == live | told | remembered
+    assert sink.files() == live | tombstone_files | remembered
     # Again: nothing is left to do.
     again = upkeep(sink, rules, now).run()
     assert (again.entries, again.files, again.orphans, again.properties) == (0, 0, 0, False)
@@ -253,7 +253,7 @@ def test_files_that_a_restore_brought_back_stay(make_sink: Any) -> None:
     assert upkeep(sink, rules, later).run().entries > 0
 
 
-def test_what_fails_is_told_and_disturbs_no_batch(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_is_reported_and_disturbs_no_batch(make_sink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = make_sink(retentionVersions="100")
     write(sink, range(3))
     monkeypatch.setattr(MaintenanceRules, "due", lambda *_: True)
@@ -317,12 +317,12 @@ def test_a_query_looks_after_its_table_by_itself(make_sink: Any, monkeypatch: py
     assert set(features) <= {"appendOnly", "invariants", "deletionVectors"}, "none that nobody asked for"
     assert max(log for log, _ in sizes[6:]) <= 40 + 2 * 10 + 12
     assert max(files for _, files in sizes[6:]) <= 40 + 2 * 10 + 2
-    told = [summary.maintained for _, summary in read_summaries(str(sink.path)) if summary.maintained is not None]
-    assert {each.checkpoint for each in told} == {True}
-    assert sum(each.files for each in told) > 30
-    assert all(each.failed is None for each in told)
+    reports = [summary.maintained for _, summary in read_summaries(str(sink.path)) if summary.maintained is not None]
+    assert {each.checkpoint for each in reports} == {True}
+    assert sum(each.files for each in reports) > 30
+    assert all(each.failed is None for each in reports)
     assert sink.latest() == {key: (max(n for n in range(101) if n % 40 == key), "x") for key in range(40)}
-    oldest = told[-1].oldest
+    oldest = reports[-1].oldest
     assert len(at(sink, oldest)) == 40
     # Left to itself it is not touched, however much is due.
     sink = make_sink(maintenance="off", buckets="2")

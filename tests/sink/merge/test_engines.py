@@ -181,7 +181,7 @@ def test_by_itself_it_marks_rows_in_large_buckets_of_a_table_made_for_it(
 
 
 @pytest.mark.parametrize("expected", ["", "99"])
-def test_a_table_never_gets_vectors_by_itself_and_says_once_that_they_would_pay_off(
+def test_a_table_never_gets_vectors_by_itself_and_reports_once_that_they_would_pay_off(
     make_sink: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, expected: str
 ) -> None:
     monkeypatch.setattr(engine_choice, "WORTH_MARKING", 100)

@@ -125,7 +125,7 @@ class Noted:
         self._note("lost", rows.rows, None, rows.deleted)
 
 
-def test_what_is_put_aside_is_told_with_its_marks() -> None:
+def test_what_is_put_aside_is_reported_with_its_marks() -> None:
     side_rows: Any = Noted()
     gathered = incoming(side_rows=side_rows)
     rows = batch(("a", 1, "x"), ("b", 1, "y"), deleted=np.array([False, True]))

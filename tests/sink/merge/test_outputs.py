@@ -158,10 +158,10 @@ def test_each_is_put_aside_once_wherever_a_process_dies(
 
 def history(sink: Any) -> list[dict[str, Any]]:
     entries = DeltaTable(str(sink.path)).history()
-    told = [entry for entry in entries if "upstream" in entry]
+    summaries = [entry for entry in entries if "upstream" in entry]
     return [
         {"upstream": json.loads(each["upstream"]) if isinstance(each["upstream"], str) else each["upstream"]}
-        for each in told
+        for each in summaries
     ]
 
 

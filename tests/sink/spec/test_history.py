@@ -81,8 +81,8 @@ def test_a_small_history_in_any_order(
 
 def as_batch(sink: Any, rows: list[Row]) -> pa.RecordBatch:
     marks = np.array([gone for *_, gone in rows], dtype=np.bool_)
-    told = [(key, time, str(seq)) for key, time, seq, _ in rows]
-    return sink.rows(told, seq=[seq for _, _, seq, _ in rows], deleted=marks)
+    stamped = [(key, time, str(seq)) for key, time, seq, _ in rows]
+    return sink.rows(stamped, seq=[seq for _, _, seq, _ in rows], deleted=marks)
 
 
 def test_counts_of_a_small_history(make_sink: Any) -> None:
@@ -134,7 +134,7 @@ def test_a_query_does_not_change_what_a_table_keeps(make_sink: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"keep": "latest 2", "time": ""}, "keep=latest 2 needs a time column"),
         ({"keep": "latest 2", "guard": "arrival"}, "no guard=arrival"),
@@ -146,12 +146,12 @@ def test_a_query_does_not_change_what_a_table_keeps(make_sink: Any) -> None:
         ({"key": ""}, "not told its key"),
     ],
 )
-def test_options_that_do_not_go_together(make_sink: Any, options: dict[str, str], told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_options_that_do_not_go_together(make_sink: Any, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         make_sink(**options).writer()
 
 
-def test_keep_says_itself() -> None:
+def test_keep_reports_itself() -> None:
     assert [str(Keep.parse(text)) for text in ("Latest", "latest 1", "latest  12", " ALL")] == [
         "latest",
         "latest",

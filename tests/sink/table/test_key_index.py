@@ -139,7 +139,7 @@ def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, monkeypatc
         KeyIndex("/table", ["k"], None, GIGABYTE).put("part", keyed([1], pa.int64()))
 
 
-def test_a_disk_without_room_is_told(tmp_path: Path) -> None:
+def test_a_disk_without_room_is_reported(tmp_path: Path) -> None:
     index = KeyIndex("/table", ["k"], str(tmp_path), GIGABYTE)
     index.put("part", keyed([1], pa.int64()))
     (home,) = tmp_path.iterdir()

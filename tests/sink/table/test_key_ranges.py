@@ -91,8 +91,8 @@ def grown(sink: Any, batches: int, rows: int) -> Any:
     numbers = np.random.default_rng(5)
     for batch_id in range(batches):
         some = numbers.integers(0, 2**60, (rows, 2)).tolist()
-        told = [(f"k{at}", batch_id, time, value) for at, (time, value) in enumerate(some)]
-        summary = sink.batch(batch_id, [sink.rows(told, seq=rows * batch_id)])
+        given_rows = [(f"k{at}", batch_id, time, value) for at, (time, value) in enumerate(some)]
+        summary = sink.batch(batch_id, [sink.rows(given_rows, seq=rows * batch_id)])
         assert (summary.delivered, summary.keys) == (rows, rows * (batch_id + 1))
     return sink
 

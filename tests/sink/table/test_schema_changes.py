@@ -114,7 +114,7 @@ def test_deletions_remembered_with_narrow_times(make_sink: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ([("k", pa.int32()), ("t", pa.int32())], "k is long in the table and integer in the query"),
         (
@@ -125,10 +125,10 @@ def test_deletions_remembered_with_narrow_times(make_sink: Any) -> None:
         ([("k", pa.int64()), ("t", pa.int32()), ("N", pa.int32())], "'n' and 'N' differ in case alone"),
     ],
 )
-def test_anything_else_is_refused_by_name(make_sink: Any, columns: Any, told: str) -> None:
+def test_anything_else_is_refused_by_name(make_sink: Any, columns: Any, message: str) -> None:
     narrow = make_sink(NARROW)
     narrow.batch(0, [narrow.rows([(1, 5, 7, 1.5, None)])])
-    with pytest.raises(SchemaError, match=told):
+    with pytest.raises(SchemaError, match=message):
         make_sink(pa.schema(columns), **MERGE).writer()
     assert narrow.version() == 1
 

@@ -96,7 +96,7 @@ def test_a_log_of_a_form_that_is_not_followed(make_sink: Any, monkeypatch: pytes
     assert sink.latest() == {1: (4, "d"), 2: (3, "c")}
 
 
-def test_what_replaces_whole_buckets_says_so_in_the_log(make_sink: Any) -> None:
+def test_what_replaces_whole_buckets_is_reported_in_the_log(make_sink: Any) -> None:
     sink = make_sink(engine="rewrite", buckets="1")
     sink.batch(0, [sink.rows([(1, 1, "a")])])
     (replaced,) = sink.live_files()

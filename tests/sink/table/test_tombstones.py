@@ -211,9 +211,9 @@ def test_rows_and_tombstones_of_a_key_in_two_tasks(sink: Any, first: bool) -> No
     assert buried(sink) == {0: 30, 2: 6}
     assert sink.files() >= sink.live_files()
     # Nothing is left of what the tasks wrote for the buckets that were merged once more.
-    told = {path for path in sink.files() if path.startswith(DELETIONS)}
-    assert len(told) == 1
-    assert sink.files() - hidden(sink) - told == sink.live_files() | sink.live_files(1)
+    deletion_files = {path for path in sink.files() if path.startswith(DELETIONS)}
+    assert len(deletion_files) == 1
+    assert sink.files() - hidden(sink) - deletion_files == sink.live_files() | sink.live_files(1)
 
 
 def test_tombstones_are_dropped_when_a_row_has_overtaken_them(make_sink: Any) -> None:
@@ -369,7 +369,7 @@ def test_all_input_read_anew_after_a_restore_gives_what_was_there(
     """In another order, under other numbers, cut into other batches."""
     count = sum(map(len, batches))
     times = iter(data.draw(st.permutations(range(count))))
-    told = [[(key, next(times), gone) for key, gone in batch] for batch in batches]
+    timed_batches = [[(key, next(times), gone) for key, gone in batch] for batch in batches]
     with tempfile.TemporaryDirectory() as folder:
         first, second = (make_sink(keep=keep, buckets="2", query_id=f"query-{number}") for number in (1, 2))
         for sink in (first, second):
@@ -380,11 +380,11 @@ def test_all_input_read_anew_after_a_restore_gives_what_was_there(
             named = [(key, time, None if gone else f"v{time}") for key, time, gone in rows]
             sink.batch(batch_id, [marked(sink, named, [gone for *_, gone in rows], seq=seq)])
 
-        for batch_id, rows in enumerate(told):
+        for batch_id, rows in enumerate(timed_batches):
             write(first, batch_id, rows, 1000 + 10 * batch_id)
         before = sorted(zip(*first.table().select(["k", "t", "v"]).to_pydict().values(), strict=True))
         DeltaTable(str(first.path)).restore(data.draw(st.integers(0, first.version() - 1)))
-        again = data.draw(st.permutations([row for rows in told for row in rows]))
+        again = data.draw(st.permutations([row for rows in timed_batches for row in rows]))
         for batch_id, at in enumerate(range(0, count, 4)):
             write(second, batch_id, again[at : at + 4], at)
         assert sorted(zip(*second.table().select(["k", "t", "v"]).to_pydict().values(), strict=True)) == before

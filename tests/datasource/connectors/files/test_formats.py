@@ -36,7 +36,7 @@ def compress(text: bytes, codec: str) -> bytes:
 
 
 class TestDelimited:
-    def test_malformed_lines_are_told_one_by_one(self, folder: Path, follow: Any) -> None:
+    def test_malformed_lines_are_reported_one_by_one(self, folder: Path, follow: Any) -> None:
         lines = ["k,v"] + [f"{n},x" for n in range(2000)]
         lines[7] = "seven,x"
         lines[100] = "1,2,3"

@@ -47,9 +47,9 @@ def outcome(parser: LineParser, block: bytes) -> tuple[list[Any], list[tuple[str
         numbers = range(first, first + table.num_rows) if isinstance(first, int) else first.tolist()
         rows += zip(numbers, map(repr, table.to_pylist()), strict=True)
     assert all(row["reason"] for row in reported)
-    told = [(row["place"], row["text"]) for row in reported]
-    assert told == sorted(told)
-    return rows, told
+    places = [(row["place"], row["text"]) for row in reported]
+    assert places == sorted(places)
+    return rows, places
 
 
 def check(make: Callable[[], LineParser], block: bytes) -> None:

@@ -334,8 +334,8 @@ def test_secrets_are_in_no_error_and_no_offset(topic: MakeTopic, source: MakeSou
     reader = source(name, "n BIGINT", kafka__sasl__password=secret)
     taken = reader.step()
     assert len(reader.rows(taken)) == 1
-    said = (refused.value, wrong.value, json.dumps(taken.position), repr(taken), repr(vars(reader.connector)))
-    assert not any(secret in str(each) for each in said)
+    shown = (refused.value, wrong.value, json.dumps(taken.position), repr(taken), repr(vars(reader.connector)))
+    assert not any(secret in str(each) for each in shown)
 
 
 def test_options_that_do_not_go_together(source: MakeSource) -> None:

@@ -131,10 +131,10 @@ def test_secrets_are_in_neither_plan_nor_error_nor_checkpoint(
     options = {"kafka.sasl.password": secret}
     query = run_to_end(writer(spark, broker, name, tmp_path, **options))
     assert read_by_key(tmp_path / "table", "k", "n") == {1: 1}
-    said = "".join(progress.json for progress in query.recentProgress)
+    recorded = "".join(progress.json for progress in query.recentProgress)
     for path in (tmp_path / "checkpoint").rglob("*"):
         if path.is_file():
-            said += path.read_bytes().decode("latin-1")
+            recorded += path.read_bytes().decode("latin-1")
     with pytest.raises(Exception, match="refuses an option") as refused:
         run_to_end(writer(spark, broker, name, tmp_path / "other", **options, **{"kafka.sasl.jaas.config": secret}))
-    assert secret not in said + str(refused.value)
+    assert secret not in recorded + str(refused.value)

@@ -178,7 +178,7 @@ def test_where_a_log_was_cut_off_is_journaled_before_more_is_written() -> None:
     assert again.position["lost"] == 50
 
 
-def test_a_log_that_was_cut_off_stops_the_query_unless_it_is_told_otherwise() -> None:
+def test_a_log_that_was_cut_off_stops_the_query_unless_an_option_allows_it() -> None:
     _, planner, position, _ = cut_off(KafkaOptions(servers="none", subscribe=("t",)))
     with pytest.raises(FeedChangedError, match="was cut off at offset 50, and was read to offset 100"):
         planner.advance(position, 3, Limit())
@@ -222,7 +222,7 @@ def test_a_log_that_was_cut_off_and_has_grown_again_is_read_from_the_cut(restart
     assert cluster.asked == 1
 
 
-def test_a_log_that_was_cut_off_and_has_grown_again_stops_the_query_unless_it_is_told_otherwise() -> None:
+def test_a_log_that_was_cut_off_and_has_grown_again_stops_the_query_unless_an_option_allows_it() -> None:
     cluster = led((0, 0), end=100)
     planner = Positions(cluster, dataclasses.replace(OPTIONS, fail_on_data_loss=True), lambda: 0.0)
     position = through_json(planner.advance(None, 1, Limit()).position)

@@ -37,7 +37,7 @@ def write_rows(file: Path, rows: list[tuple[str, int, int]]) -> None:
 def counted(rows: DataFrame, of: str, width: str, checkpoint: str) -> Any:
     """Windows of all rows, per key."""
     stream = upstream.UpdateStream(rows, key="k", event_time=of)
-    return stream.window(width, emit="all", checkpoint_location=checkpoint)
+    return stream.window(width, output="all", checkpoint_location=checkpoint)
 
 
 def test_windows_kept_by_one_query_are_followed_by_others(spark: SparkSession, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_windows_kept_by_one_query_are_followed_by_others(spark: SparkSession, t
     assert read_rows(wide, "k", "n") == [(key, 30) for key in "ab" for _ in range(3)]
 
 
-def test_a_query_that_follows_is_told_of_files_that_are_gone(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_query_that_follows_reports_files_that_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     feed, table, follower = (tmp_path / name for name in ("feed", "table", "follower"))
 
     def first() -> None:

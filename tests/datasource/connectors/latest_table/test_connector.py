@@ -74,12 +74,12 @@ def test_columns_of_any_name_and_a_key_in_a_struct(tmp_path: Path, follower_of: 
     seen = {each["the place"]["id"]: each["a,b"] for each in follower.rows() if not each[SYSTEM]["punctuation"]}
     assert seen == {1: "a", 2: "b"}
     sink.batch(1, [gone(sink, [row(1, 30, None)], 100), sink.rows([row(2, 30, "c")], seq=200)])
-    told = [
+    changes = [
         (each["the place"]["id"], each["t"], each["a,b"], each[SYSTEM]["deleted"])
         for each in follower.rows()
         if not each[SYSTEM]["punctuation"]
     ]
-    assert sorted(told) == [(1, 30, None, True), (2, 30, "c", False)]
+    assert sorted(changes) == [(1, 30, None, True), (2, 30, "c", False)]
 
 
 def test_a_table_whose_columns_were_renamed_is_refused(first: Any, follow: Any) -> None:
@@ -113,10 +113,10 @@ def test_a_row_without_values_is_a_row(first: Any, follow: Any) -> None:
 
 def test_key_and_time_are_the_tables_unless_given(first: Any, follow: Any) -> None:
     some(first, 0, (1, 10, "a"))
-    said = follow().options
-    assert (said.key, said.time, said.progress) == (("k",), "t", "promised")
-    said = follow(key="v", progress="bounded").options
-    assert (said.key, said.time, said.progress) == (("v",), "t", "bounded")
+    options = follow().options
+    assert (options.key, options.time, options.progress) == (("k",), "t", "promised")
+    options = follow(key="v", progress="bounded").options
+    assert (options.key, options.time, options.progress) == (("v",), "t", "bounded")
 
 
 def test_what_the_table_promises_is_passed_on(first: Any, follow: Any) -> None:

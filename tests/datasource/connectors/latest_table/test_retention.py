@@ -79,7 +79,7 @@ def test_a_follower_within_the_retention_gets_every_change_once_over_maintenance
     assert {key: row[0] for key, row in first.latest().items()} == table
 
 
-def test_a_follower_further_behind_is_told_which_version_is_gone_and_what_to_do(first: Any, follow: Any) -> None:
+def test_a_follower_further_behind_reports_which_version_is_gone_and_what_to_do(first: Any, follow: Any) -> None:
     table: dict[int, int] = {}
     first.batch(0, [first.rows([(key, 0, "0") for key in range(KEYS)])])
     table.update(dict.fromkeys(range(KEYS), 0))
@@ -99,7 +99,7 @@ def test_a_follower_further_behind_is_told_which_version_is_gone_and_what_to_do(
     assert mine == table
 
 
-def test_a_follower_that_has_planned_a_batch_reads_it_or_is_told(first: Any, follow: Any) -> None:
+def test_a_follower_that_has_planned_a_batch_reads_it_or_reports_what_is_gone(first: Any, follow: Any) -> None:
     """The entry was read; the files that it names went meanwhile."""
     table: dict[int, int] = {}
     first.batch(0, [first.rows([(key, 0, "0") for key in range(KEYS)])])

@@ -15,7 +15,7 @@ from upstream.conf.errors import CheckpointError, OptionError, SchemaError
 from upstream.conf.options import parse_options
 from upstream.datasource.connectors.contract import Limit
 from upstream.datasource.connectors.synthetic import (
-    Place,
+    FeedPoint,
     Recipe,
     SyntheticConnector,
     SyntheticOptions,
@@ -81,9 +81,9 @@ def columns_of(stream, start, stop, most=None):
 @given(recipe=RECIPES, steps=st.lists(st.integers(1, 30_000), min_size=1, max_size=8), most=st.integers(100, 9000))
 def test_any_cut_gives_the_same_rows(recipe, steps, most):
     whole = SyntheticStream(recipe)
-    end = whole.take(Place(), limit=sum(steps))
-    expected = columns_of(whole, Place(), end)
-    parts, place = [], Place()
+    end = whole.take(FeedPoint(), limit=sum(steps))
+    expected = columns_of(whole, FeedPoint(), end)
+    parts, place = [], FeedPoint()
     for step in steps:
         stop = SyntheticStream(recipe).take(place, limit=step)
         assert stop.row == min(place.row + step, end.row)
@@ -102,24 +102,24 @@ def test_any_cut_gives_the_same_rows(recipe, steps, most):
 @given(recipe=RECIPES, data=st.data())
 def test_what_has_come_is_what_arrived_by_then(recipe, data):
     stream = SyntheticStream(recipe)
-    horizon = stream.take(Place(), limit=40_000)
-    arrivals = columns_of(stream, Place(), horizon)[0]
+    horizon = stream.take(FeedPoint(), limit=40_000)
+    arrivals = columns_of(stream, FeedPoint(), horizon)[0]
     if not len(arrivals):
         return
     until = data.draw(st.integers(0, int(arrivals[-1]) - 1) if arrivals[-1] > 0 else st.just(0))
-    place = stream.take(Place(), until)
+    place = stream.take(FeedPoint(), until)
     if place.row < horizon.row:
         assert place.row == (arrivals <= until).sum()
     again = stream.take(place, until)
     assert again == place
     assert stream.take(place, max(until - SECOND, 0)) == place
-    limited = stream.take(Place(), until, 1000)
+    limited = stream.take(FeedPoint(), until, 1000)
     assert limited.row == min(place.row, 1000)
 
 
 def test_values_do_not_change_between_releases():
     stream = SyntheticStream(Recipe(seed=7, rows_per_second=1000, keys=50, skew=0.9, at_random=True))
-    rows = next(stream.between(Place(3, 0, 0), Place(3, 4, 4)))
+    rows = next(stream.between(FeedPoint(3, 0, 0), FeedPoint(3, 4, 4)))
     assert rows.elapsed_us.tolist() == [12289096, 12289366, 12291013, 12291153]
     assert rows.key().tolist() == [18, 0, 8, 1]
     assert rows.value().round(6).tolist() == [0.120594, 0.02489, 0.132339, 0.653265]
@@ -127,16 +127,16 @@ def test_values_do_not_change_between_releases():
 
 def test_constant_arrivals_are_evenly_spaced():
     stream = SyntheticStream(Recipe(seed=1, rows_per_second=10, keys=1))
-    assert stream.take(Place(), 0).row == 1
-    assert stream.take(Place(), 999_999).row == 10
-    arrivals = columns_of(stream, Place(), stream.take(Place(), limit=10_000))[0]
+    assert stream.take(FeedPoint(), 0).row == 1
+    assert stream.take(FeedPoint(), 999_999).row == 10
+    arrivals = columns_of(stream, FeedPoint(), stream.take(FeedPoint(), limit=10_000))[0]
     assert np.array_equal(arrivals, np.arange(10_000) * 100_000)
 
 
 def test_poisson_arrivals():
     stream = SyntheticStream(Recipe(seed=3, rows_per_second=1000, keys=1, at_random=True))
-    end = stream.take(Place(), 1000 * SECOND)
-    arrivals = columns_of(stream, Place(), end)[0]
+    end = stream.take(FeedPoint(), 1000 * SECOND)
+    arrivals = columns_of(stream, FeedPoint(), end)[0]
     assert abs(end.row - 1_000_000) < 5 * 1000
     gaps = np.diff(arrivals)
     assert gaps.mean() == pytest.approx(1000, rel=0.01)
@@ -150,7 +150,7 @@ def test_poisson_arrivals():
 def test_feeds_columns_and_seeds_are_independent():
     def values(seed, feed):
         stream = SyntheticStream(Recipe(seed=seed, rows_per_second=1000, keys=1 << 20, feeds=2), feed)
-        parts = columns_of(stream, Place(), stream.take(Place(), limit=50_000))
+        parts = columns_of(stream, FeedPoint(), stream.take(FeedPoint(), limit=50_000))
         return [parts[1] / (1 << 20), parts[3]]
 
     columns = [*values(0, 0), *values(0, 1), *values(1, 0)]
@@ -161,7 +161,7 @@ def test_feeds_columns_and_seeds_are_independent():
 def test_bursts_keep_the_mean():
     burst = Burst(SECOND, 10 * SECOND, 6.0)
     stream = SyntheticStream(Recipe(seed=3, rows_per_second=1000, keys=1, at_random=True, burst=burst))
-    arrivals = columns_of(stream, Place(), stream.take(Place(), 1000 * SECOND))[0]
+    arrivals = columns_of(stream, FeedPoint(), stream.take(FeedPoint(), 1000 * SECOND))[0]
     in_burst = arrivals % (10 * SECOND) < SECOND
     assert len(arrivals) == pytest.approx(1_000_000, rel=0.01)
     assert in_burst.mean() == pytest.approx(0.6, abs=0.01)
@@ -178,7 +178,7 @@ def test_profile_never_runs_backwards():
 
 def test_zipf_shares():
     stream = SyntheticStream(Recipe(seed=3, rows_per_second=1, keys=1000, skew=0.9))
-    keys = columns_of(stream, Place(), stream.take(Place(), limit=1_000_000))[1]
+    keys = columns_of(stream, FeedPoint(), stream.take(FeedPoint(), limit=1_000_000))[1]
     shares = np.arange(1, 1001) ** -0.9
     expected = shares / shares.sum() * 1_000_000
     assert (np.abs(np.bincount(keys, minlength=1000) - expected) < 5 * expected**0.5).all()
@@ -197,13 +197,13 @@ def test_explicit_rates():
 
 def test_keys_take_turns():
     stream = SyntheticStream(Recipe(seed=3, rows_per_second=1, keys=7, take_turns=True, at_random=True))
-    keys = columns_of(stream, Place(), stream.take(Place(), limit=20_000), most=999)[1]
+    keys = columns_of(stream, FeedPoint(), stream.take(FeedPoint(), limit=20_000), most=999)[1]
     assert np.array_equal(keys, np.arange(20_000) % 7)
 
 
 def test_band_disorder_is_within_its_width():
     recipe = Recipe(seed=3, rows_per_second=1000, keys=1, disorder="band", disorder_width_us=3_200_000)
-    parts = columns_of(SyntheticStream(recipe), Place(), SyntheticStream(recipe).take(Place(), limit=100_000))
+    parts = columns_of(SyntheticStream(recipe), FeedPoint(), SyntheticStream(recipe).take(FeedPoint(), limit=100_000))
     late = parts[0] - parts[2]
     assert late.min() >= 0
     assert late.max() <= 3_200_000
@@ -214,7 +214,7 @@ def test_block_disorder_is_disjoint_ascending_blocks():
     width = 490 * SECOND
     recipe = Recipe(seed=3, rows_per_second=10, keys=1, at_random=True, disorder="block", disorder_width_us=width)
     arrivals, _, times, _, _ = columns_of(
-        SyntheticStream(recipe), Place(), SyntheticStream(recipe).take(Place(), limit=50_000)
+        SyntheticStream(recipe), FeedPoint(), SyntheticStream(recipe).take(FeedPoint(), limit=50_000)
     )
     assert np.array_equal(times // width, arrivals // width - 1)
     assert (times < arrivals).all()

@@ -227,11 +227,11 @@ def test_punctuation_is_of_the_windows_own_time_and_never_decreases() -> None:
     """After it no result with an earlier end comes."""
     run = Run(plan_of(SlidingWindows(10, 5)))
     run.batches([([(1, 3, 1)], 12), ([(2, 14, 1)], 27), ([], 26), ([(1, 30, 1)], 41)])
-    told = [(each["batch"], each[SYSTEM]["source"], each["window_end"]) for each in run.punctuation]
-    for batch, _, end in told:
+    promises = [(each["batch"], each[SYSTEM]["source"], each["window_end"]) for each in run.punctuation]
+    for batch, _, end in promises:
         assert all(each["window_end"] >= end for each in run.results if each["batch"] > batch)
-    for source in {each[1] for each in told}:
-        ends = [end for _, other, end in told if other == source]
+    for source in {each[1] for each in promises}:
+        ends = [end for _, other, end in promises if other == source]
         assert ends == sorted(set(ends))
 
 
@@ -331,12 +331,12 @@ def test_punctuation_waits_for_corrections() -> None:
     run = Run(plan_of(SlidingWindows(10, 10), lateness_us=20, shards=1))
     run.batches([([(1, 3, 1)], 12), ([(1, 4, 1)], 29), ([], 31)])
     given = [(each["batch"], each["window_end"], each["n"]) for each in run.results]
-    told = [(each["batch"], each["window_end"]) for each in run.punctuation]
+    promises = [(each["batch"], each["window_end"]) for each in run.punctuation]
     assert [(batch, n) for batch, _, n in given] == [(1, 1), (2, 2)]
     assert [(report.results, report.corrected) for report in run.reports] == [(1, 0), (0, 1), (0, 0)]
-    assert all(end >= bound for batch, end, _ in given for other, bound in told if other < batch)
-    assert told
-    assert told[-1][0] == 3
+    assert all(end >= bound for batch, end, _ in given for other, bound in promises if other < batch)
+    assert promises
+    assert promises[-1][0] == 3
 
 
 def test_with_slack_rows_say_what_is_complete_and_punctuation_does_not() -> None:

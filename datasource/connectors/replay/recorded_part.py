@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Piece"]
+__all__ = ["RecordedPart"]
 
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Piece:
+class RecordedPart:
     """Neighbouring rows as they were read.
 
     Attributes
