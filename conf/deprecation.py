@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Collection, MutableMapping
 from typing import Any
 
 from .errors import OptionError
 
-__all__ = ["renamed_argument", "warn_deprecated"]
+__all__ = ["refuse_unknown", "renamed_argument", "warn_deprecated"]
 
 
 def warn_deprecated(old: str, instead: str, *, level: int = 1) -> None:
@@ -60,3 +60,15 @@ def renamed_argument(
         )
     warn_deprecated(f"{function}({old}=…)", f"{new}=", level=level + 1)
     return before
+
+
+def refuse_unknown(function: str, others: Collection[str]) -> None:
+    """Refuse the names that are left after the earlier names were taken out.
+
+    Raises
+    ------
+    TypeError
+        There is one, as Python raises it for a function that declares all of its arguments.
+    """
+    if others:
+        raise TypeError(f"{function}() got an unexpected keyword argument {next(iter(others))!r}")

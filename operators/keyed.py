@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 from ..conf.arguments import frame_argument, names_argument, path_argument, text_argument
 from ..conf.column_names import Tree, path_name, resolved
-from ..conf.deprecation import renamed_argument, warn_deprecated
+from ..conf.deprecation import refuse_unknown, renamed_argument, warn_deprecated
 from ..conf.errors import OptionError, SchemaError
 from ..conf.locations import checkpoint_location as place_of
 from ..core.pushdown.at_source import source_options
@@ -57,8 +57,7 @@ class KeyedRows:
     ) -> None:
         others: dict[str, Any] = {**deprecated}
         event_time = renamed_argument("UpdateStream", others, "time", "event_time", event_time)
-        if others:
-            raise TypeError(f"UpdateStream() got an unexpected keyword argument {next(iter(others))!r}")
+        refuse_unknown("UpdateStream", others)
         frame_argument("df", df)
         tree = _tree(df.schema)
         keys = tuple(_spelt(name, tree) for name in key_argument(key))

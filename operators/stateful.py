@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..conf.arguments import column_argument, count_argument, duration_argument, path_argument, text_argument
+from ..conf.deprecation import refuse_unknown
 from ..conf.errors import OptionError
 from ..core.rows.event_times import check_time_zone
 from ..plan.completeness import LeftOut, check_complete
@@ -226,8 +227,7 @@ class Stateful(KeyedRows):
         """
         others: dict[str, Any] = {**deprecated}
         checkpoint = checkpoint_argument(others.pop("checkpoint_location", None))
-        if others:
-            raise TypeError(f"UpdateStream.window() got an unexpected keyword argument {next(iter(others))!r}")
+        refuse_unknown("UpdateStream.window", others)
         self._check_key_columns("window")
         emit = emit_for(output, early=early)
         check_method(method)

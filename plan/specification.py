@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
-__all__ = ["Specification", "described", "in_words_of_today"]
+__all__ = ["EMISSIONS", "Emit", "Output", "Specification", "described", "in_words_of_today"]
 
 _SHOWN_ELSEWHERE = ("key", "time", "shards")
-_WORDS = {"emit": "output"}
-_VALUES = {
-    ("emit", "lazy"): "latest",
-    ("emit", "early"): "latest, early=True",
-    ("emit", "all+early"): "all, early=True",
+
+Emit = Literal["all", "lazy", "eager", "early", "all+early"]
+"""Which windows give a result, in the words of checkpoints. ``all``: every window with a row, as it closes. ``lazy``:
+of each key the latest fully arrived one. ``eager``: commit to the latest started one, and to no other until it closes.
+``early``: lazy, and before it the open window as it is by now; ``all+early`` likewise."""
+
+Output = Literal["latest", "all", "eager"]
+"""Which windows give a result, in the user's words, which leave open whether there are early results too."""
+
+EMISSIONS: Mapping[Emit, tuple[Output, bool]] = {
+    "lazy": ("latest", False),
+    "all": ("all", False),
+    "eager": ("eager", False),
+    "early": ("latest", True),
+    "all+early": ("all", True),
 }
+"""The user's words, and whether there are early results, by the word of checkpoints."""
+
+_TODAY = {emit: output + (", early=True" if early else "") for emit, (output, early) in EMISSIONS.items()}
 
 
 class Specification(Protocol):
@@ -30,7 +43,10 @@ class Specification(Protocol):
 
 def in_words_of_today(settings: Mapping[str, str]) -> dict[str, str]:
     """Return an operator's settings as its user writes them: in checkpoints they have the words of earlier releases."""
-    return {_WORDS.get(word, word): _VALUES.get((word, value), value) for word, value in settings.items()}
+    return dict(
+        ("output", str(_TODAY.get(value, value))) if word == "emit" else (word, value)
+        for word, value in settings.items()
+    )
 
 
 def described(name: str, specification: Specification, hidden: tuple[str, ...] = ()) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any, TypedDict
 
-from ...conf.deprecation import renamed_argument, warn_deprecated
+from ...conf.deprecation import refuse_unknown, renamed_argument, warn_deprecated
 from ...conf.errors import OptionError
 from ...conf.units import parse_duration_us
 from ...core.watermark.choice import Watermark, check_watermark
@@ -63,9 +63,7 @@ def chosen_earlier(
     others: MutableMapping[str, Any] = {**given}
     event_time = renamed_argument(_FUNCTION, others, "time", "event_time", event_time, level=2)
     old = [name for name in ("progress", *_PARTS) if name in others]
-    unknown = [name for name in others if name not in old]
-    if unknown:
-        raise TypeError(f"{_FUNCTION}() got an unexpected keyword argument {unknown[0]!r}")
+    refuse_unknown(_FUNCTION, [name for name in others if name not in old])
     if not old:
         return event_time, watermark
     if watermark is not None:

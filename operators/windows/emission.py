@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict, get_args
+from typing import TypedDict, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from ...conf.errors import OptionError
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...plan.specification import EMISSIONS, Emit, Output
 from .panes import Paned
 from .recent import latest_fully_arrived
 from .rows import expand
@@ -29,29 +30,12 @@ __all__ = [
 
 Mask = npt.NDArray[np.bool_]
 
-Emit = Literal["all", "lazy", "eager", "early", "all+early"]
-"""``all``: every window with a row, as it closes. ``lazy``: of each key the latest fully arrived one. ``eager``: commit
-to the latest started one, and to no other until it closes. ``early``: lazy, and before it the open window as it is by
-now; ``all+early`` likewise. Checkpoints have these words; users write :data:`Output`, and whether results are early."""
-
-Output = Literal["latest", "all", "eager"]
-"""Which windows give a result, in the user's words: ``latest`` is ``lazy``."""
-
 
 class Arguments(TypedDict):
     """What a user writes for an emission."""
 
     output: Output
     early: bool
-
-
-_ARGUMENTS: dict[Emit, tuple[Output, bool]] = {
-    "lazy": ("latest", False),
-    "all": ("all", False),
-    "eager": ("eager", False),
-    "early": ("latest", True),
-    "all+early": ("all", True),
-}
 
 
 def emit_for(output: str, *, early: object) -> Emit:
@@ -72,18 +56,18 @@ def emit_for(output: str, *, early: object) -> Emit:
             expected="early=True with output='latest' or output='all' only",
             hint="leave early out, or take another output",
         )
-    return next(emit for emit, asked in _ARGUMENTS.items() if asked == (output, early))
+    return next(emit for emit, asked in EMISSIONS.items() if asked == (output, early))
 
 
 def arguments_for(emit: Emit) -> Arguments:
     """Return the arguments by which a user asks for an emission."""
-    output, early = _ARGUMENTS[emit]
+    output, early = EMISSIONS[emit]
     return {"output": output, "early": early}
 
 
 def written(emit: Emit) -> str:
     """Return what a user writes for an emission, such as ``output='all', early=True``."""
-    output, early = _ARGUMENTS[emit]
+    output, early = EMISSIONS[emit]
     return f"output={output!r}" + (", early=True" if early else "")
 
 
