@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .operators.aggregates import sum_ as sum_
     from .operators.aggregates import var_pop as var_pop
     from .operators.aggregates import var_samp as var_samp
+    from .operators.joins.within import interval as interval
     from .operators.queue.most_stale import most_stale as most_stale
     from .sink.admin.check import check_table as check_table
     from .sink.admin.erase import Erasure as Erasure
@@ -76,6 +77,7 @@ __all__ = [  # noqa: RUF022 in groups, for readers
     "UpdateStream",
     "Watermark",
     "errors",
+    "interval",
     "latest",
     "read",
     "session",
@@ -121,6 +123,7 @@ _HOMES = {
     "LatestTable": ".sink.latest_table",
     "UpdateStream": ".api.stream",
     "Watermark": ".core.watermark.choice",
+    "interval": ".operators.joins.within",
     "latest": ".datasource.latest_stream",
     "read": ".api.read",
     "session": ".conf.session",

@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from ..core.feedback.checkpoint_layout import reorder_folder, windows_folder
+from ..core.feedback.checkpoint_layout import joins_folder, reorder_folder, windows_folder
+from ..core.feedback.join_reports import JoinReport
 from ..core.feedback.reorder_reports import ReorderReport
 from ..core.feedback.report_files import read_reports
 from ..core.feedback.window_reports import WindowReport
@@ -112,7 +113,9 @@ def reports_below(checkpoint: TableFolder) -> Callable[[], Sequence[DownstreamRe
 
         place = checkpoint.location
         windows = _numbered(lambda number: read_reports(at(windows_folder(place, number)), WindowReport))
-        return [*windows, *_numbered(lambda number: read_reports(at(reorder_folder(place, number)), ReorderReport))]
+        joins = _numbered(lambda number: read_reports(at(joins_folder(place, number)), JoinReport))
+        reorders = _numbered(lambda number: read_reports(at(reorder_folder(place, number)), ReorderReport))
+        return [*windows, *joins, *reorders]
 
     return read
 

@@ -14,9 +14,10 @@ from ..core.feedback.checkpoint_layout import quarantine_folder
 from ..core.feedback.plan_record import has_begun, read_plan_record, write_plan_record
 from ..plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
 from ..plan.fusion import fusable
-from ..plan.nodes import Intake, Map, Node, Operator, Queue, Reorder, Rows, Transform, Window
+from ..plan.nodes import Intake, Join, Map, Node, Operator, Queue, Reorder, Rows, Transform, Window
 from ..plan.places import check_late_locations, operators, places
 from .intake.build import build_intake
+from .joins.build import build_join
 from .queue.build import build_queue
 from .reorder.build import build_reorder
 from .row_steps import on_spark
@@ -184,6 +185,8 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
             return build_reorder(
                 node, [_as_named(each, node.schema) for each in before], folders[node], fused=node in binding.fused
             )
+        case Join():
+            return build_join(node, before, folders[node])
         case _:
             raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
 

@@ -13,6 +13,7 @@ import numpy as np
 from ..conf.locations import checkpoint_location
 from ..conf.units import format_duration_us
 from ..core.feedback.feed_reports import read_feed_reports
+from ..core.feedback.join_reports import JoinReport
 from ..core.feedback.offset_book import whole_offset
 from ..core.feedback.reorder_reports import ReorderReport
 from ..core.feedback.report_files import read_reports
@@ -143,6 +144,11 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
             bounds = [feed for report in reports for feed in report.bounds.items()]
             place = f"reordering {name}"
             found.append(Place(place, _least(bounds), sum(report.held for report in reports), micros))
+        elif kind == "upstream-joins":
+            joins = read_reports(folder, JoinReport)
+            bounds = [feed for report in joins for feed in report.bounds.items()]
+            held = sum(report.left_kept + report.right_kept for report in joins)
+            found.append(Place(f"join {name}", _least(bounds), held, micros))
         elif kind == "upstream-windows":
             windows = read_reports(folder, WindowReport)
             least = [("all feeds", each.bound) for each in windows if each.bound is not None]

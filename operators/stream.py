@@ -14,6 +14,7 @@ from .combining import Combining
 from .describe import Description, live_places, source_feeds
 from .intake.dataframe import OnMalformed, plan_intake
 from .intake.progress import EarlierNames, chosen_earlier, policy_of
+from .joining import Joining
 from .keyed import checkpoint_argument, key_argument
 from .stateful import Stateful
 from .stateless import Stateless
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["UpdateStream"]
 
 
-class UpdateStream(Stateless, Stateful, Combining):
+class UpdateStream(Stateless, Stateful, Combining, Joining):
     """Rows that update a key.
 
     Parameters

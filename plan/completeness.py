@@ -29,8 +29,15 @@ class LeftOut(NamedTuple):
     hint: str
 
 
-def check_complete(left_out: LeftOut | None) -> None:
-    """Refuse a window on a stream that does not have every row once.
+def check_complete(left_out: LeftOut | None, otherwise: str = "a window would count wrongly here") -> None:
+    """Refuse an operator on a stream that does not have every row once.
+
+    Parameters
+    ----------
+    left_out
+        Why it does not; None if it does.
+    otherwise
+        What the operator would do.
 
     Raises
     ------
@@ -38,9 +45,7 @@ def check_complete(left_out: LeftOut | None) -> None:
         It does not.
     """
     if left_out is not None:
-        raise SchemaError(
-            f"a window would count wrongly here: {left_out.problem}", expected="every row, once", hint=left_out.hint
-        )
+        raise SchemaError(f"{otherwise}: {left_out.problem}", expected="every row, once", hint=left_out.hint)
 
 
 def left_out_by_source(df: DataFrame) -> LeftOut | None:

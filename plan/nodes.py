@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Given",
     "Intake",
+    "Join",
     "Map",
     "Node",
     "Operator",
@@ -376,6 +377,28 @@ class Reorder(Operator):
         """See :class:`Operator`."""
         rows = "rows" if self.name in ("merge", "ordered") else "keys and times"
         return f"{rows}, until the watermark has passed them"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Join(Operator):
+    """Rows of two streams that meet: the left is the first input."""
+
+    kind: ClassVar[Kind | None] = "joins"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "join"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "rows of each side, until the watermark of the other side has passed the last time that they can meet"
 
 
 def walk(node: Node) -> Iterator[Node]:

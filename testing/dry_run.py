@@ -15,6 +15,10 @@ import pyarrow.compute as pc
 from ..conf.errors import OptionError
 from ..conf.locations import checkpoint_location
 from ..conf.units import parse_duration_us
+from ..operators.joins.build import INPUTS
+from ..operators.joins.pack import join_pack
+from ..operators.joins.plan import JoinPlan
+from ..operators.joins.shard import JoinShard
 from ..operators.queue.build import is_duration, queue_pack
 from ..operators.queue.control import Control, ShardPlan
 from ..operators.queue.shard import QueueShard
@@ -29,7 +33,7 @@ from ..operators.windows.shards.pack import final_somewhere, frames_of
 from ..operators.windows.shards.plan import WindowPlan
 from ..operators.windows.shards.processor import window_shard
 from ..plan.fingerprint import check_same, fingerprint
-from ..plan.nodes import Given, Map, Node, Operator, Queue, Reorder, Transform, Window, walk
+from ..plan.nodes import Given, Join, Map, Node, Operator, Queue, Reorder, Transform, Window, walk
 from ..plan.places import check_late_locations, places
 from .checkpoint import Checkpoint
 from .expressions import Computed, RowEvaluation, value_of
@@ -136,6 +140,8 @@ class DryRun:
                 found = self._windowed(node, before[0], checkpoint, late)
             case Reorder():
                 found = self._reordered(node, before, checkpoint, late)
+            case Join():
+                found = self._joined(node, before, checkpoint)
             case _:
                 raise _no_step(node)
         tables = [table.select(schema.names).cast(schema) for table in found if table is not None]
@@ -197,6 +203,19 @@ class DryRun:
             _report(checkpoint, place, shard, report)
             yield result
 
+    def _joined(self, node: Join, before: list[pa.Table], checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
+        plan, place = node.specification, self._places[node]
+        assert isinstance(plan, JoinPlan)
+        frames: list[Frames] = []
+        for rows, side, name in zip(before, plan.sides, INPUTS, strict=True):
+            packing = join_pack(side.on, range(plan.shards), name)
+            frames.append(_frames(packing(named(name)(iter(rows.select(side.schema.names).to_batches())))))
+        for shard in sorted(frames[0].keys() | frames[1].keys()):
+            join = JoinShard(shard, plan, checkpoint.store(place, shard))
+            result, report = join.run(frames[0].get(shard, []), frames[1].get(shard, []), checkpoint.batch)
+            _report(checkpoint, place, shard, report)
+            yield result
+
 
 def _evaluation(node: Transform) -> RowEvaluation:
     return RowEvaluation(node.step, _arrow(node.inputs[0]), node.fixed)
@@ -234,6 +253,8 @@ def _shard_of(node: Operator, shard: int, store: Store) -> object:
         return QueueShard(shard, plan, store)
     if isinstance(plan, WindowPlan):
         return window_shard(shard, plan, store)
+    if isinstance(plan, JoinPlan):
+        return JoinShard(shard, plan, store)
     assert isinstance(plan, ReorderPlan)
     return ReorderShard(shard, plan, store)
 

@@ -28,10 +28,11 @@ class _Unsupported(Exception):  # noqa: N818 it never leaves this module
 def arrow_condition(text: str, schema: pa.Schema) -> Condition | None:
     """Return a condition over Arrow batches, or None if its value could differ from Spark's.
 
-    The function supports comparisons of a column with a constant of its kind, ``IS NULL``, ``IN``, ``BETWEEN``, and
-    ``AND``, ``OR``, ``NOT`` of these. As in Spark, a null is neither true nor false, and NaN is greater than any
-    number. It supports no arithmetic, which may overflow; no casts; no fields of structs; no times, which Spark
-    compares with texts in the session's zone; and no text whose meaning a setting of the session decides.
+    The function supports comparisons of a column with a constant or another column of its kind, ``IS NULL``, ``IN``,
+    ``BETWEEN``, and ``AND``, ``OR``, ``NOT`` of these. As in Spark, a null is neither true nor false, and NaN is
+    greater than any number. It supports no arithmetic, which may overflow; no casts; no fields of structs; no times
+    beside constants, which Spark compares in the session's zone; and no text whose meaning a setting of the session
+    decides.
 
     Parameters
     ----------
@@ -99,6 +100,8 @@ def _translated(node: Expression, columns: _Columns) -> Condition:
     name = type(node).__name__
     if name in _TURNED:
         left, right = node.this, node.expression
+        if isinstance(left, exp.Column) and isinstance(right, exp.Column):
+            return _two_columns(name, columns.field(left), columns.field(right))
         if isinstance(left, exp.Column):
             return _compared(name, left, right, columns)
         return _compared(_TURNED[name], right, left, columns)
@@ -148,6 +151,43 @@ def _compared(operator: str, left: Expression, right: Expression, columns: _Colu
     if pa.types.is_floating(common) and operator in ("GT", "GTE"):
         return lambda batch: pc.or_kleene(compare(found := value(batch), other), pc.is_nan(found))
     return lambda batch: compare(value(batch), other)
+
+
+def _two_columns(operator: str, left: pa.Field, right: pa.Field) -> Condition:
+    kinds = left.type, right.type
+    if all(map(pa.types.is_signed_integer, kinds)):
+        common = pa.int64()
+    elif all(map(pa.types.is_floating, kinds)):
+        return _two_floats(operator, _column(left, pa.float64()), _column(right, pa.float64()))
+    elif kinds[0] == kinds[1] and (
+        pa.types.is_string(kinds[0])
+        or pa.types.is_date(kinds[0])
+        or pa.types.is_timestamp(kinds[0])
+        or (pa.types.is_boolean(kinds[0]) and operator in ("EQ", "NEQ"))
+    ):
+        common = kinds[0]
+    else:
+        raise _Unsupported
+    return _of(_COMPARED[operator], _column(left, common), _column(right, common))
+
+
+def _two_floats(operator: str, left: Condition, right: Condition) -> Condition:
+    """Compare as Spark does: NaN is equal to NaN, and greater than any number."""
+    if operator in ("LT", "GTE"):
+        left, right = right, left
+    if operator in ("EQ", "NEQ"):
+
+        def equal(one: pa.Array, two: pa.Array) -> pa.Array:
+            return pc.or_(pc.equal(one, two), pc.and_(pc.is_nan(one), pc.is_nan(two)))
+
+        found = _of(equal, left, right)
+    else:
+
+        def greater(one: pa.Array, two: pa.Array) -> pa.Array:
+            return pc.or_(pc.greater(one, two), pc.and_(pc.is_nan(one), pc.invert(pc.is_nan(two))))
+
+        found = _of(greater, left, right)
+    return _of(pc.invert, found) if operator in ("NEQ", "GTE", "LTE") else found
 
 
 def _constant(node: Expression) -> Any:

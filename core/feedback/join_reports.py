@@ -1,0 +1,61 @@
+"""What the shards of a join report of each batch: a small file each, below the query's checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from .report_files import Report
+
+__all__ = ["JoinReport"]
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinReport(Report):
+    """The work of a shard, and what it keeps after the batch. Counts are of the whole life of the checkpoint.
+
+    Attributes
+    ----------
+    shard : int
+    batch_id : int
+        Spark's number of the batch; -1 if it is not known.
+    now_us : int
+        When the last row or punctuation arrived.
+    left_rows, right_rows : int
+        Rows that came.
+    results : int
+        Rows that were given.
+    unmatched : int
+        Of them, those without a partner.
+    left_late, right_late : int
+        Rows below the low-watermark of their own side. They meet the rows that are still kept.
+    without_key : int
+        Rows with a null in a column of `on`. They meet nothing and are not in the results of outer joins.
+    left_kept, right_kept : int
+        Rows that are kept.
+    state_bytes : int
+        Size of what was written in this batch.
+    bounds : mapping of str to int
+        The bound of each input partition, in the order of the time column; 2^63 - 1 for one that has ended.
+    promised : int or None
+        The bound of the results' times.
+    needs : int or None
+        The least low-watermark, in microseconds, that would release a row without a partner; None if none waits, or
+        the unit of the times is not known.
+    """
+
+    batch_id: int
+    now_us: int
+    left_rows: int
+    right_rows: int
+    results: int
+    unmatched: int
+    left_late: int
+    right_late: int
+    without_key: int
+    left_kept: int
+    right_kept: int
+    state_bytes: int
+    bounds: Mapping[str, int]
+    promised: int | None = None
+    needs: int | None = None

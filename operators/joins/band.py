@@ -1,0 +1,109 @@
+"""Which times meet in a join, and what follows from it: until when rows are kept, and what results promise.
+
+Pure arithmetic on int64 times of any unit. A bound of a side is exclusive: every later row of it has this time or a
+later one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Protocol
+
+import numpy as np
+
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
+
+__all__ = ["LEFT", "RIGHT", "Band", "IntervalBand", "TumblingBand", "shifted", "shifted_bound"]
+
+LEFT, RIGHT = 0, 1
+
+
+class Band(Protocol):
+    """Which times of the two sides meet."""
+
+    @property
+    def segment(self) -> int:
+        """The length of the parts of time in which rows are kept."""
+        ...
+
+    def partners(self, side: int, times: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the least and the greatest time of the other side that meets each time of a side, both inclusive."""
+        ...
+
+    def kept_from(self, side: int, bound: int) -> int:
+        """Return the least time of a side that can still meet a later row, given the bound of the other side."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class IntervalBand:
+    """Rows meet if ``-before <= right - left <= after``.
+
+    Attributes
+    ----------
+    before, after : int
+        How far a row of the right may precede one of the left, and follow it; one of them may be negative.
+    """
+
+    before: int
+    after: int
+
+    @property
+    def segment(self) -> int:
+        """See :class:`Band`."""
+        return max(1, (self.before + self.after + 1) // 4)
+
+    def partners(self, side: int, times: Int64s) -> tuple[Int64s, Int64s]:
+        """See :class:`Band`."""
+        before, after = (self.before, self.after) if side == LEFT else (self.after, self.before)
+        return shifted(times, -before), shifted(times, after)
+
+    def kept_from(self, side: int, bound: int) -> int:
+        """See :class:`Band`."""
+        return shifted_bound(bound, -(self.after if side == LEFT else self.before))
+
+
+@dataclasses.dataclass(frozen=True)
+class TumblingBand:
+    """Rows meet if they lie in one window of a length.
+
+    Attributes
+    ----------
+    size : int
+    """
+
+    size: int
+
+    @property
+    def segment(self) -> int:
+        """See :class:`Band`."""
+        return self.size
+
+    def partners(self, side: int, times: Int64s) -> tuple[Int64s, Int64s]:
+        """See :class:`Band`."""
+        del side
+        first = shifted(times, 0) // self.size
+        least = np.where(first * self.size > times, LOWEST, first * self.size)  # wrapped below the least int64
+        return least, shifted(least, self.size - 1)
+
+    def kept_from(self, side: int, bound: int) -> int:
+        """See :class:`Band`."""
+        del side
+        if bound in (BEFORE_ALL, AFTER_ALL):
+            return bound
+        return max(bound // self.size * self.size, LOWEST)
+
+
+def shifted(times: Int64s, by: int) -> Int64s:
+    """Return times moved by a distance, at most to the ends of int64."""
+    if by >= 0:
+        return np.where(times > HIGHEST - by, HIGHEST, times + np.int64(by))
+    return np.where(times < LOWEST - by, LOWEST, times + np.int64(by))
+
+
+def shifted_bound(bound: int, by: int) -> int:
+    """Return a bound moved by a distance. The two infinities stay."""
+    if bound in (BEFORE_ALL, AFTER_ALL):
+        return bound
+    return min(max(bound + by, BEFORE_ALL + 1), AFTER_ALL - 1)

@@ -1,0 +1,146 @@
+"""Pairs of rows that meet: the kernel of joins.
+
+Rows lie sorted by a number of their key and by time. A probe asks for a key and a range of times; two binary searches
+for each probe find its partners, and no other row is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.rows.buckets import spark_hash
+from ...core.rows.exact_integers import Int64s
+
+__all__ = ["SortedRows", "equal_keys", "is_exact", "key_numbers", "matches", "sorted_rows"]
+
+_PAIRS_AT_ONCE = 4_000_000
+
+
+class SortedRows(NamedTuple):
+    """Rows, sorted by the numbers of their keys and by time.
+
+    Attributes
+    ----------
+    numbers, times : int64 arrays of length rows
+    table : pyarrow.Table
+    """
+
+    numbers: Int64s
+    times: Int64s
+    table: pa.Table
+
+
+def is_exact(kinds: list[pa.DataType]) -> bool:
+    """Return whether :func:`key_numbers` of keys of these types are equal only if the keys are."""
+    (kind, *others) = kinds
+    whole = pa.types.is_integer(kind) or pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    return not others and whole
+
+
+def key_numbers(columns: list[pa.ChunkedArray]) -> Int64s:
+    """Return a number for each key: the key itself, if it is one whole number, or its hash.
+
+    Nulls get any number: rows with a null in their key have to be taken out before.
+    """
+    if is_exact([column.type for column in columns]):
+        kind = columns[0].type
+        if pa.types.is_date(kind):
+            return columns[0].cast(pa.date32()).cast(pa.int32()).to_numpy().astype(np.int64)
+        return columns[0].cast(pa.int64()).to_numpy().astype(np.int64, copy=False)
+    return spark_hash(columns).astype(np.int64)
+
+
+def sorted_rows(numbers: Int64s, times: Int64s, table: pa.Table) -> SortedRows:
+    """Sort rows. Those of one key and time keep their order."""
+    order = np.lexsort((times, numbers))
+    if np.array_equal(order, np.arange(len(order))):
+        return SortedRows(numbers, times, table)
+    return SortedRows(numbers[order], times[order], table.take(pa.array(order)).combine_chunks())
+
+
+def matches(
+    probes: Int64s, least: Int64s, greatest: Int64s, rows: SortedRows, at_once: int = _PAIRS_AT_ONCE
+) -> Iterator[tuple[Int64s, Int64s]]:
+    """Yield the pairs of probes and rows with one key number, and a time that the probe asks for.
+
+    Parameters
+    ----------
+    probes : int64 array of length probes
+        Numbers of keys. Sorted ones are found faster.
+    least, greatest : int64 arrays of length probes
+        The range of times, both ends inclusive.
+    rows : SortedRows
+    at_once : int
+        About how many pairs are made together.
+
+    Yields
+    ------
+    probe, row : int64 arrays of length pairs
+        Positions.
+    """
+    if not len(probes) or not len(rows.numbers):
+        return
+    begins = np.flatnonzero(np.concatenate([[True], rows.numbers[1:] != rows.numbers[:-1]]))
+    known = rows.numbers[begins]
+    code = np.minimum(np.searchsorted(known, probes), len(known) - 1)
+    asks = np.flatnonzero((known[code] == probes) & (least <= greatest))
+    if not len(asks):
+        return
+    codes = np.repeat(np.arange(len(known)), np.diff(np.append(begins, len(rows.numbers))))
+    first, last = _ranges(codes, rows.times, code[asks], least[asks], greatest[asks])
+    counts = np.maximum(last - first, 0)
+    ends = np.cumsum(counts)
+    done = 0
+    while done < len(asks):
+        until = int(np.searchsorted(ends, (ends[done - 1] if done else 0) + at_once, "right"))
+        until = max(until, done + 1)
+        some = counts[done:until]
+        total = int(some.sum())
+        if total:
+            before = np.cumsum(some) - some
+            offset = np.repeat(first[done:until] - before, some)
+            yield np.repeat(asks[done:until], some), np.arange(total) + offset
+        done = until
+
+
+def _ranges(codes: Int64s, times: Int64s, wanted: Int64s, least: Int64s, greatest: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the first position of each probe's partners, and the position behind the last."""
+    low, high = int(times.min()), int(times.max())
+    span = high - low + 1
+    if span * (int(codes[-1]) + 1) < 1 << 62:
+        # Key and time as one number: one search of sorted whole numbers in place of two.
+        both = codes * span + (times - low)
+        start = np.clip(least, low, high + 1) - low if high < np.iinfo(np.int64).max else None
+        if start is not None:
+            end = np.clip(greatest, low - 1, high) - low if low > np.iinfo(np.int64).min else None
+            if end is not None:
+                base = wanted * span
+                return np.searchsorted(both, base + start), np.searchsorted(both, base + end, "right")
+    ranks = np.unique(times)
+    both = codes * (len(ranks) + 1) + np.searchsorted(ranks, times)
+    base = wanted * (len(ranks) + 1)
+    start, end = np.searchsorted(ranks, least), np.searchsorted(ranks, greatest, "right") - 1
+    return np.searchsorted(both, base + start), np.searchsorted(both, base + end, "right")
+
+
+def equal_keys(
+    left: pa.Table,
+    left_names: tuple[str, ...],
+    at: Int64s,
+    right: pa.Table,
+    right_names: tuple[str, ...],
+    other: Int64s,
+) -> pa.Array:
+    """Return which pairs of rows have equal keys."""
+    found: pa.Array | None = None
+    for one, two in zip(left_names, right_names, strict=True):
+        same = pc.equal(left.column(one).take(pa.array(at)), right.column(two).take(pa.array(other)))
+        same = same.combine_chunks() if isinstance(same, pa.ChunkedArray) else same
+        found = same if found is None else pc.and_(found, same)
+    assert found is not None
+    return pc.fill_null(found, False)

@@ -1,0 +1,45 @@
+"""From the rows of one side of a join to frames for its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from ...core.pushdown.ipc_frames import to_frame
+from ...core.rows.split import by_bucket, some_at_once, split_punctuation
+from ..runtime.pack import packed
+
+__all__ = ["join_pack"]
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def join_pack(on: Sequence[str], slots: Sequence[int], side: str) -> Callable[[Batches], Batches]:
+    """Return a function for ``mapInArrow`` that packs a task's rows into frames.
+
+    Parameters
+    ----------
+    on
+        The columns by which rows are divided. A row with a null in one goes to some shard, which counts it.
+    slots
+        The number by which Spark groups each shard's frames.
+    side
+        The input's name, which goes with each frame.
+    """
+
+    def run(batches: Batches) -> Batches:
+        for table in some_at_once(batches):
+            rows, punctuation = split_punctuation(table)
+            found: list[tuple[int, bytes]] = []
+            if rows.num_rows:
+                for number, part in by_bucket(rows, on, len(slots)):
+                    found.append((number, to_frame(pa.concat_tables([part, punctuation]))))
+            if punctuation.num_rows:
+                # Each shard gets the punctuation of every feed, whether it has rows or not.
+                alone, reached = to_frame(punctuation), {number for number, _ in found}
+                found += [(number, alone) for number in range(len(slots)) if number not in reached]
+            batch = packed(found, slots)
+            yield batch.set_column(2, "control", pa.array([side] * batch.num_rows, pa.string()))
+
+    return run

@@ -1,0 +1,192 @@
+"""Pairs of rows as rows of a join's results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import OptionError
+from ...core.pushdown.conditions import arrow_condition
+from ...core.rows.exact_integers import Int64s
+from ...core.rows.system_column import SYSTEM, system_array
+from ..runtime.arrivals import micros
+from .band import LEFT, RIGHT
+from .matching import SortedRows
+from .plan import JOIN_TIME, ROW_NUMBERS, JoinPlan
+from .side import ROW
+
+__all__ = ["PairCondition", "Pairs", "pair_condition"]
+
+PairCondition = Callable[[pa.Table, Int64s, pa.Table, Int64s], pa.Array]
+"""From rows of the left, positions in them, rows of the right, and positions in them, to whether each pair counts."""
+
+
+class Pairs:
+    """The results of a batch.
+
+    Parameters
+    ----------
+    plan : JoinPlan
+
+    Attributes
+    ----------
+    rows : int
+        How many there are.
+    """
+
+    def __init__(self, plan: JoinPlan) -> None:
+        self._plan = plan
+        self._tables: list[pa.Table] = []
+        self._arrivals: list[Int64s] = []
+        self.rows = 0
+
+    def add(self, left: SortedRows, at: Int64s, right: SortedRows, other: Int64s) -> None:
+        """Add pairs of rows by their positions."""
+        plan = self._plan
+        one, two = left.table, right.table
+        positions = (pa.array(at), pa.array(other))
+        columns: dict[str, Any] = {
+            each.name: (one, two)[each.side].column(each.source).take(positions[each.side]) for each in plan.columns
+        }
+        later = left.times[at] >= right.times[other]
+        times = [
+            rows.column(side.time).take(where)
+            for rows, side, where in zip((one, two), plan.sides, positions, strict=True)
+        ]
+        columns[JOIN_TIME] = pc.if_else(pa.array(later), times[LEFT], times[RIGHT])
+        if plan.output == "all":
+            columns |= {
+                name: rows.column(ROW).take(where)
+                for name, rows, where in zip(ROW_NUMBERS, (one, two), positions, strict=True)
+            }
+        arrival = np.maximum(micros(one, "arrival")[at], micros(two, "arrival")[other])
+        self._append(columns, arrival)
+
+    def add_unmatched(self, side: int, rows: pa.Table) -> None:
+        """Add rows of one side without a partner, with nulls for the other's columns."""
+        plan = self._plan
+        columns: dict[str, Any] = {}
+        for each in plan.columns:
+            if each.side == side:
+                columns[each.name] = rows.column(each.source)
+            elif each.name in plan.left.on:  # the key is one column, of whichever row there is
+                columns[each.name] = rows.column(plan.right.on[plan.left.on.index(each.name)])
+            else:
+                columns[each.name] = pa.nulls(rows.num_rows, plan.schema.field(each.name).type)
+        columns[JOIN_TIME] = rows.column(plan.sides[side].time)
+        if plan.output == "all":
+            columns[ROW_NUMBERS[side]] = rows.column(ROW)
+            columns[ROW_NUMBERS[1 - side]] = np.full(rows.num_rows, -1, dtype=np.int64)
+        self._append(columns, micros(rows, "arrival"))
+
+    def add_left(self, rows: pa.Table) -> None:
+        """Add rows of the left as they are."""
+        self.rows += rows.num_rows
+        self._tables.append(rows.select(self._plan.schema.names).cast(self._plan.schema))
+
+    def table(self, shard: int, first: int) -> pa.Table:
+        """Return all results.
+
+        Parameters
+        ----------
+        shard : int
+            Names their input partition.
+        first : int
+            The number of the first one.
+        """
+        schema = self._plan.schema
+        if not self._tables:
+            return schema.empty_table()
+        found = pa.concat_tables(self._tables)
+        if self._plan.left_alone:
+            return found
+        system = system_array(
+            source=f"join/{shard}",
+            seq=first + np.arange(found.num_rows, dtype=np.int64),
+            arrival_us=np.concatenate(self._arrivals),
+        )
+        return found.append_column(schema.field(SYSTEM), pa.chunked_array([system]).cast(schema.field(SYSTEM).type))
+
+    def _append(self, columns: dict[str, Any], arrival: Int64s) -> None:
+        names = [name for name in self._plan.schema.names if name != SYSTEM]
+        self._tables.append(pa.table({name: columns[name] for name in names}).cast(pa.schema(
+            [self._plan.schema.field(name) for name in names]
+        )))  # fmt: skip
+        self._arrivals.append(arrival)
+        self.rows += len(arrival)
+
+
+def pair_condition(plan: JoinPlan) -> PairCondition | None:
+    """Return the condition of a plan over pairs; None if it has none.
+
+    Raises
+    ------
+    OptionError
+        It names a column that there is not, or needs what is not computed here.
+    """
+    if plan.condition is None:
+        return None
+    sides = {"l": plan.left.schema, "r": plan.right.schema}
+    text, used = _with_sides(plan.condition, sides)
+    schema = pa.schema([sides[side].field(name).with_name(f"{side}.{name}") for side, name in used])
+    found = arrow_condition(text, schema)
+    if found is None:
+        raise OptionError(
+            f"condition={plan.condition!r} is not computed in a join",
+            expected="comparisons of columns with each other or with constants, IS NULL, IN, BETWEEN, and AND, OR, NOT "
+            "of these, with columns as l.name and r.name",
+            hint="compute what it compares as a column of its own before the join; of an inner join with output='all', "
+            "where(…) after it does the same",
+        )
+    condition = found
+
+    def holds(left: pa.Table, at: Int64s, right: pa.Table, other: Int64s) -> pa.Array:
+        rows = {"l": (left, pa.array(at)), "r": (right, pa.array(other))}
+        columns = [rows[side][0].column(name).take(rows[side][1]).combine_chunks() for side, name in used]
+        batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema([
+            pa.field(field.name, column.type) for field, column in zip(schema, columns, strict=True)
+        ]))  # fmt: skip
+        return pc.fill_null(condition(batch), False)
+
+    return holds
+
+
+def _with_sides(text: str, sides: dict[str, pa.Schema]) -> tuple[str, list[tuple[str, str]]]:
+    """Return a condition with one quoted name for each column, ``l.price`` in backticks, and the columns it names."""
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    try:
+        parsed: Any = sqlglot.parse_one(text, read="spark")
+    except SqlglotError as error:
+        raise OptionError(
+            f"condition={text!r} is no SQL: {str(error).splitlines()[0]}",
+            expected="a condition such as 'l.price > r.limit'",
+            hint="correct the condition",
+        ) from error
+    used: list[tuple[str, str]] = []
+    for column in list(parsed.find_all(exp.Column)):
+        names = [part.name for part in column.parts]
+        known = [f"{side}.{name}" for side, schema in sides.items() for name in schema.names if name != SYSTEM]
+        asked = names[0].casefold() if len(names) == 2 else None
+        found = [
+            (side, name)
+            for side, schema in sides.items()
+            for name in schema.names
+            if name.casefold() == names[-1].casefold() and name != SYSTEM and asked in (None, side)
+        ]
+        if len(found) != 1 or len(names) > 2:
+            raise OptionError(
+                f"condition={text!r}: {'.'.join(names)} is "
+                + ("a column of both sides" if len(found) > 1 else "no column of a side"),
+                expected="l.name for a column of the left, r.name for one of the right: " + ", ".join(known),
+                hint="correct the condition",
+            )
+        used.append(found[0])
+        column.replace(exp.column(exp.to_identifier(".".join(found[0]), quoted=True)))
+    return parsed.sql(dialect="spark"), list(dict.fromkeys(used))

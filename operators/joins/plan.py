@@ -1,0 +1,218 @@
+"""The settings of a join, and the columns of its results."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from ...conf.errors import SchemaError
+from ...core.rows.system_column import SYSTEM
+from .band import LEFT, RIGHT, Band, IntervalBand
+from .matching import is_exact
+
+__all__ = ["JOIN_TIME", "ROW_NUMBERS", "How", "JoinOutput", "JoinPlan", "JoinSide", "ResultColumn"]
+
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""What becomes of rows without a partner, as in SQL."""
+
+JoinOutput = Literal["all", "latest"]
+"""Every pair once; or of each key and batch the newest pair."""
+
+JOIN_TIME = "join_time"
+"""The column of a result's own time: the later one of the two rows' times."""
+
+ROW_NUMBERS = ("left_row", "right_row")
+"""With the output ``all``: numbers of the two rows, which no other rows of the side have; -1 for no row."""
+
+_UNITS = (("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinSide:
+    """One input of a join.
+
+    Attributes
+    ----------
+    on : tuple of str
+        The columns that are equal in rows that meet.
+    time : str
+        The column of the event time.
+    schema : pyarrow.Schema
+        Of the rows, the system column included.
+    """
+
+    on: tuple[str, ...]
+    time: str
+    schema: pa.Schema
+
+
+class ResultColumn(NamedTuple):
+    """A column that results have from a side.
+
+    Attributes
+    ----------
+    name : str
+        In results.
+    side : int
+    source : str
+        In the rows of that side.
+    """
+
+    name: str
+    side: int
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinPlan:
+    """A join. A checkpoint is refused with another plan.
+
+    Attributes
+    ----------
+    left, right : JoinSide
+    band : Band
+        Which times meet.
+    how : How
+    output : JoinOutput
+    condition : str or None
+        Of pairs, in SQL.
+    suffix : str
+        Of the right's columns whose name the left has too.
+    unit_us : int or None
+        Microseconds of one unit of the times; None for numbers of which that is not known.
+    shards : int
+    """
+
+    left: JoinSide
+    right: JoinSide
+    band: Band
+    how: How = "inner"
+    output: JoinOutput = "all"
+    condition: str | None = None
+    suffix: str = "_right"
+    unit_us: int | None = 1
+    shards: int = 1
+
+    @property
+    def sides(self) -> tuple[JoinSide, JoinSide]:
+        """Both inputs."""
+        return self.left, self.right
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether results are rows of the left as they are."""
+        return self.how in ("semi", "anti")
+
+    @property
+    def exact(self) -> bool:
+        """Whether keys with one number are equal."""
+        return is_exact([self.left.schema.field(name).type for name in self.left.on])
+
+    def gives_unmatched(self, side: int) -> bool:
+        """Return whether rows of a side without a partner are results."""
+        return self.how in (("left", "full", "anti") if side == LEFT else ("right", "full"))
+
+    def marks(self, side: int) -> bool:
+        """Return whether it has to be known which rows of a side have met a partner."""
+        return self.gives_unmatched(side) or (side == LEFT and self.how == "semi")
+
+    @property
+    def time(self) -> str:
+        """The column of the results' time."""
+        return self.left.time if self.left_alone else JOIN_TIME
+
+    def promise(self, left: int, right: int) -> int:
+        """Return the bound of the results' times, given those of the sides."""
+        kept = [self.band.kept_from(LEFT, right), self.band.kept_from(RIGHT, left)]
+        if self.left_alone:
+            return min(left, kept[LEFT])
+        unmatched = [kept[side] for side in (LEFT, RIGHT) if self.gives_unmatched(side)]
+        return min(left, right, *unmatched)
+
+    @cached_property
+    def columns(self) -> tuple[ResultColumn, ...]:
+        """The columns that results have from the sides.
+
+        Raises
+        ------
+        SchemaError
+            Two of them would have one name.
+        """
+        if self.left_alone:
+            return tuple(ResultColumn(name, LEFT, name) for name in self.left.schema.names if name != SYSTEM)
+        own = {JOIN_TIME, *ROW_NUMBERS, SYSTEM}
+        found: list[ResultColumn] = [ResultColumn(name, LEFT, name) for name in self.left.on]
+        taken = {*own, *self.left.on}
+        clash = sorted(own & set(self.left.on))
+        if clash:
+            raise SchemaError(
+                f"the join is on {', '.join(clash)}, and results have columns of that name",
+                expected="columns of other names than " + ", ".join((JOIN_TIME, *ROW_NUMBERS)),
+                hint="rename the column before the join",
+            )
+        for side, each in enumerate(self.sides):
+            for name in each.schema.names:
+                if name in each.on or name in (SYSTEM, *ROW_NUMBERS):  # an earlier join's numbers mean nothing here
+                    continue
+                shown = name
+                if name == JOIN_TIME:
+                    shown = f"{JOIN_TIME}_{('left', 'right')[side]}"
+                elif side == RIGHT and name in taken:
+                    shown = name + self.suffix
+                if shown in taken:
+                    raise SchemaError(
+                        f"two columns of the join's results would be called {shown!r}",
+                        expected="a name for each",
+                        hint="give the join another suffix, or rename the column before it",
+                    )
+                taken.add(shown)
+                found.append(ResultColumn(shown, side, name))
+        return tuple(found)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of results, the system column included."""
+        if self.left_alone:
+            return self.left.schema
+        fields = [
+            self.sides[each.side].schema.field(each.source).with_name(each.name).with_nullable(True)
+            for each in self.columns
+        ]
+        fields.append(pa.field(JOIN_TIME, self.left.schema.field(self.left.time).type))
+        if self.output == "all":
+            fields += [pa.field(name, pa.int64()) for name in ROW_NUMBERS]
+        return pa.schema([*fields, self.left.schema.field(SYSTEM)])
+
+    def identity(self) -> dict[str, str]:
+        """Return the settings to which a checkpoint is bound, in words."""
+        pairs = zip(self.left.on, self.right.on, strict=True)
+        return {
+            "on": ", ".join(one if one == two else f"{one} = {two}" for one, two in pairs),
+            "times": f"{self.left.time} and {self.right.time}",
+            "within": self._within(),
+            "how": self.how,
+            "output": self.output,
+            "condition": self.condition or "",
+            "shards": str(self.shards),
+        }
+
+    def changeable(self) -> dict[str, str]:
+        """Return the other settings, in words, which may change from run to run."""
+        return {}
+
+    def _within(self) -> str:
+        if isinstance(self.band, IntervalBand):
+            return f"{_far(self.band.before, self.unit_us)} before to {_far(self.band.after, self.unit_us)} after"
+        return f"windows of {_far(self.band.segment, self.unit_us)}"
+
+
+def _far(distance: int, unit_us: int | None) -> str:
+    """Return a distance in time exactly: two joins with other distances are never described alike."""
+    if unit_us is None:
+        return str(distance)
+    us = distance * unit_us
+    name, size = next((name, size) for name, size in _UNITS if us % size == 0)
+    return f"{us // size} {name}"

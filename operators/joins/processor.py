@@ -1,0 +1,47 @@
+"""Joins on Spark: one shard's batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ...core.feedback.report_files import write_report
+from ..runtime.shard_processor import ShardProcessor, batch_id
+from ..runtime.store import Store
+from .plan import JoinPlan
+from .shard import JoinShard
+
+__all__ = ["JoinProcessor"]
+
+
+class JoinProcessor(ShardProcessor):
+    """Runs each shard.
+
+    Parameters
+    ----------
+    plan : JoinPlan
+    folder : str
+        Where the shards leave their reports.
+
+    Notes
+    -----
+    Guarantee: Spark keeps the state of a batch with the batch, so rows that are kept survive any crash, and a batch
+    that is run again gives the same rows.
+    """
+
+    state = "upstream_join_v1"
+
+    def __init__(self, plan: JoinPlan, folder: str) -> None:
+        self._plan = plan
+        self._folder = folder
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
+        frames: dict[str, list[bytes]] = {"left": [], "right": []}
+        for row in rows:
+            frames[row.control].append(bytes(row.frame))
+        result, report = JoinShard(shard, self._plan, store).run(frames["left"], frames["right"], batch_id())
+        write_report(self._folder, report)
+        return result

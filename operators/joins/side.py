@@ -1,0 +1,130 @@
+"""What a shard of a join keeps of one side, and which of it has met a partner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...core.rows.sort_keys import ordered
+from ...core.rows.widening import with_nulls
+from ..runtime.entries import PANE
+from ..runtime.runs import Runs
+from ..runtime.store import Store
+from .matching import SortedRows, sorted_rows
+from .plan import JoinSide
+
+__all__ = ["NUMBER", "ROW", "KeptSide"]
+
+Mask = npt.NDArray[np.bool_]
+
+NUMBER, ROW = "__upstream_number", "__upstream_row"
+"""Columns beside the rows: the number of the key, and that of the row."""
+
+
+class KeptSide:
+    """The rows of one side that may still meet others, in parts by time.
+
+    Parameters
+    ----------
+    store
+        The shard's state.
+    name
+        The side's, in the state.
+    side
+        Its columns.
+    segment
+        The length of the parts of time.
+    saved
+        What :meth:`to_json` gave; empty at first.
+    """
+
+    def __init__(self, store: Store, name: str, side: JoinSide, segment: int, saved: Any) -> None:
+        self._side = side
+        self._segment = segment
+        extra = [pa.field(each, pa.int64()) for each in (PANE, NUMBER, ROW)]
+        self._schema = pa.schema([*side.schema, *extra])
+        self._rows = Runs(store, name, saved.get("rows", ()), 1, self._sorted, fit=self._fitted)
+        self._met = Runs(store, f"{name}_met", saved.get("met", ()), 1, _once)
+        self.kept_from = int(saved.get("from", LOWEST))
+        """Rows with an earlier time meet nothing any more."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value."""
+        return {"rows": self._rows.known, "met": self._met.known, "from": self.kept_from}
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that are kept, those included that wait only for the end of their part."""
+        return self._rows.rows
+
+    def between(self, least: int, greatest: int) -> Iterator[SortedRows]:
+        """Yield the kept rows of some times, both ends inclusive, and perhaps others, each part sorted."""
+        least = max(least, self.kept_from)
+        if least > greatest:
+            return
+        for table in self._rows.tables(least // self._segment, greatest // self._segment):
+            numbers, times = table.column(NUMBER).to_numpy(), ordered(table.column(self._side.time))
+            panes = table.column(PANE).to_numpy()
+            sorted_already = panes[0] == panes[-1]  # as all runs are that were merged or added in that order
+            yield SortedRows(numbers, times, table) if sorted_already else sorted_rows(numbers, times, table)
+
+    def add(self, rows: SortedRows) -> None:
+        """Keep rows from now on; they have their numbers beside them."""
+        self._rows.add(rows.table.append_column(PANE, pa.array(self._panes(rows.times))).select(self._schema.names))
+
+    def mark(self, rows: Int64s, times: Int64s) -> None:
+        """Record that rows have met a partner."""
+        if len(rows):
+            self._met.add(_once(pa.table({PANE: self._panes(times), ROW: rows})))
+
+    def have_met(self, rows: Int64s, times: Int64s) -> Mask:
+        """Return which rows have met a partner in an earlier batch."""
+        if not len(rows):
+            return np.zeros(0, dtype=np.bool_)
+        panes = self._panes(times)
+        found = [table.column(ROW).to_numpy() for table in self._met.tables(int(panes.min()), int(panes.max()))]
+        return np.isin(rows, np.concatenate(found)) if found else np.zeros(len(rows), dtype=np.bool_)
+
+    def leaving(self, kept_from: int) -> pa.Table:
+        """Return the rows without a partner that can meet none any more once rows are kept from a later time on."""
+        found: list[pa.Table] = []
+        if kept_from > self.kept_from:
+            for rows in self.between(self.kept_from, kept_from - 1):
+                gone = (rows.times >= self.kept_from) & (rows.times < kept_from)
+                number = rows.table.column(ROW).to_numpy()
+                gone[gone] = ~self.have_met(number[gone], rows.times[gone])
+                if gone.any():
+                    found.append(rows.table.filter(pa.array(gone)))
+        return pa.concat_tables(found) if found else self._schema.empty_table()
+
+    def drop_below(self, kept_from: int) -> None:
+        """Keep rows from a later time on."""
+        if kept_from > self.kept_from:
+            self.kept_from = kept_from
+            for runs in (self._rows, self._met):
+                runs.drop_below(kept_from // self._segment if kept_from < HIGHEST else HIGHEST)
+
+    def first(self) -> int | None:
+        """Return about the least time of a row that is kept; None without rows."""
+        pane = self._rows.first_from(LOWEST)
+        return None if pane is None else max(pane * self._segment, self.kept_from)
+
+    def _panes(self, times: Int64s) -> Int64s:
+        return times // self._segment
+
+    def _sorted(self, table: pa.Table) -> pa.Table:
+        return sorted_rows(table.column(NUMBER).to_numpy(), ordered(table.column(self._side.time)), table).table
+
+    def _fitted(self, table: pa.Table) -> pa.Table:
+        return with_nulls(table, self._schema)
+
+
+def _once(table: pa.Table) -> pa.Table:
+    """Return each row once."""
+    _, first = np.unique(table.column(ROW).to_numpy(), return_index=True)
+    return table.take(pa.array(first)) if len(first) < table.num_rows else table
