@@ -177,5 +177,5 @@ def test_joins_that_make_no_sense_are_refused_where_they_are_written(spark, tmp_
         one.join(us.UpdateStream(two.df, key="key"), on="key", within=NEAR)
     with pytest.raises(OptionError, match="promises nothing"):
         one.join(feed(spark, tmp_path / "feed", "a", progress="latent"), on="key", within=NEAR)
-    with pytest.raises(SchemaError, match="would be called 'value_right'"):
+    with pytest.raises(SchemaError, match="would be called 'ms_right'"):
         one.join(two, on="key", within=NEAR).join(feed(spark, tmp_path / "feed", "a"), on="key", within=NEAR)
