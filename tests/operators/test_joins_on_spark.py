@@ -78,11 +78,10 @@ def test_a_full_join_gives_each_pair_and_each_row_without_one_over_restarts(spar
     write_csv(tmp_path / "feed" / "a-900.csv", "key,ms,value", left[120:])
     right = right + [(key, ms + 120, at + 60) for key, ms, at in write_feed(tmp_path / "more", "b", 3, keys=6)]
     write_csv(tmp_path / "feed" / "b-900.csv", "key,ms,value", right[60:])
+    other = [feed(spark, tmp_path / "feed", name) for name in "ab"]
+    wider = other[0].join(other[1], on="key", within=us.interval(before=20, after=31), how="full", shards=3)
     with pytest.raises(CheckpointError, match=r"within '20 before to 31 after'.*and had '20 before to 30 after'"):
-        other = [feed(spark, tmp_path / "feed", name) for name in "ab"]
-        other[0].join(other[1], on="key", within=us.interval(before=20, after=31), how="full", shards=3).dataframe(
-            place
-        )
+        wider.dataframe(place)
     write_to_end(query("close"), tmp_path / "table", place, key=("key", "left_row", "right_row"))
     assert pairs_in(tmp_path / "table") == expected(left, right, near, "full")
     reports = read_reports(joins_folder(str(place)), JoinReport)
