@@ -13,7 +13,7 @@ from ...core.rows.system_column import SYSTEM
 from .band import LEFT, RIGHT, Band, IntervalBand
 from .matching import is_exact
 
-__all__ = ["JOIN_TIME", "ROW_NUMBERS", "How", "JoinOutput", "JoinPlan", "JoinSide", "ResultColumn"]
+__all__ = ["JOIN_TIME", "ROW_NUMBERS", "How", "JoinOutput", "JoinPlan", "JoinSide", "ResultColumn", "result_columns"]
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 """What becomes of rows without a partner, as in SQL."""
@@ -143,34 +143,7 @@ class JoinPlan:
         """
         if self.left_alone:
             return tuple(ResultColumn(name, LEFT, name) for name in self.left.schema.names if name != SYSTEM)
-        own = {JOIN_TIME, *ROW_NUMBERS, SYSTEM}
-        found: list[ResultColumn] = [ResultColumn(name, LEFT, name) for name in self.left.on]
-        taken = {*own, *self.left.on}
-        clash = sorted(own & set(self.left.on))
-        if clash:
-            raise SchemaError(
-                f"the join is on {', '.join(clash)}, and results have columns of that name",
-                expected="columns of other names than " + ", ".join((JOIN_TIME, *ROW_NUMBERS)),
-                hint="rename the column before the join",
-            )
-        for side, each in enumerate(self.sides):
-            for name in each.schema.names:
-                if name in each.on or name in (SYSTEM, *ROW_NUMBERS):  # an earlier join's numbers mean nothing here
-                    continue
-                shown = name
-                if name == JOIN_TIME:
-                    shown = f"{JOIN_TIME}_{('left', 'right')[side]}"
-                elif side == RIGHT and name in taken:
-                    shown = name + self.suffix
-                if shown in taken:
-                    raise SchemaError(
-                        f"two columns of the join's results would be called {shown!r}",
-                        expected="a name for each",
-                        hint="give the join another suffix, or rename the column before it",
-                    )
-                taken.add(shown)
-                found.append(ResultColumn(shown, side, name))
-        return tuple(found)
+        return result_columns(self.sides, self.suffix)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -207,6 +180,45 @@ class JoinPlan:
         if isinstance(self.band, IntervalBand):
             return f"{_far(self.band.before, self.unit_us)} before to {_far(self.band.after, self.unit_us)} after"
         return f"windows of {_far(self.band.segment, self.unit_us)}"
+
+
+def result_columns(sides: tuple[JoinSide, JoinSide], suffix: str) -> tuple[ResultColumn, ...]:
+    """Return the columns that pairs have from both sides: those of `on` once, then the left's, then the right's.
+
+    Raises
+    ------
+    SchemaError
+        Two of them would have one name.
+    """
+    own = {JOIN_TIME, *ROW_NUMBERS, SYSTEM}
+    on = sides[LEFT].on
+    found: list[ResultColumn] = [ResultColumn(name, LEFT, name) for name in on]
+    taken = {*own, *on}
+    clash = sorted(own & set(on))
+    if clash:
+        raise SchemaError(
+            f"the join is on {', '.join(clash)}, and results have columns of that name",
+            expected="columns of other names than " + ", ".join((JOIN_TIME, *ROW_NUMBERS)),
+            hint="rename the column before the join",
+        )
+    for side, each in enumerate(sides):
+        for name in each.schema.names:
+            if name in each.on or name in (SYSTEM, *ROW_NUMBERS):  # an earlier join's numbers mean nothing here
+                continue
+            shown = name
+            if name == JOIN_TIME:
+                shown = f"{JOIN_TIME}_{('left', 'right')[side]}"
+            elif side == RIGHT and name in taken:
+                shown = name + suffix
+            if shown in taken:
+                raise SchemaError(
+                    f"two columns of the join's results would be called {shown!r}",
+                    expected="a name for each",
+                    hint="give the join another suffix, or rename the column before it",
+                )
+            taken.add(shown)
+            found.append(ResultColumn(shown, side, name))
+    return tuple(found)
 
 
 def _far(distance: int, unit_us: int | None) -> str:

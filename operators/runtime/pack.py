@@ -30,6 +30,7 @@ __all__ = [
     "check_keys",
     "frames_to_rows",
     "in_batches",
+    "newest_rows",
     "pack",
     "packed",
     "rows_to_frame",
@@ -115,7 +116,7 @@ def _frames(
     shards = len(slots)
     rows, punctuation = split_punctuation(table)
     check_keys(rows, key, operator)
-    rows, conflicting = _newest(rows, key, newest_by) if coalesce else (rows, rows.slice(0, 0))
+    rows, conflicting = newest_rows(rows, key, newest_by) if coalesce else (rows, rows.slice(0, 0))
     found: list[tuple[int, bytes]] = []
     if rows.num_rows:
         conflicts = np.bincount(bucket_of([conflicting.column(name) for name in key], shards), minlength=shards)
@@ -154,7 +155,7 @@ def packed(found: Sequence[tuple[int, bytes]], slots: Sequence[int]) -> pa.Recor
     return pa.RecordBatch.from_arrays([numbers, frames, pa.nulls(len(found), pa.string())], schema=_SCHEMA)
 
 
-def _newest(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> tuple[pa.Table, pa.Table]:
+def newest_rows(rows: pa.Table, key: Sequence[str], newest_by: str | None) -> tuple[pa.Table, pa.Table]:
     """Return the newest row of each key, with the others counted in it, and the others that conflict with it."""
     none = rows.slice(0, 0)
     if rows.num_rows < 2:

@@ -1,0 +1,112 @@
+"""Rows by a number of a key, in pages: a batch reads and writes the pages of its keys and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...core.pushdown.ipc_frames import from_frame, to_frame
+from ...core.rows.exact_integers import Int64s
+from ..runtime.store import Store
+
+__all__ = ["KeyPages"]
+
+_ROWS = 1024
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+class KeyPages:
+    """The rows of a shard.
+
+    Parameters
+    ----------
+    store : Store
+    kind : str
+        What the pages are called in the store.
+    number : str
+        The column with the number by which rows are found; equal keys have equal numbers.
+    schema : pyarrow.Schema
+        Of the rows.
+    saved
+        What :meth:`to_json` gave; empty at first.
+    fit : callable, optional
+        Gives what an earlier run of the job kept the columns that it has now.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kind: str,
+        number: str,
+        schema: pa.Schema,
+        saved: Any,
+        fit: Callable[[pa.Table], pa.Table] | None = None,
+    ) -> None:
+        self._store = store
+        self._kind = kind
+        self._number = number
+        self._schema = schema
+        self._fit = fit
+        self._bits = int(saved.get("bits", 0))
+        self.rows = int(saved.get("rows", 0))
+        """The number of rows that are kept."""
+
+    def to_json(self) -> dict[str, int]:
+        """Return a JSON value."""
+        return {"bits": self._bits, "rows": self.rows}
+
+    def pages(self, numbers: Int64s) -> Int64s:
+        """Return the pages of some numbers, each once."""
+        return np.unique(self._page(numbers))
+
+    def read(self, pages: Int64s) -> pa.Table:
+        """Return the rows of some pages."""
+        found = [table for page in pages.tolist() if (table := self._load(page)) is not None]
+        return pa.concat_tables(found).combine_chunks() if found else self._schema.empty_table()
+
+    def write(self, pages: Int64s, before: int, rows: pa.Table) -> None:
+        """Replace the rows of some pages.
+
+        Parameters
+        ----------
+        pages
+            From :meth:`pages`.
+        before : int
+            How many rows they had.
+        rows
+            What is in them from now on.
+        """
+        self.rows += rows.num_rows - before
+        if self.rows > _ROWS << self._bits:
+            others = np.setdiff1d(np.arange(1 << self._bits), pages)
+            rows = pa.concat_tables([rows, self.read(others)])
+            for page in others.tolist():
+                self._store.remove(self._kind, page)
+            while self.rows > _ROWS << self._bits:
+                self._bits += 1
+            pages = np.union1d(pages, self.pages(rows.column(self._number).to_numpy()))
+        page = self._page(rows.column(self._number).to_numpy())
+        order = np.argsort(page, kind="stable")
+        rows, page = rows.take(pa.array(order)), page[order]
+        begins, ends = np.searchsorted(page, pages), np.searchsorted(page, pages, "right")
+        for number, begin, end in zip(pages.tolist(), begins.tolist(), ends.tolist(), strict=True):
+            if begin == end:
+                self._store.remove(self._kind, number)
+            else:
+                self._store.put(self._kind, number, to_frame(rows.slice(begin, end - begin).combine_chunks()))
+
+    def _page(self, numbers: Int64s) -> Int64s:
+        if self._bits == 0:
+            return np.zeros(len(numbers), dtype=np.int64)
+        mixed = numbers.view(np.uint64) * _MIX
+        return (mixed >> np.uint64(64 - self._bits)).astype(np.int64)
+
+    def _load(self, page: int) -> pa.Table | None:
+        frame = self._store.get(self._kind, page)
+        if frame is None:
+            return None
+        table = from_frame(frame)
+        return table if self._fit is None else self._fit(table)

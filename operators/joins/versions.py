@@ -1,0 +1,167 @@
+"""The newest row of each key, with its version: what a join of newest rows takes.
+
+A row that is older than its key's newest one goes no further. If a newer row meets other partners than the one before
+it, the places of those get a row that says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...conf.errors import MalformedRowError
+from ...core.rows.exact_integers import LOWEST, Int64s
+from ...core.rows.newest import key_codes
+from ...core.rows.sort_keys import ordered
+from ...core.rows.system_column import SYSTEM, deleted_mask, with_system_fields
+from ..runtime.arrivals import by_arrival
+from ..runtime.pack import newest_rows
+from ..runtime.store import Store
+from .key_pages import KeyPages
+from .latest_plan import GONE, VERSION, LatestSide
+from .matching import key_numbers
+from .side import NUMBER
+
+__all__ = ["LatestVersions", "places"]
+
+_TIME, _ALIVE = "__upstream_time", "__upstream_alive"
+
+
+class LatestVersions:
+    """The keys of one side in a shard.
+
+    Parameters
+    ----------
+    store : Store
+        The shard's state.
+    name : str
+        What the pages are called.
+    side : LatestSide
+    saved
+        What :meth:`to_json` gave; empty at first.
+    """
+
+    def __init__(self, store: Store, name: str, side: LatestSide, saved: Any) -> None:
+        self._side = side
+        self._columns = list(dict.fromkeys([*side.key, *side.on]))
+        fields = [side.schema.field(each) for each in self._columns]
+        own = [pa.field(each, pa.int64()) for each in (NUMBER, VERSION, _TIME)]
+        self._schema = pa.schema([*fields, *own, pa.field(_ALIVE, pa.bool_())])
+        self._pages = KeyPages(store, name, NUMBER, self._schema, saved)
+
+    def to_json(self) -> dict[str, int]:
+        """Return a JSON value."""
+        return self._pages.to_json()
+
+    @property
+    def rows(self) -> int:
+        """The number of keys, deleted ones included."""
+        return self._pages.rows
+
+    def changes(self, rows: pa.Table) -> pa.Table:
+        """Return what becomes of each key: its newest row, and a tombstone where it was before.
+
+        Parameters
+        ----------
+        rows
+            In any order, tombstones among them.
+
+        Returns
+        -------
+        pyarrow.Table
+            With the version and whether the key is gone. A row whose key has moved from some partners to others comes
+            with a tombstone that has the former values of `on`.
+
+        Raises
+        ------
+        MalformedRowError
+            A row has no time.
+        """
+        side = self._side
+        if rows.num_rows == 0:
+            return side.versioned.empty_table()
+        rows, _ = newest_rows(by_arrival(rows), list(side.key), side.event_time)
+        rows = rows.combine_chunks()
+        times = self._times(rows)
+        numbers = key_numbers([rows.column(name) for name in side.key])
+        pages = self._pages.pages(numbers)
+        kept = self._pages.read(pages)
+        at = places(kept, rows, side.key)
+        known = at >= 0
+        was = np.where(known, at, 0)
+        version, before = np.ones(rows.num_rows, dtype=np.int64), np.zeros(rows.num_rows, dtype=np.bool_)
+        newer = np.ones(rows.num_rows, dtype=np.bool_)
+        if kept.num_rows:
+            version = np.where(known, kept.column(VERSION).to_numpy()[was] + 1, 1)
+            before = known & kept.column(_ALIVE).to_numpy()[was]
+            newer = ~known | (times >= kept.column(_TIME).to_numpy()[was])
+        deleted = deleted_mask(rows).to_numpy()
+        moved = before & newer & (deleted | ~_same(kept, was, rows, side.on))
+        left = self._left(kept, was[moved], rows.filter(pa.array(moved)), version[moved], deleted[moved])
+        stays = pa.array(newer & ~deleted)
+        given = rows.filter(stays)
+        given = given.append_column(VERSION, pa.array(version).filter(stays))
+        given = given.append_column(GONE, pa.array(np.zeros(given.num_rows, dtype=np.bool_)))
+        self._keep(kept, at[known & newer], rows.filter(pa.array(newer)), pages, {
+            NUMBER: numbers[newer], VERSION: version[newer], _TIME: times[newer], _ALIVE: ~deleted[newer],
+        })  # fmt: skip
+        return pa.concat_tables([left, given.cast(side.versioned)])
+
+    def _left(self, kept: pa.Table, at: Int64s, rows: pa.Table, version: Int64s, gone: Any) -> pa.Table:
+        """Return tombstones for where keys were."""
+        side = self._side
+        former = kept.take(pa.array(at))
+        columns: dict[str, Any] = {
+            name: pa.nulls(rows.num_rows, side.schema.field(name).type) for name in side.schema.names
+        }
+        columns |= {name: former.column(name) for name in self._columns}
+        marked = with_system_fields(rows, deleted=pa.array(np.ones(rows.num_rows, dtype=np.bool_)))
+        columns |= {SYSTEM: marked.column(SYSTEM), VERSION: pa.array(version), GONE: pa.array(gone)}
+        return pa.table({name: columns[name] for name in side.versioned.names}).cast(side.versioned)
+
+    def _keep(self, kept: pa.Table, replaced: Int64s, rows: pa.Table, pages: Int64s, own: dict[str, Any]) -> None:
+        stays = np.ones(kept.num_rows, dtype=np.bool_)
+        stays[replaced] = False
+        new = pa.table({**{name: rows.column(name) for name in self._columns}, **own}).cast(self._schema)
+        self._pages.write(pages, kept.num_rows, pa.concat_tables([kept.filter(pa.array(stays)), new]))
+
+    def _times(self, rows: pa.Table) -> Int64s:
+        name = self._side.event_time
+        if name is None:
+            return np.full(rows.num_rows, LOWEST, dtype=np.int64)
+        column = rows.column(name)
+        if column.null_count:
+            raise MalformedRowError(
+                f"{column.null_count} of {len(column)} rows have no time in {name!r}, so none is newer than another",
+                expected="a time in each row",
+                hint="take such rows out before the join, and count them",
+            )
+        return ordered(column).astype(np.int64, copy=False)
+
+
+def places(kept: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
+    """Return where each row's key is among the kept rows, of which each has another key; -1 if it is not."""
+    codes, size = key_codes(
+        [
+            pa.chunked_array([*kept.column(name).chunks, *rows.column(name).chunks], rows.column(name).type)
+            for name in key
+        ]
+    )
+    place = np.full(size, -1, dtype=np.int64)
+    place[codes[: kept.num_rows]] = np.arange(kept.num_rows)
+    return place[codes[kept.num_rows :]]
+
+
+def _same(kept: pa.Table, at: Int64s, rows: pa.Table, names: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which rows have the values of the kept rows in some columns; a null equals a null."""
+    if kept.num_rows == 0:
+        return np.zeros(rows.num_rows, dtype=np.bool_)
+    found = np.ones(rows.num_rows, dtype=np.bool_)
+    for name in names:
+        one, two = kept.column(name).take(pa.array(at)), rows.column(name)
+        equal = pc.fill_null(pc.equal(one, two), False).to_numpy()
+        found &= equal | (one.is_null().to_numpy() & two.is_null().to_numpy())
+    return found

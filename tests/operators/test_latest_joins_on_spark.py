@@ -1,0 +1,113 @@
+"""Joins of newest rows on Spark: tables that hold the join of two tables as they are, over restarts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from kit.feeds import csv_feed, write_csv
+from kit.queries import write_to_end
+from kit.tables import read_frame
+
+import upstream as us
+from upstream.conf.errors import OptionError, SchemaError
+from upstream.core.feedback.checkpoint_layout import latest_folder
+from upstream.core.feedback.latest_join_reports import LatestJoinReport
+from upstream.core.feedback.report_files import read_reports
+
+pytestmark = pytest.mark.spark
+
+BUSES, ROUTES = "bus STRING, ms BIGINT, route STRING, speed BIGINT", "route STRING, ms BIGINT, name BIGINT"
+
+
+def write_files(folder, name, header, files, row, seed=1):
+    """Files of rows in any order of time."""
+    chance = random.Random(f"{name}{seed}")
+    found = []
+    for number in range(files):
+        rows = [row(chance, number * 50 + at) for at in range(50)]
+        write_csv(folder / f"{name}-{seed}{number:03d}.csv", header, rows)
+        found += rows
+    return found
+
+
+def bus(chance, at):
+    return f"b{chance.randrange(20)}", at + chance.randrange(40), f"r{chance.randrange(6)}", at
+
+
+def route(chance, at):
+    return f"r{chance.randrange(8)}", at + chance.randrange(40), at
+
+
+def feed(spark, folder, name, schema, key, **options):
+    rows = csv_feed(spark, f"{folder}/{name}-*.csv", schema, **{"key": key, "maxFilesPerTrigger": 1, **options})
+    return us.UpdateStream(rows, key=key, event_time="ms")
+
+
+def newest(rows):
+    found = {}
+    for row in rows:
+        if row[0] not in found or row[1] >= found[row[0]][1]:
+            found[row[0]] = row
+    return found
+
+
+def test_buses_with_their_routes_as_both_are_now(spark, tmp_path):
+    def stream(coalesce):
+        buses = feed(spark, tmp_path / "feed", "bus", BUSES, "bus", coalesce=coalesce)
+        routes = feed(spark, tmp_path / "feed", "route", ROUTES, "route")
+        return buses.where("speed % 7 <> 3", on_leave="delete").join_latest(routes, on="route", how="left", shards=3)
+
+    buses, routes = [], []
+    for seed in (1, 2):
+        buses += write_files(tmp_path / "feed", "bus", "bus,ms,route,speed", 3, bus, seed)
+        routes += write_files(tmp_path / "feed", "route", "route,ms,name", 2, route, seed)
+        joined = stream(coalesce=seed == 2)
+        assert joined.schema.names == ["route", "bus", "ms", "speed", "ms_right", "name", "join_time", "_upstream"]
+        assert (joined.key, joined.event_time) == (("bus",), None)
+        write_to_end(joined, tmp_path / "table", tmp_path / "checkpoint")
+        names = newest(routes)
+        expected = {
+            key: (at, number, ms, names.get(at, (None, None, None))[2])
+            for key, ms, at, number in newest(buses).values()
+            if number % 7 != 3
+        }
+        found = read_frame(tmp_path / "table").select("bus", "route", "speed", "ms", "name").rows()
+        assert {row[0]: row[1:] for row in found} == expected
+    reports = read_reports(latest_folder(str(tmp_path / "checkpoint"), 1), LatestJoinReport)
+    assert sum(each.right_kept for each in reports) == len(newest(routes))
+    with pytest.raises(SchemaError, match="takes them back"):
+        joined.window("10 ms")
+    assert "join of newest rows, on route, keys bus and route, how left" in joined.explain()
+
+
+def test_pairs_of_keys_come_and_go_as_both_sides_move(spark, tmp_path):
+    one = write_files(tmp_path / "feed", "bus", "bus,ms,route,speed", 3, bus)
+    two = write_files(tmp_path / "feed", "other", "bus,ms,route,speed", 4, bus)
+    left, right = (feed(spark, tmp_path / "feed", name, BUSES, "bus") for name in ("bus", "other"))
+    joined = left.queue(policy="in-place", budget=None).join_latest(right, on="route", shards=2)
+    assert joined.key == ("bus", "bus_right")
+    write_to_end(joined, tmp_path / "table", tmp_path / "checkpoint")
+    expected = {
+        (mine[0], other[0]): (mine[3], other[3], max(mine[1], other[1]))
+        for mine in newest(one).values()
+        for other in newest(two).values()
+        if mine[2] == other[2]
+    }
+    found = read_frame(tmp_path / "table").select("bus", "bus_right", "speed", "speed_right", "join_time").rows()
+    assert {row[:2]: row[2:] for row in found} == expected
+
+
+def test_what_makes_no_sense_is_refused(spark, tmp_path):
+    write_files(tmp_path / "feed", "bus", "bus,ms,route,speed", 1, bus)
+    one, two = (feed(spark, tmp_path / "feed", "bus", BUSES, "bus") for _ in range(2))
+    with pytest.raises(OptionError, match="at most one row for each value"):
+        one.join_latest(two, on="route", how="left")
+    with pytest.raises(OptionError, match="one of inner, left"):
+        one.join_latest(two, on="route", how="full")
+    with pytest.raises(OptionError, match="an UpdateStream"):
+        one.join_latest(two.df, on="route")
+    with pytest.raises(SchemaError, match="which the right stream has not"):
+        one.join_latest(two, on={"route": "line"})
+    with pytest.raises(SchemaError, match="route of type string and speed of type int64"):
+        one.join_latest(two, on={"route": "speed"})
