@@ -14,10 +14,23 @@ from ..core.feedback.checkpoint_layout import quarantine_folder
 from ..core.feedback.plan_record import has_begun, read_plan_record, write_plan_record
 from ..plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
 from ..plan.fusion import fusable
-from ..plan.nodes import Intake, Join, Map, Node, Operator, Queue, Reorder, Rows, Transform, Window
+from ..plan.nodes import (
+    Intake,
+    Join,
+    LatestJoin,
+    Map,
+    Node,
+    Operator,
+    Queue,
+    Reorder,
+    Rows,
+    Transform,
+    Versions,
+    Window,
+)
 from ..plan.places import check_late_locations, operators, places
 from .intake.build import build_intake
-from .joins.build import build_join
+from .joins.build import build_join, build_latest_join, build_versions
 from .queue.build import build_queue
 from .reorder.build import build_reorder
 from .row_steps import on_spark
@@ -187,6 +200,10 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
             )
         case Join():
             return build_join(node, before, folders[node])
+        case Versions():
+            return build_versions(node, before[0], folders[node])
+        case LatestJoin():
+            return build_latest_join(node, before, folders[node])
         case _:
             raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
 

@@ -11,9 +11,10 @@ import pyarrow as pa
 from ..conf.arguments import count_argument, names_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import LeftOut, check_complete
-from ..plan.nodes import Join
+from ..plan.nodes import Join, LatestJoin, Versions
 from ..plan.promises import check_promised
 from .joins.band import LEFT
+from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
 from .joins.pairs import pair_condition
 from .joins.plan import How, JoinOutput, JoinPlan, JoinSide
 from .joins.within import Interval, band_of, unit_of
@@ -104,12 +105,7 @@ class Joining(KeyedRows):
         --------
         >>> both = stream.join(other, on="vehicle_id", within=us.interval(before="2 minutes", after="3 minutes"))
         """
-        if not isinstance(other, KeyedRows):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
-            raise OptionError(
-                f"join with {other!r}",
-                expected="an UpdateStream",
-                hint="join a static DataFrame with from_dataframe: df.join(static, …) before the stream is made",
-            )
+        _check_partner("join", other)
         if how not in get_args(How):
             raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(How)), hint="correct how")
         if output not in get_args(JoinOutput) or (how in ("semi", "anti") and output != "all"):
@@ -119,11 +115,13 @@ class Joining(KeyedRows):
                 hint="correct output",
             )
         columns = _on(on)
-        kinds = self._join_kinds(other, columns)
+        times = [_time_of(each, name) for each, name in ((self, "left"), (other, "right"))]
+        left, right = _kinds(self, other, columns, "join", {times[0]: times[1]})
+        unit = unit_of(times[0], left.field(times[0]).type, text_argument("time_format", time_format))
         plan = JoinPlan(
-            JoinSide(tuple(columns), kinds[0][0], kinds[0][1]),
-            JoinSide(tuple(columns.values()), kinds[1][0], kinds[1][1]),
-            band_of(within, tumbling, unit := unit_of(*kinds[0][2], text_argument("time_format", time_format))),
+            JoinSide(tuple(columns), times[0], left),
+            JoinSide(tuple(columns.values()), times[1], right),
+            band_of(within, tumbling, unit),
             how=how,
             output=output,
             condition=text_argument("condition", condition),
@@ -134,47 +132,110 @@ class Joining(KeyedRows):
         pair_condition(plan)  # refuses what cannot be computed
         return self._joined(other, plan, checkpoint_argument(checkpoint_location))
 
-    def _join_kinds(
-        self, other: KeyedRows, on: Mapping[str, str]
-    ) -> list[tuple[str, pa.Schema, tuple[str, pa.DataType]]]:
-        """Return the time column and the columns of both streams, checked.
+    def join_latest(
+        self,
+        other: Self,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: LatestHow = "inner",
+        suffix: str = "_right",
+        checkpoint_location: str | os.PathLike[str] | None = None,
+        shards: int = 16,
+    ) -> Self:
+        """Join the newest rows of two streams: the table holds the join of both tables as they are now.
+
+        A newer row of either side replaces the pairs of the row before it; a tombstone takes them out.
+
+        Parameters
+        ----------
+        other
+            The right stream.
+        on
+            The columns that are equal in rows that meet; a mapping names those of the left and those of the right. A
+            key whose new row has other values leaves its former partners.
+        how
+            ``inner``; or ``left``, which gives rows of the left without a partner with nulls. The update key of the
+            right must then be among `on`.
+        suffix
+            What is put behind the names of columns of the right that the left has too.
+        checkpoint_location
+            A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
+        shards
+            The number of parts into which keys are divided; fixed for the life of a checkpoint.
+
+        Returns
+        -------
+        UpdateStream
+            Of pairs, and of tombstones for pairs that are gone: the columns of `on`, those of the left, those of the
+            right, and ``join_time``, the later of the two times. If the right's update key is among `on`, the key is
+            that of the left; else it is that of both. The stream has no event time: what arrives later is newer.
 
         Raises
         ------
-        OptionError, SchemaError
-            See :meth:`join`.
-        """
-        from pyspark.sql.pandas.types import to_arrow_schema
+        OptionError
+            An argument makes no sense.
+        SchemaError
+            A column does not exist, or the two streams differ in its type.
 
-        found: list[tuple[str, pa.Schema, tuple[str, pa.DataType]]] = []
-        for each, name, names in ((self, "left", list(on)), (other, "right", list(on.values()))):
-            if each.event_time is None:
-                raise OptionError(
-                    f"join of a {name} stream without an event time",
-                    expected="an event time in both streams",
-                    hint="name the column: read(…, event_time=…)",
-                )
-            check_promised(each.plan, f"join() over the {name} stream")
-            check_complete(each.plan.left_out, "a join would miss pairs here")
-            schema = to_arrow_schema(each.schema, timezone="UTC")
-            absent = [column for column in names if column not in schema.names]
-            if absent:
-                raise SchemaError(
-                    f"join on {', '.join(absent)}, which the {name} stream has not",
-                    expected="columns among " + ", ".join(schema.names),
-                    hint='name the columns of both: on={"left_name": "right_name"}',
-                )
-            found.append((each.event_time, schema, (each.event_time, schema.field(each.event_time).type)))
-        (left_time, left, _), (right_time, right, _) = found
-        for one, two in [*on.items(), (left_time, right_time)]:
-            kinds = left.field(one).type, right.field(two).type
-            if kinds[0] != kinds[1] or pa.types.is_floating(kinds[0]) or pa.types.is_nested(kinds[0]):
-                raise SchemaError(
-                    f"a join by {one} of type {kinds[0]} and {two} of type {kinds[1]}",
-                    expected="columns of one type, and no fractions, arrays or structs",
-                    hint="cast one of them where the rows are read: read(…, select='CAST(a AS BIGINT) AS a, …')",
-                )
-        return found
+        Notes
+        -----
+        Guarantee: after each batch the table holds the join of the newest row of each key on both sides, whatever the
+        order of arrival and the batches. Either input may be coalesced or come from a queue. A row with a null in `on`
+        meets nothing.
+
+        State: the newest row of each key on both sides. The times of deleted keys are kept for good, so that an older
+        row does not bring a key back.
+
+        Examples
+        --------
+        >>> now = stream.join_latest(other, on="vehicle_id")
+        """
+        columns = _on(on)
+        _check_partner("join_latest", other)
+        if how not in get_args(LatestHow):
+            raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(LatestHow)), hint="correct how")
+        kinds = _kinds(self, other, columns, "join_latest")
+        for each in (self, other):
+            each._check_key_columns("join_latest")
+        left, right = (
+            LatestSide(names, "", schema, stream.key, stream.event_time)
+            for names, schema, stream in zip(
+                (tuple(columns), tuple(columns.values())), kinds, (self, other), strict=True
+            )
+        )
+        suffix = text_argument("suffix", suffix) or "_right"
+        plan = LatestJoinPlan(left, right, how, suffix, count_argument("shards", shards))
+        if how == "left" and not plan.to_one:
+            raise OptionError(
+                f"how='left' where the right's update key {', '.join(right.key)} is not among {', '.join(right.on)}",
+                expected="a right stream with at most one row for each value of `on`",
+                hint="join with how='inner', or give the right the key that the join is on",
+            )
+        return self._joined_newest(other, plan, checkpoint_argument(checkpoint_location))
+
+    def _joined_newest(self, other: KeyedRows, plan: LatestJoinPlan, checkpoint: str | None) -> Self:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        inputs = tuple(
+            stream.plan
+            if side.stays
+            else Versions(
+                side.key, None, from_arrow_schema(side.versioned), None, False, plan.shards,
+                inputs=(stream.plan,), specification=VersionPlan(side, plan.shards), checkpoint=checkpoint,
+            )
+            for side, stream in zip(plan.sides, (self, other), strict=True)
+        )  # fmt: skip
+        left_out = LeftOut(
+            "join_latest() gives pairs of newest rows, and takes them back",
+            "put the window before the join",
+        )
+        return self._of(
+            LatestJoin(
+                plan.key, None, from_arrow_schema(plan.schema), left_out, False,
+                plan.shards if plan.key == plan.left.on else None,
+                inputs=inputs, specification=plan, checkpoint=checkpoint,
+            )
+        )  # fmt: skip
 
     def _joined(self, other: KeyedRows, plan: JoinPlan, checkpoint: str | None) -> Self:
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -194,6 +255,68 @@ class Joining(KeyedRows):
                 inputs=(self.plan, other.plan), specification=plan, checkpoint=checkpoint,
             )
         )  # fmt: skip
+
+
+def _check_partner(what: str, other: object) -> None:
+    if not isinstance(other, KeyedRows):
+        raise OptionError(
+            f"{what} with {other!r}",
+            expected="an UpdateStream",
+            hint="join a static DataFrame before the stream is made: UpdateStream.from_dataframe(df.join(static, …), …)",
+        )
+
+
+def _time_of(stream: KeyedRows, name: str) -> str:
+    """Return the event time of a stream that is joined by time.
+
+    Raises
+    ------
+    OptionError
+        It has none, or no watermark.
+    SchemaError
+        It leaves rows out.
+    """
+    if stream.event_time is None:
+        raise OptionError(
+            f"join of a {name} stream without an event time",
+            expected="an event time in both streams",
+            hint="name the column: read(…, event_time=…); join_latest(…) needs none",
+        )
+    check_promised(stream.plan, f"join() over the {name} stream")
+    check_complete(stream.plan.left_out, "a join would miss pairs here")
+    return stream.event_time
+
+
+def _kinds(
+    left: KeyedRows, right: KeyedRows, on: Mapping[str, str], what: str, times: Mapping[str, str] | None = None
+) -> list[pa.Schema]:
+    """Return the columns of both streams.
+
+    Raises
+    ------
+    SchemaError
+        A column does not exist, or two that are compared differ in type.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schemas = [to_arrow_schema(each.schema, timezone="UTC") for each in (left, right)]
+    for schema, name, names in zip(schemas, ("left", "right"), (list(on), list(on.values())), strict=True):
+        absent = [column for column in names if column not in schema.names]
+        if absent:
+            raise SchemaError(
+                f"{what} on {', '.join(absent)}, which the {name} stream has not",
+                expected="columns among " + ", ".join(schema.names),
+                hint='name the columns of both: on={"left_name": "right_name"}',
+            )
+    for one, two in [*on.items(), *(times or {}).items()]:
+        kinds = schemas[0].field(one).type, schemas[1].field(two).type
+        if kinds[0] != kinds[1] or pa.types.is_floating(kinds[0]) or pa.types.is_nested(kinds[0]):
+            raise SchemaError(
+                f"a {what} by {one} of type {kinds[0]} and {two} of type {kinds[1]}",
+                expected="columns of one type, and no fractions, arrays or structs",
+                hint="cast one of them where the rows are read: read(…, select='CAST(a AS BIGINT) AS a, …')",
+            )
+    return schemas
 
 
 def _on(given: Any) -> dict[str, str]:

@@ -29,6 +29,7 @@ __all__ = [
     "Given",
     "Intake",
     "Join",
+    "LatestJoin",
     "Map",
     "Node",
     "Operator",
@@ -36,6 +37,7 @@ __all__ = [
     "Reorder",
     "Rows",
     "Transform",
+    "Versions",
     "Window",
     "walk",
 ]
@@ -399,6 +401,50 @@ class Join(Operator):
     def keeps(self) -> str:
         """See :class:`Operator`."""
         return "rows of each side, until the watermark of the other side has passed the last time that they can meet"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Versions(Operator):
+    """The newest row of each key of one side of a :class:`LatestJoin`, sent to where its partners are."""
+
+    kind: ClassVar[Kind | None] = "latest"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "newest rows"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "of each key the time and the columns of the join, for as long as the query lives"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class LatestJoin(Operator):
+    """Pairs of the newest rows of two streams: the left is the first input."""
+
+    kind: ClassVar[Kind | None] = "latest"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "join of newest rows"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "the newest row of each key of both sides, until a tombstone removes it"
 
 
 def walk(node: Node) -> Iterator[Node]:

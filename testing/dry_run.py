@@ -16,7 +16,9 @@ from ..conf.errors import OptionError
 from ..conf.locations import checkpoint_location
 from ..conf.units import parse_duration_us
 from ..operators.joins.build import INPUTS
-from ..operators.joins.pack import join_pack
+from ..operators.joins.latest_plan import LatestJoinPlan, VersionPlan
+from ..operators.joins.latest_shard import LatestJoinShard, VersionShard
+from ..operators.joins.pack import join_pack, latest_pack
 from ..operators.joins.plan import JoinPlan
 from ..operators.joins.shard import JoinShard
 from ..operators.queue.build import is_duration, queue_pack
@@ -33,7 +35,7 @@ from ..operators.windows.shards.pack import final_somewhere, frames_of
 from ..operators.windows.shards.plan import WindowPlan
 from ..operators.windows.shards.processor import window_shard
 from ..plan.fingerprint import check_same, fingerprint
-from ..plan.nodes import Given, Join, Map, Node, Operator, Queue, Reorder, Transform, Window, walk
+from ..plan.nodes import Given, Join, LatestJoin, Map, Node, Operator, Queue, Reorder, Transform, Versions, Window, walk
 from ..plan.places import check_late_locations, places
 from .checkpoint import Checkpoint
 from .expressions import Computed, RowEvaluation, value_of
@@ -142,6 +144,10 @@ class DryRun:
                 found = self._reordered(node, before, checkpoint, late)
             case Join():
                 found = self._joined(node, before, checkpoint)
+            case Versions():
+                found = self._versions(node, before[0], checkpoint)
+            case LatestJoin():
+                found = self._newest_joined(node, before, checkpoint)
             case _:
                 raise _no_step(node)
         tables = [table.select(schema.names).cast(schema) for table in found if table is not None]
@@ -216,6 +222,34 @@ class DryRun:
             _report(checkpoint, place, shard, report)
             yield result
 
+    def _versions(self, node: Versions, rows: pa.Table, checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
+        plan, place = node.specification, self._places[node]
+        assert isinstance(plan, VersionPlan)
+        side = plan.side
+        packing = latest_pack(side.key, range(plan.shards), INPUTS[0], side.key, side.event_time)
+        frames = _frames(packing(iter(rows.select(side.schema.names).to_batches())))
+        for shard in sorted(frames):
+            versions = VersionShard(shard, plan, checkpoint.store(place, shard))
+            result, report = versions.run(frames[shard], checkpoint.batch)
+            _report(checkpoint, place, shard, report)
+            yield result
+
+    def _newest_joined(
+        self, node: LatestJoin, before: list[pa.Table], checkpoint: Checkpoint
+    ) -> Iterable[pa.Table | None]:
+        plan, place = node.specification, self._places[node]
+        assert isinstance(plan, LatestJoinPlan)
+        frames: list[Frames] = []
+        for rows, side, name in zip(before, plan.sides, INPUTS, strict=True):
+            packing = latest_pack(side.on, range(plan.shards), name, side.key if side.stays else (), side.event_time)
+            names = side.schema.names if side.stays else side.versioned.names
+            frames.append(_frames(packing(iter(rows.select(names).to_batches()))))
+        for shard in sorted(frames[0].keys() | frames[1].keys()):
+            join = LatestJoinShard(shard, plan, checkpoint.store(place, shard))
+            result, report = join.run(frames[0].get(shard, []), frames[1].get(shard, []), checkpoint.batch)
+            _report(checkpoint, place, shard, report)
+            yield result
+
 
 def _evaluation(node: Transform) -> RowEvaluation:
     return RowEvaluation(node.step, _arrow(node.inputs[0]), node.fixed)
@@ -255,6 +289,10 @@ def _shard_of(node: Operator, shard: int, store: Store) -> object:
         return window_shard(shard, plan, store)
     if isinstance(plan, JoinPlan):
         return JoinShard(shard, plan, store)
+    if isinstance(plan, LatestJoinPlan):
+        return LatestJoinShard(shard, plan, store)
+    if isinstance(plan, VersionPlan):
+        return VersionShard(shard, plan, store)
     assert isinstance(plan, ReorderPlan)
     return ReorderShard(shard, plan, store)
 

@@ -6,6 +6,7 @@
 | ``upstream-windows/0``, ``1``, … | shards of a window operator | how far it is (:mod:`.window_reports`) |
 | ``upstream-reorder/0``, … | shards of a union, merge, ordered release or distinct | rows (:mod:`.reorder_reports`) |
 | ``upstream-joins/0``, … | shards of a join | rows of both sides (:mod:`.join_reports`) |
+| ``upstream-latest/0``, … | shards of a join of newest rows | keys of both sides (:mod:`.latest_join_reports`) |
 | ``upstream-feeds/NAME`` | shards of an input of Spark's own | how far each feed is (:mod:`.feed_reports`) |
 | ``upstream-feeds/*.list`` | the planner of the source | feeds at rest (:mod:`.offset_book`) |
 | ``upstream-times`` | tasks of the source | the times that they read (:mod:`.time_reports`) |
@@ -36,6 +37,7 @@ __all__ = [
     "Kind",
     "feeds_folder",
     "joins_folder",
+    "latest_folder",
     "operator_folder",
     "quarantine_folder",
     "queue_folder",
@@ -44,7 +46,7 @@ __all__ = [
     "windows_folder",
 ]
 
-Kind = Literal["queue", "windows", "reorder", "joins"]
+Kind = Literal["queue", "windows", "reorder", "joins", "latest"]
 """Operators that are numbered."""
 
 FEED_LISTS = "upstream-feeds"
@@ -80,6 +82,11 @@ def joins_folder(checkpoint: str, number: int = 0) -> str:
     return f"{checkpoint_location(checkpoint)}/upstream-joins/{number}"
 
 
+def latest_folder(checkpoint: str, number: int = 0) -> str:
+    """Return the folder in which the shards of a query's join of newest rows report; numbered from 0 on."""
+    return f"{checkpoint_location(checkpoint)}/upstream-latest/{number}"
+
+
 def feeds_folder(checkpoint: str, name: str) -> str:
     """Return the folder in which the input of that name reports on its feeds."""
     return f"{checkpoint_location(checkpoint)}/upstream-feeds/{name}"
@@ -100,4 +107,10 @@ def times_folder(checkpoint: TableFolder) -> TableFolder:
     return checkpoint.below("upstream-times")
 
 
-_OF_KIND = {"queue": queue_folder, "windows": windows_folder, "reorder": reorder_folder, "joins": joins_folder}
+_OF_KIND = {
+    "queue": queue_folder,
+    "windows": windows_folder,
+    "reorder": reorder_folder,
+    "joins": joins_folder,
+    "latest": latest_folder,
+}

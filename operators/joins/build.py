@@ -1,4 +1,4 @@
-"""A join on Spark."""
+"""Joins on Spark."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from ..reorder.build import named
 from ..runtime.arrow_steps import chained
 from ..runtime.compiled import Compiled
 from ..runtime.sharded import InShards
-from .pack import join_pack
+from .latest_plan import LatestJoinPlan, VersionPlan
+from .pack import join_pack, latest_pack
 from .plan import JoinPlan
 
 if TYPE_CHECKING:
-    from ...plan.nodes import Join
+    from ...plan.nodes import Join, LatestJoin, Versions
 
-__all__ = ["INPUTS", "build_join"]
+__all__ = ["INPUTS", "build_join", "build_latest_join", "build_versions"]
 
 INPUTS = ("left", "right")
 """What the input partitions of each side are named by: ``left/partition``."""
@@ -44,3 +45,43 @@ def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
         for rows, side, name in zip(before, plan.sides, INPUTS, strict=True)
     )
     return Compiled(InShards(plan.schema, left.union(right), tuple(slots), JoinProcessor(plan, folder)), node.schema)
+
+
+def build_versions(node: Versions, before: Compiled, folder: str) -> Compiled:
+    """Return the newest rows of one side's keys, for :func:`build_latest_join`."""
+    from .latest_processor import VersionProcessor
+
+    plan = node.specification
+    assert isinstance(plan, VersionPlan)
+    side, slots = plan.side, integers_with_hash(range(plan.shards))
+    packing = latest_pack(side.key, slots, INPUTS[0], side.key, side.event_time)
+    packed = before.packed(packing, side.schema.names)
+    return Compiled(InShards(side.versioned, packed, tuple(slots), VersionProcessor(plan, folder)), node.schema)
+
+
+def build_latest_join(node: LatestJoin, before: Sequence[Compiled], folder: str) -> Compiled:
+    """Return the results of a join of newest rows.
+
+    Parameters
+    ----------
+    node
+        The join.
+    before
+        The rows of the left and of the right: those of :func:`build_versions` where a key may move.
+    folder
+        Where its shards report.
+    """
+    from .latest_processor import LatestJoinProcessor
+
+    plan = node.specification
+    assert isinstance(plan, LatestJoinPlan)
+    slots = integers_with_hash(range(plan.shards))
+    left, right = (
+        rows.packed(
+            latest_pack(side.on, slots, name, side.key if side.stays else (), side.event_time),
+            side.schema.names if side.stays else side.versioned.names,
+        )
+        for rows, side, name in zip(before, plan.sides, INPUTS, strict=True)
+    )
+    processor = LatestJoinProcessor(plan, folder)
+    return Compiled(InShards(plan.schema, left.union(right), tuple(slots), processor), node.schema)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ...core.pushdown.ipc_frames import from_frame, to_frame
@@ -61,6 +62,10 @@ class KeyPages:
     def pages(self, numbers: Int64s) -> Int64s:
         """Return the pages of some numbers, each once."""
         return np.unique(self._page(numbers))
+
+    def among(self, numbers: Int64s, pages: Int64s) -> npt.NDArray[np.bool_]:
+        """Return which numbers are on some pages."""
+        return np.isin(self._page(numbers), pages)
 
     def read(self, pages: Int64s) -> pa.Table:
         """Return the rows of some pages."""

@@ -96,8 +96,7 @@ class _Side:
 
     def read(self, numbers: Int64s) -> None:
         """Read the rows with some numbers, and apply the changes."""
-        self._touched = self._pages.pages(numbers)
-        before = self._pages.read(self._touched)
+        before = self._pages.read(self._pages.pages(numbers))
         names = tuple(dict.fromkeys([*self.side.key, *self.side.on]))
         deleted = deleted_mask(self._changes).to_numpy()
         at = places(before, self._changes, names)
@@ -111,11 +110,17 @@ class _Side:
         was = before.take(pa.array(at[removed]))
         version = self._changes.column(VERSION).filter(pa.array(removed))
         self.removed = was.set_column(was.schema.get_field_index(VERSION), VERSION, version).combine_chunks()
-        self._before = before.num_rows
+        self._before = before.column(NUMBER).to_numpy()
 
     def keep(self) -> None:
-        """Keep the rows that are."""
-        self._pages.write(self._touched, self._before, pa.concat_tables([self.same, self.new]))
+        """Keep the rows that are; only pages with a change are written."""
+        if not len(self.numbers):
+            return
+        pages = self._pages.pages(self.numbers)
+        mine = self._pages.among(self._before, pages)
+        now = self.now
+        now = now.filter(pa.array(self._pages.among(now.column(NUMBER).to_numpy(), pages)))
+        self._pages.write(pages, int(np.count_nonzero(mine)), now)
 
     @property
     def now(self) -> pa.Table:

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from ...core.pushdown.ipc_frames import to_frame
 from ...core.rows.split import by_bucket, some_at_once, split_punctuation
-from ..runtime.pack import packed
+from ..runtime.pack import check_keys, newest_rows, packed
 
-__all__ = ["join_pack"]
+__all__ = ["join_pack", "latest_pack"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -39,6 +39,36 @@ def join_pack(on: Sequence[str], slots: Sequence[int], side: str) -> Callable[[B
                 # Each shard gets the punctuation of every feed, whether it has rows or not.
                 alone, reached = to_frame(punctuation), {number for number, _ in found}
                 found += [(number, alone) for number in range(len(slots)) if number not in reached]
+            batch = packed(found, slots)
+            yield batch.set_column(2, "control", pa.array([side] * batch.num_rows, pa.string()))
+
+    return run
+
+
+def latest_pack(
+    by: Sequence[str], slots: Sequence[int], side: str, key: Sequence[str] = (), event_time: str | None = None
+) -> Callable[[Batches], Batches]:
+    """Return a function for ``mapInArrow`` that packs one side of a join of newest rows. Punctuation goes no further.
+
+    Parameters
+    ----------
+    by
+        The columns by which rows are divided.
+    slots, side
+        As for :func:`join_pack`.
+    key, event_time
+        Of the rows that a task holds, only the newest of each key is packed. Without a key all are.
+    """
+
+    def run(batches: Batches) -> Batches:
+        for table in some_at_once(batches):
+            rows, _ = split_punctuation(table)
+            if rows.num_rows == 0:
+                continue
+            if key:
+                check_keys(rows, key, "join")
+                rows, _ = newest_rows(rows, key, event_time)
+            found = [(number, to_frame(part)) for number, part in by_bucket(rows, by, len(slots))]
             batch = packed(found, slots)
             yield batch.set_column(2, "control", pa.array([side] * batch.num_rows, pa.string()))
 

@@ -1,0 +1,66 @@
+"""Joins of newest rows on Spark: one shard's batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ...core.feedback.report_files import write_report
+from ..runtime.shard_processor import ShardProcessor, batch_id
+from ..runtime.store import Store
+from .latest_plan import LatestJoinPlan, VersionPlan
+from .latest_shard import LatestJoinShard, VersionShard
+
+__all__ = ["LatestJoinProcessor", "VersionProcessor"]
+
+
+class VersionProcessor(ShardProcessor):
+    """Runs each shard of one side's keys.
+
+    Parameters
+    ----------
+    plan : VersionPlan
+    folder : str
+        Where the shards leave their reports.
+    """
+
+    state = "upstream_versions_v1"
+
+    def __init__(self, plan: VersionPlan, folder: str) -> None:
+        self._plan = plan
+        self._folder = folder
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
+        frames = [bytes(row.frame) for row in rows]
+        result, report = VersionShard(shard, self._plan, store).run(frames, batch_id())
+        write_report(self._folder, report)
+        return result
+
+
+class LatestJoinProcessor(ShardProcessor):
+    """Runs each shard of the join.
+
+    Parameters
+    ----------
+    plan : LatestJoinPlan
+    folder : str
+        Where the shards leave their reports.
+    """
+
+    state = "upstream_latest_join_v1"
+
+    def __init__(self, plan: LatestJoinPlan, folder: str) -> None:
+        self._plan = plan
+        self._folder = folder
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
+        frames: dict[str, list[bytes]] = {"left": [], "right": []}
+        for row in rows:
+            frames[row.control].append(bytes(row.frame))
+        result, report = LatestJoinShard(shard, self._plan, store).run(frames["left"], frames["right"], batch_id())
+        write_report(self._folder, report)
+        return result
