@@ -13,11 +13,12 @@ from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import LeftOut, check_complete
 from ..plan.nodes import Join, LatestJoin, Versions
 from ..plan.promises import check_promised
+from .joins.as_of_plan import AsOfHow, AsOfPlan
 from .joins.band import LEFT
 from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
 from .joins.pairs import pair_condition
 from .joins.plan import How, JoinOutput, JoinPlan, JoinSide
-from .joins.within import Interval, band_of, unit_of
+from .joins.within import Interval, band_of, distance_of, unit_of
 from .keyed import KeyedRows, checkpoint_argument
 
 if TYPE_CHECKING:
@@ -115,12 +116,9 @@ class Joining(KeyedRows):
                 hint="correct output",
             )
         columns = _on(on)
-        times = [_time_of(each, name) for each, name in ((self, "left"), (other, "right"))]
-        left, right = _kinds(self, other, columns, "join", {times[0]: times[1]})
-        unit = unit_of(times[0], left.field(times[0]).type, text_argument("time_format", time_format))
+        sides, unit = self._timed_sides(other, columns, time_format)
         plan = JoinPlan(
-            JoinSide(tuple(columns), times[0], left),
-            JoinSide(tuple(columns.values()), times[1], right),
+            *sides,
             band_of(within, tumbling, unit),
             how=how,
             output=output,
@@ -131,6 +129,93 @@ class Joining(KeyedRows):
         )
         pair_condition(plan)  # refuses what cannot be computed
         return self._joined(other, plan, checkpoint_argument(checkpoint_location))
+
+    def join_as_of(
+        self,
+        other: Self,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: AsOfHow = "inner",
+        tolerance: str | int | None = None,
+        suffix: str = "_right",
+        time_format: str | None = None,
+        checkpoint_location: str | os.PathLike[str] | None = None,
+        shards: int = 16,
+    ) -> Self:
+        """Join each row with the row of another stream that was newest at its time.
+
+        A row of the left waits until the watermark of the right has passed it. So the result does not depend on which
+        of the two came first.
+
+        Parameters
+        ----------
+        other
+            The right stream: rates, routes, settings. Its tombstones count: at a later time there is no row.
+        on
+            The columns that are equal in rows that meet; a mapping names those of the left and those of the right.
+        how
+            ``inner``; or ``left``, which gives rows without a partner with nulls.
+        tolerance
+            How much older the row of the right may be; any age by default. With it, the state holds only keys of the
+            right that had a row in this time.
+        suffix, time_format, checkpoint_location, shards
+            As for :meth:`join`.
+
+        Returns
+        -------
+        UpdateStream
+            Rows of the left with the columns of the right. Its key and its time are those of the left.
+
+        Raises
+        ------
+        OptionError
+            An argument makes no sense, or a stream has no watermark.
+        SchemaError
+            A column does not exist, the two streams differ in its type, or one of them leaves rows out.
+
+        Notes
+        -----
+        Guarantee: the partner is the row of the right with the greatest time at or before that of the left's row; of
+        two with one time, the later arrival. Each row of the left is given once. A late row meets what is still kept.
+
+        Examples
+        --------
+        >>> valued = stream.join_as_of(other, on="vehicle_id", tolerance="1 hour")
+        """
+        columns = _on(on)
+        _check_partner("join_as_of", other)
+        if how not in get_args(AsOfHow):
+            raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(AsOfHow)), hint="correct how")
+        sides, unit = self._timed_sides(other, columns, time_format)
+        plan = AsOfPlan(
+            *sides,
+            how=how,
+            tolerance=None if tolerance is None else distance_of("tolerance", tolerance, unit),
+            suffix=text_argument("suffix", suffix) or "_right",
+            unit_us=unit,
+            shards=count_argument("shards", shards),
+        )
+        if plan.tolerance is not None and plan.tolerance < 0:
+            raise OptionError(f"tolerance={tolerance!r}", expected="a duration, not negative", hint="correct tolerance")
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        return self._of(
+            Join(
+                self.key, self.event_time, from_arrow_schema(plan.schema), None, False,
+                plan.shards if self.key == plan.left.on else None,
+                inputs=(self.plan, other.plan), specification=plan,
+                checkpoint=checkpoint_argument(checkpoint_location), keeping=plan.keeps,
+            )
+        )  # fmt: skip
+
+    def _timed_sides(
+        self, other: KeyedRows, on: Mapping[str, str], time_format: str | None
+    ) -> tuple[tuple[JoinSide, JoinSide], int | None]:
+        """Return both sides of a join by time, and the unit of the times."""
+        times = [_time_of(each, name) for each, name in ((self, "left"), (other, "right"))]
+        left, right = _kinds(self, other, on, "join", {times[0]: times[1]})
+        unit = unit_of(times[0], left.field(times[0]).type, text_argument("time_format", time_format))
+        return (JoinSide(tuple(on), times[0], left), JoinSide(tuple(on.values()), times[1], right)), unit
 
     def join_latest(
         self,
@@ -252,7 +337,7 @@ class Joining(KeyedRows):
             Join(
                 key, plan.time, self.schema if alone else from_arrow_schema(plan.schema), left_out, False,
                 plan.shards if key == plan.sides[LEFT].on else None,
-                inputs=(self.plan, other.plan), specification=plan, checkpoint=checkpoint,
+                inputs=(self.plan, other.plan), specification=plan, checkpoint=checkpoint, keeping=plan.keeps,
             )
         )  # fmt: skip
 
@@ -262,7 +347,7 @@ def _check_partner(what: str, other: object) -> None:
         raise OptionError(
             f"{what} with {other!r}",
             expected="an UpdateStream",
-            hint="join a static DataFrame before the stream is made: UpdateStream.from_dataframe(df.join(static, …), …)",
+            hint="join a static DataFrame before the stream is made: from_dataframe(df.join(static, …), …)",
         )
 
 

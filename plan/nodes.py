@@ -383,7 +383,15 @@ class Reorder(Operator):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Join(Operator):
-    """Rows of two streams that meet: the left is the first input."""
+    """Rows of two streams that meet by their times: the left is the first input.
+
+    Attributes
+    ----------
+    keeping : str
+        The state, and until when it is kept.
+    """
+
+    keeping: str
 
     kind: ClassVar[Kind | None] = "joins"
 
@@ -400,7 +408,7 @@ class Join(Operator):
     @property
     def keeps(self) -> str:
         """See :class:`Operator`."""
-        return "rows of each side, until the watermark of the other side has passed the last time that they can meet"
+        return self.keeping
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)

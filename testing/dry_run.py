@@ -15,12 +15,13 @@ import pyarrow.compute as pc
 from ..conf.errors import OptionError
 from ..conf.locations import checkpoint_location
 from ..conf.units import parse_duration_us
+from ..operators.joins.as_of_plan import AsOfPlan
 from ..operators.joins.build import INPUTS
 from ..operators.joins.latest_plan import LatestJoinPlan, VersionPlan
 from ..operators.joins.latest_shard import LatestJoinShard, VersionShard
 from ..operators.joins.pack import join_pack, latest_pack
 from ..operators.joins.plan import JoinPlan
-from ..operators.joins.shard import JoinShard
+from ..operators.joins.processor import join_shard
 from ..operators.queue.build import is_duration, queue_pack
 from ..operators.queue.control import Control, ShardPlan
 from ..operators.queue.shard import QueueShard
@@ -211,13 +212,13 @@ class DryRun:
 
     def _joined(self, node: Join, before: list[pa.Table], checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
         plan, place = node.specification, self._places[node]
-        assert isinstance(plan, JoinPlan)
+        assert isinstance(plan, JoinPlan | AsOfPlan)
         frames: list[Frames] = []
         for rows, side, name in zip(before, plan.sides, INPUTS, strict=True):
             packing = join_pack(side.on, range(plan.shards), name)
             frames.append(_frames(packing(named(name)(iter(rows.select(side.schema.names).to_batches())))))
         for shard in sorted(frames[0].keys() | frames[1].keys()):
-            join = JoinShard(shard, plan, checkpoint.store(place, shard))
+            join = join_shard(shard, plan, checkpoint.store(place, shard))
             result, report = join.run(frames[0].get(shard, []), frames[1].get(shard, []), checkpoint.batch)
             _report(checkpoint, place, shard, report)
             yield result
@@ -287,8 +288,8 @@ def _shard_of(node: Operator, shard: int, store: Store) -> object:
         return QueueShard(shard, plan, store)
     if isinstance(plan, WindowPlan):
         return window_shard(shard, plan, store)
-    if isinstance(plan, JoinPlan):
-        return JoinShard(shard, plan, store)
+    if isinstance(plan, JoinPlan | AsOfPlan):
+        return join_shard(shard, plan, store)
     if isinstance(plan, LatestJoinPlan):
         return LatestJoinShard(shard, plan, store)
     if isinstance(plan, VersionPlan):

@@ -10,6 +10,7 @@ from ..reorder.build import named
 from ..runtime.arrow_steps import chained
 from ..runtime.compiled import Compiled
 from ..runtime.sharded import InShards
+from .as_of_plan import AsOfPlan
 from .latest_plan import LatestJoinPlan, VersionPlan
 from .pack import join_pack, latest_pack
 from .plan import JoinPlan
@@ -38,7 +39,7 @@ def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
     from .processor import JoinProcessor
 
     plan = node.specification
-    assert isinstance(plan, JoinPlan)
+    assert isinstance(plan, JoinPlan | AsOfPlan)
     slots = integers_with_hash(range(plan.shards))
     left, right = (
         rows.packed(chained((named(name), join_pack(side.on, slots, name))), side.schema.names)

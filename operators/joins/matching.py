@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ...core.rows.buckets import spark_hash
 from ...core.rows.exact_integers import Int64s
 
-__all__ = ["SortedRows", "equal_keys", "is_exact", "key_numbers", "matches", "sorted_rows"]
+__all__ = ["SortedRows", "equal_keys", "is_exact", "key_numbers", "matches", "newest_matches", "sorted_rows"]
 
 _PAIRS_AT_ONCE = 4_000_000
 
@@ -63,6 +63,23 @@ def sorted_rows(numbers: Int64s, times: Int64s, table: pa.Table) -> SortedRows:
     return SortedRows(numbers[order], times[order], table.take(pa.array(order)).combine_chunks())
 
 
+def newest_matches(probes: Int64s, least: Int64s, greatest: Int64s, numbers: Int64s, times: Int64s) -> Int64s:
+    """Return, for each probe, the position of the last row with its number and a time in its range; -1 for none.
+
+    Parameters
+    ----------
+    probes, least, greatest
+        As for :func:`matches`.
+    numbers, times : int64 arrays of length rows
+        Sorted by number, then time.
+    """
+    found = np.full(len(probes), -1, dtype=np.int64)
+    if len(probes) and len(numbers):
+        asks, first, last = _found(probes, least, greatest, numbers, times)
+        found[asks] = np.where(last > first, last - 1, -1)
+    return found
+
+
 def matches(
     probes: Int64s, least: Int64s, greatest: Int64s, rows: SortedRows, at_once: int = _PAIRS_AT_ONCE
 ) -> Iterator[tuple[Int64s, Int64s]]:
@@ -85,14 +102,7 @@ def matches(
     """
     if not len(probes) or not len(rows.numbers):
         return
-    begins = np.flatnonzero(np.concatenate([[True], rows.numbers[1:] != rows.numbers[:-1]]))
-    known = rows.numbers[begins]
-    code = np.minimum(np.searchsorted(known, probes), len(known) - 1)
-    asks = np.flatnonzero((known[code] == probes) & (least <= greatest))
-    if not len(asks):
-        return
-    codes = np.repeat(np.arange(len(known)), np.diff(np.append(begins, len(rows.numbers))))
-    first, last = _ranges(codes, rows.times, code[asks], least[asks], greatest[asks])
+    asks, first, last = _found(probes, least, greatest, rows.numbers, rows.times)
     counts = np.maximum(last - first, 0)
     ends = np.cumsum(counts)
     done = 0
@@ -106,6 +116,20 @@ def matches(
             offset = np.repeat(first[done:until] - before, some)
             yield np.repeat(asks[done:until], some), np.arange(total) + offset
         done = until
+
+
+def _found(
+    probes: Int64s, least: Int64s, greatest: Int64s, numbers: Int64s, times: Int64s
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Return the probes whose number there is, the first position of each one's partners, and that behind the last."""
+    begins = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
+    known = numbers[begins]
+    code = np.minimum(np.searchsorted(known, probes), len(known) - 1)
+    asks = np.flatnonzero((known[code] == probes) & (least <= greatest))
+    if not len(asks):
+        return asks, asks, asks
+    codes = np.repeat(np.arange(len(known)), np.diff(np.append(begins, len(numbers))))
+    return asks, *_ranges(codes, times, code[asks], least[asks], greatest[asks])
 
 
 def _ranges(codes: Int64s, times: Int64s, wanted: Int64s, least: Int64s, greatest: Int64s) -> tuple[Int64s, Int64s]:

@@ -13,7 +13,17 @@ from ...core.rows.system_column import SYSTEM
 from .band import LEFT, RIGHT, Band, IntervalBand
 from .matching import is_exact
 
-__all__ = ["JOIN_TIME", "ROW_NUMBERS", "How", "JoinOutput", "JoinPlan", "JoinSide", "ResultColumn", "result_columns"]
+__all__ = [
+    "JOIN_TIME",
+    "ROW_NUMBERS",
+    "How",
+    "JoinOutput",
+    "JoinPlan",
+    "JoinSide",
+    "ResultColumn",
+    "distance_text",
+    "result_columns",
+]
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 """What becomes of rows without a partner, as in SQL."""
@@ -102,6 +112,11 @@ class JoinPlan:
         return self.left, self.right
 
     @property
+    def keeps(self) -> str:
+        """The state, and until when it is kept."""
+        return "rows of each side, until the watermark of the other side has passed the last time that they can meet"
+
+    @property
     def left_alone(self) -> bool:
         """Whether results are rows of the left as they are."""
         return self.how in ("semi", "anti")
@@ -178,8 +193,8 @@ class JoinPlan:
 
     def _within(self) -> str:
         if isinstance(self.band, IntervalBand):
-            return f"{_far(self.band.before, self.unit_us)} before to {_far(self.band.after, self.unit_us)} after"
-        return f"windows of {_far(self.band.segment, self.unit_us)}"
+            return f"{distance_text(self.band.before, self.unit_us)} before to {distance_text(self.band.after, self.unit_us)} after"
+        return f"windows of {distance_text(self.band.segment, self.unit_us)}"
 
 
 def result_columns(sides: tuple[JoinSide, JoinSide], suffix: str) -> tuple[ResultColumn, ...]:
@@ -221,7 +236,7 @@ def result_columns(sides: tuple[JoinSide, JoinSide], suffix: str) -> tuple[Resul
     return tuple(found)
 
 
-def _far(distance: int, unit_us: int | None) -> str:
+def distance_text(distance: int, unit_us: int | None) -> str:
     """Return a distance in time exactly: two joins with other distances are never described alike."""
     if unit_us is None:
         return str(distance)

@@ -10,10 +10,17 @@ from pyspark.sql import Row
 from ...core.feedback.report_files import write_report
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
+from .as_of_plan import AsOfPlan
+from .as_of_shard import AsOfShard
 from .plan import JoinPlan
 from .shard import JoinShard
 
-__all__ = ["JoinProcessor"]
+__all__ = ["JoinProcessor", "join_shard"]
+
+
+def join_shard(number: int, plan: JoinPlan | AsOfPlan, store: Store) -> JoinShard | AsOfShard:
+    """Return a shard of a join, of either kind."""
+    return AsOfShard(number, plan, store) if isinstance(plan, AsOfPlan) else JoinShard(number, plan, store)
 
 
 class JoinProcessor(ShardProcessor):
@@ -21,7 +28,7 @@ class JoinProcessor(ShardProcessor):
 
     Parameters
     ----------
-    plan : JoinPlan
+    plan : JoinPlan or AsOfPlan
     folder : str
         Where the shards leave their reports.
 
@@ -33,7 +40,7 @@ class JoinProcessor(ShardProcessor):
 
     state = "upstream_join_v1"
 
-    def __init__(self, plan: JoinPlan, folder: str) -> None:
+    def __init__(self, plan: JoinPlan | AsOfPlan, folder: str) -> None:
         self._plan = plan
         self._folder = folder
 
@@ -42,6 +49,6 @@ class JoinProcessor(ShardProcessor):
         frames: dict[str, list[bytes]] = {"left": [], "right": []}
         for row in rows:
             frames[row.control].append(bytes(row.frame))
-        result, report = JoinShard(shard, self._plan, store).run(frames["left"], frames["right"], batch_id())
+        result, report = join_shard(shard, self._plan, store).run(frames["left"], frames["right"], batch_id())
         write_report(self._folder, report)
         return result

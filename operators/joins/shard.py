@@ -16,20 +16,21 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.errors import CheckpointError, MalformedRowError, SchemaError
+from ...conf.errors import CheckpointError
 from ...core.feedback.join_reports import JoinReport
 from ...core.pushdown.ipc_frames import from_frame
 from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import LOWEST, Int64s
 from ...core.rows.sort_keys import in_order, ordered
 from ...core.rows.split import split_punctuation
-from ...core.rows.system_column import deleted_mask, system_field
+from ...core.rows.system_column import system_field
 from ...core.rows.widening import covers
 from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.arrivals import by_arrival, micros
 from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
+from .arriving import checked_rows, checked_times
 from .band import LEFT, RIGHT
 from .matching import SortedRows, equal_keys, key_numbers, matches, sorted_rows
 from .newest import NewestPairs
@@ -226,8 +227,8 @@ class JoinShard:
         plan, each = self._plan, self._plan.sides[side]
         tables = [from_frame(frame).select(each.schema.names).cast(each.schema) for frame in frames]
         rows, punctuation = split_punctuation(pa.concat_tables([each.schema.empty_table(), *tables]))
-        rows = by_arrival(_checked(rows))
-        times = _times(rows, each.time)
+        rows = by_arrival(checked_rows(rows))
+        times = checked_times(rows, each.time)
         self._counts[f"{_SIDES[side]}_rows"] += len(times)
         self._counts[f"{_SIDES[side]}_late"] += int(np.count_nonzero(times < self._bound(side)))
         first = int(self._head.get(f"{_SIDES[side]}_seq", 0))
@@ -329,40 +330,3 @@ class JoinShard:
             needs=self._needs(bounds),
             **self._counts,
         )
-
-
-def _checked(rows: pa.Table) -> pa.Table:
-    """Refuse tombstones, and rows that represent several.
-
-    Raises
-    ------
-    SchemaError
-        Saying what to do instead.
-    """
-    covered = system_field(rows, "covered")
-    if len(covered) and int(pc.max(covered).as_py() or 1) > 1:
-        raise SchemaError(
-            "a row before the join stands for several updates, of which the others were coalesced",
-            expected="every row: a join over the newest ones only would miss pairs",
-            hint="put the join before the queue, and read the source without coalescing",
-        )
-    gone = int(pc.sum(deleted_mask(rows)).as_py() or 0)
-    if gone:
-        raise SchemaError(
-            f"{gone} rows before the join are tombstones",
-            expected="rows with values: a join by time wants each row that there was, and a tombstone takes rows back",
-            hint="leave them out before the join, with a function over the source, or read without `deleted`",
-        )
-    return rows
-
-
-def _times(rows: pa.Table, name: str) -> Int64s:
-    column = rows.column(name)
-    if column.null_count:
-        raise MalformedRowError(
-            f"{column.null_count} of {len(column)} rows have no time in {name!r}, so nothing can be said of when they "
-            "meet others",
-            expected="a time in each row",
-            hint="take such rows out before the join, and count them",
-        )
-    return ordered(column).astype(np.int64, copy=False)

@@ -12,7 +12,7 @@ from ...conf.errors import OptionError, SchemaError
 from ...core.rows.event_times import EPOCH_UNITS, check_time_type
 from .band import Band, IntervalBand, TumblingBand
 
-__all__ = ["Interval", "band_of", "interval", "unit_of"]
+__all__ = ["Interval", "band_of", "distance_of", "interval", "unit_of"]
 
 _DAY_US = 86_400_000_000
 
@@ -101,7 +101,7 @@ def band_of(within: Any, tumbling: Any, unit_us: int | None) -> Band:
             hint="say how far apart the rows may be that meet: without a bound all rows would be kept for ever",
         )
     if tumbling is not None:
-        size = _units("tumbling", tumbling, unit_us)
+        size = distance_of("tumbling", tumbling, unit_us)
         if size < 1:
             raise OptionError(
                 f"tumbling={tumbling!r}", expected="at least one unit of the time column", hint="take a longer window"
@@ -113,7 +113,7 @@ def band_of(within: Any, tumbling: Any, unit_us: int | None) -> Band:
             expected="us.interval(before='2 minutes', after='3 minutes')",
             hint="give both directions by name",
         )
-    before, after = _units("before", within.before, unit_us), _units("after", within.after, unit_us)
+    before, after = distance_of("before", within.before, unit_us), distance_of("after", within.after, unit_us)
     if before + after < 0:
         raise OptionError(
             f"within={within!r}: no time is that far before and that far after",
@@ -124,7 +124,14 @@ def band_of(within: Any, tumbling: Any, unit_us: int | None) -> Band:
     return IntervalBand(before, after)
 
 
-def _units(name: str, value: Any, unit_us: int | None) -> int:
+def distance_of(name: str, value: Any, unit_us: int | None) -> int:
+    """Return a distance in units of the time column.
+
+    Raises
+    ------
+    OptionError
+        It is no duration, or no number where the unit is not known.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         if unit_us not in (None, 1) or abs(value) >= 1 << 61:
             raise OptionError(

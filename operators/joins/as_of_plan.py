@@ -1,0 +1,87 @@
+"""The settings of a join as of a time, and the columns of its results."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from ...core.rows.system_column import SYSTEM
+from .band import LEFT
+from .plan import JoinSide, ResultColumn, distance_text, result_columns
+
+__all__ = ["AsOfHow", "AsOfPlan"]
+
+AsOfHow = Literal["inner", "left"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AsOfPlan:
+    """A join of each row of the left with the row of the right that was newest at its time.
+
+    A checkpoint is refused with another plan.
+
+    Attributes
+    ----------
+    left, right : JoinSide
+    how : AsOfHow
+    tolerance : int or None
+        How much older the row of the right may be, in units of the times; None for any age.
+    suffix : str
+        Of the right's columns whose name the left has too.
+    unit_us : int or None
+        Microseconds of one unit of the times; None for numbers of which that is not known.
+    shards : int
+    """
+
+    left: JoinSide
+    right: JoinSide
+    how: AsOfHow = "inner"
+    tolerance: int | None = None
+    suffix: str = "_right"
+    unit_us: int | None = 1
+    shards: int = 1
+
+    @property
+    def sides(self) -> tuple[JoinSide, JoinSide]:
+        """Both inputs."""
+        return self.left, self.right
+
+    @property
+    def keeps(self) -> str:
+        """The state, and until when it is kept."""
+        return (
+            "rows of the left, until the watermark of the right has passed them; of the right the newest row of each "
+            "key, and later ones"
+        )
+
+    @cached_property
+    def columns(self) -> tuple[ResultColumn, ...]:
+        """The columns that results have from the sides."""
+        return result_columns(self.sides, self.suffix)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of results, the system column included."""
+        fields: list[pa.Field] = []
+        for each in self.columns:
+            field = self.sides[each.side].schema.field(each.source).with_name(each.name)
+            fields.append(field if each.side == LEFT else field.with_nullable(True))
+        return pa.schema([*fields, self.left.schema.field(SYSTEM)])
+
+    def identity(self) -> dict[str, str]:
+        """Return the settings to which a checkpoint is bound, in words."""
+        pairs = zip(self.left.on, self.right.on, strict=True)
+        return {
+            "as of": f"{self.left.time} and {self.right.time}",
+            "on": ", ".join(one if one == two else f"{one} = {two}" for one, two in pairs),
+            "tolerance": "" if self.tolerance is None else distance_text(self.tolerance, self.unit_us),
+            "how": self.how,
+            "shards": str(self.shards),
+        }
+
+    def changeable(self) -> dict[str, str]:
+        """Return the other settings, in words, which may change from run to run."""
+        return {}

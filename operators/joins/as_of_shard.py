@@ -1,0 +1,286 @@
+"""One shard of a join as of a time: a batch of frames of both sides in, results and one punctuation out.
+
+A row of the left waits until the watermark of the right has passed it: then the row of the right that was newest at its
+time is known. Pure logic over a :class:`~upstream.operators.runtime.store.Store`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...conf.errors import CheckpointError
+from ...core.feedback.join_reports import JoinReport
+from ...core.pushdown.ipc_frames import from_frame
+from ...core.rows.columns import columns_at, null_rows
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
+from ...core.rows.newest import key_codes
+from ...core.rows.sort_keys import in_order, ordered
+from ...core.rows.split import split_punctuation
+from ...core.rows.system_column import deleted_mask, system_field
+from ...core.rows.widening import covers, with_nulls
+from ...core.watermark.bounds import bounds_in, times_of_bounds
+from ..runtime.arrivals import by_arrival, micros
+from ..runtime.entries import PANE
+from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ..runtime.runs import Runs
+from ..runtime.state_head import check_identity, other_layout, read_head
+from ..runtime.store import CountingStore, Store
+from .arriving import checked_rows, checked_times
+from .as_of_plan import AsOfPlan
+from .band import LEFT, RIGHT, shifted, shifted_bound
+from .key_pages import KeyPages
+from .matching import key_numbers, newest_matches
+from .side import NUMBER
+
+__all__ = ["AsOfShard"]
+
+_VERSION = 1
+_SIDES = ("left", "right")
+_COUNTS = ("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key")
+_TIME = "__upstream_time"
+
+
+class AsOfShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    number : int
+        The shard's.
+    plan : AsOfPlan
+    store : Store
+        The shard's state.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another join, for other columns, or by another version.
+    """
+
+    def __init__(self, number: int, plan: AsOfPlan, store: Store) -> None:
+        self._number = number
+        self._plan = plan
+        self._store = CountingStore(store)
+        self._head = head = read_head(store)
+        self._counts = {name: int(head.get(name, 0)) for name in _COUNTS}
+        self._feeds = [FeedBounds(head.get(f"{name}_feeds")) for name in _SIDES]
+        held = pa.schema([*plan.left.schema, pa.field(PANE, pa.int64())])
+        self._held = Runs(self._store, "held", head.get("held", ()), 1, fit=lambda table: with_nulls(table, held))
+        kept = pa.schema([*plan.right.schema, pa.field(_TIME, pa.int64()), pa.field(NUMBER, pa.int64())])
+        self._kept_schema = kept
+        self._kept = KeyPages(
+            self._store, "kept", NUMBER, kept, head.get("kept", {}), lambda table: with_nulls(table, kept)
+        )
+        if head:
+            self._check()
+
+    def run(
+        self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1
+    ) -> tuple[pa.Table | None, JoinReport]:
+        """Keep the rows that arrived, and give those of the left that the right's watermark has passed.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Results, then the shard's own punctuation; None if there are neither.
+        JoinReport
+        """
+        plan = self._plan
+        now_us = int(self._head.get("now_us", 0))
+        rows: list[pa.Table] = []
+        for side, frames in ((LEFT, left), (RIGHT, right)):
+            some, punctuation = self._arrived(side, frames)
+            rows.append(some)
+            for table in (some, punctuation):
+                now_us = max(now_us, int(micros(table, "arrival").max(initial=0)))
+            self._hear(side, punctuation)
+        bounds = [self._bound(side) for side in (LEFT, RIGHT)]
+        times = rows[LEFT].column(PANE).to_numpy()
+        # A time that is the bound itself may still come on the right.
+        ready = times < bounds[RIGHT]
+        due = [rows[LEFT].filter(pa.array(ready)), *self._held.tables(LOWEST, _before(bounds[RIGHT]))]
+        self._held.drop_below(bounds[RIGHT])
+        self._held.add(rows[LEFT].filter(pa.array(~ready)))
+        first = self._held.first_from(LOWEST)
+        needed = bounds[LEFT] if first is None else min(bounds[LEFT], first)
+        result = self._given(pa.concat_tables(due).combine_chunks(), rows[RIGHT], needed, bounds[RIGHT])
+        self._counts["results"] += result.num_rows
+        before = self._promised
+        self._head["promised"] = promised = max(before, min(bounds))
+        given = [result] if result.num_rows else []
+        if promised > before:
+            given.append(self._punctuation(promised, now_us))
+        self._save(now_us)
+        report = JoinReport(
+            shard=self._number,
+            batch_id=batch_id,
+            now_us=now_us,
+            left_kept=self._held.rows,
+            right_kept=self._kept.rows,
+            state_bytes=self._store.written,
+            bounds={feed: bound for feeds in self._feeds for feed, bound in feeds.bounds.items()},
+            promised=promised if promised > LOWEST else None,
+            needs=None
+            if first is None or plan.unit_us is None or bounds[RIGHT] == ENDED
+            else (first + 1) * plan.unit_us,
+            **self._counts,
+        )
+        return (pa.concat_tables(given) if given else None), report
+
+    def _given(self, due: pa.Table, new: pa.Table, needed: int, bound: int) -> pa.Table:
+        """Return the results of rows of the left, and keep what later ones may need of the right.
+
+        Parameters
+        ----------
+        due
+            Rows of the left.
+        new
+            Rows of the right that arrived.
+        needed : int
+            Every row of the left that is yet to be given has this time or a later one, if it is not late.
+        bound : int
+            The same of rows of the right that are yet to come.
+        """
+        plan = self._plan
+        keyless = _without_key(due, plan.left.on)
+        asks = due.filter(pa.array(~keyless))
+        numbers = np.concatenate([_numbers(asks, plan.left.on), new.column(NUMBER).to_numpy()])
+        pages = self._kept.pages(numbers)
+        kept = self._kept.read(pages)
+        right = pa.concat_tables([kept, new]).combine_chunks()
+        names = zip(plan.left.on, plan.right.on, strict=True)
+        both = [pa.chunked_array([*right.column(two).chunks, *asks.column(one).chunks]) for one, two in names]
+        codes, _ = key_codes(both) if right.num_rows + asks.num_rows else (np.empty(0, np.int64), 0)
+        own, wanted = codes[: right.num_rows], codes[right.num_rows :]
+        times = right.column(_TIME).to_numpy()
+        order = np.lexsort((times, own))  # of one key and time the later arrival is last
+        right, own, times = right.take(pa.array(order)).combine_chunks(), own[order], times[order]
+        at = asks.column(PANE).to_numpy()
+        least = np.full(len(at), LOWEST) if plan.tolerance is None else shifted(at, -plan.tolerance)
+        found = newest_matches(wanted, least, at, own, times)
+        gone = deleted_mask(right).to_numpy()
+        found = np.where(gone[found], -1, found) if len(gone) else found
+        if len(numbers):
+            self._kept.write(pages, kept.num_rows, right.filter(pa.array(self._stays(own, times, gone, needed, bound))))
+        partner = np.full(due.num_rows, -1, dtype=np.int64)
+        partner[~keyless] = found
+        alone = partner < 0
+        self._counts["unmatched"] += int(np.count_nonzero(alone))
+        if plan.how == "inner":
+            due, partner = due.filter(pa.array(~alone)), partner[~alone]
+        where = pa.array(partner, mask=partner < 0)
+        columns: dict[str, Any] = {
+            each.name: due.column(each.source) if each.side == LEFT else right.column(each.source).take(where)
+            for each in plan.columns
+        }
+        columns |= {name: due.column(name) for name in plan.schema.names if name not in columns}
+        return pa.table({name: columns[name] for name in plan.schema.names}).cast(plan.schema)
+
+    def _stays(self, own: Int64s, times: Int64s, gone: Any, needed: int, bound: int) -> Any:
+        """Return which rows of the right a later row of the left may need, of rows sorted by key and time."""
+        stays = np.ones(len(own), dtype=np.bool_)
+        # The next row of the key is at or before every time that is asked for: it is newer for all of them.
+        stays[:-1] = (own[1:] != own[:-1]) | (times[1:] > needed)
+        if self._plan.tolerance is not None:
+            stays &= times >= shifted_bound(needed, -self._plan.tolerance)
+        # A deletion that is the oldest row means what no row means, once no older one can come.
+        first = np.ones(len(own), dtype=np.bool_)
+        first[1:] = own[1:] != own[:-1]
+        before = np.zeros(len(own), dtype=np.int64)
+        before[1:] = np.cumsum(stays)[:-1]
+        begins = np.maximum.accumulate(np.where(first, np.arange(len(own)), 0))
+        oldest = (before - before[begins]) == 0
+        return stays & ~(gone & oldest & (times < min(needed, bound)))
+
+    def _arrived(self, side: int, frames: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
+        """Return a side's rows as they are kept, and the punctuation."""
+        each = self._plan.sides[side]
+        tables = [from_frame(frame).select(each.schema.names).cast(each.schema) for frame in frames]
+        rows, punctuation = split_punctuation(pa.concat_tables([each.schema.empty_table(), *tables]))
+        rows = by_arrival(checked_rows(rows, tombstones=side == RIGHT))
+        times = checked_times(rows, each.time)
+        self._counts[f"{_SIDES[side]}_rows"] += len(times)
+        self._counts[f"{_SIDES[side]}_late"] += int(np.count_nonzero(times < self._bound(side)))
+        keyless = _without_key(rows, each.on)
+        self._counts["without_key"] += int(np.count_nonzero(keyless))
+        if side == LEFT:
+            return rows.append_column(PANE, pa.array(times)).combine_chunks(), punctuation
+        rows = rows.append_column(_TIME, pa.array(times)).filter(pa.array(~keyless)).combine_chunks()
+        return rows.append_column(NUMBER, pa.array(_numbers(rows, each.on))).cast(self._kept_schema), punctuation
+
+    def _hear(self, side: int, punctuation: pa.Table) -> None:
+        each = self._plan.sides[side]
+        rows = punctuation.filter(pa.array(~key_mask(punctuation, each.on)))
+        if rows.num_rows:
+            at = bounds_in(rows.column(each.time), ordered)
+            self._feeds[side].hear(system_field(rows, "source").to_pylist(), at.tolist())
+
+    def _bound(self, side: int) -> int:
+        found = self._feeds[side].low_watermark
+        return LOWEST if found is None else found
+
+    @property
+    def _promised(self) -> int:
+        return int(self._head.get("promised", LOWEST))
+
+    def _punctuation(self, promised: int, now_us: int) -> pa.Table:
+        schema, time = self._plan.schema, self._plan.left.time
+        kind = schema.field(time).type
+        at = times_of_bounds([promised], kind, lambda bound: in_order(bound, kind))
+        return punctuation_rows(schema, [f"join/{self._number}"], now_us, **{time: at}).cast(schema)
+
+    def _check(self) -> None:
+        check_identity(
+            self._head["plan"],
+            self._plan.identity(),
+            "the state of the join in this checkpoint was written",
+            "inputs, columns and number of shards",
+            other_layout(self._head["layout"], _VERSION),
+        )
+        rows = (self._held.rows, self._kept.rows)
+        for name, side, columns, count in zip(_SIDES, self._plan.sides, self._head["columns"], rows, strict=True):
+            was = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns)))
+            if count and not covers(side.schema, was):
+                raise CheckpointError(
+                    f"rows of the {name} with other columns are kept in this checkpoint's join: "
+                    + ", ".join(f"{field.name} {field.type}" for field in was),
+                    expected="the same columns, or more; now there are "
+                    + ", ".join(f"{field.name} {field.type}" for field in side.schema),
+                    hint="put the columns back, or start with a new checkpointLocation",
+                )
+
+    def _save(self, now_us: int) -> None:
+        schemas = [each.schema.remove_metadata().serialize().to_pybytes() for each in self._plan.sides]
+        head = {
+            **self._head,
+            **self._counts,
+            "layout": _VERSION,
+            "plan": self._plan.identity(),
+            "columns": [base64.b64encode(each).decode() for each in schemas],
+            "now_us": now_us,
+            **{f"{name}_feeds": feeds.to_json() for name, feeds in zip(_SIDES, self._feeds, strict=True)},
+            "held": self._held.known,
+            "kept": self._kept.to_json(),
+        }
+        self._store.put("head", 0, json.dumps(head).encode())
+
+
+def _before(bound: int) -> int:
+    return HIGHEST if bound == ENDED else bound - 1 if bound > LOWEST else LOWEST
+
+
+def _without_key(rows: pa.Table, names: tuple[str, ...]) -> Any:
+    found = np.zeros(rows.num_rows, dtype=np.bool_)
+    for column in columns_at(rows, names):
+        found |= null_rows(column)
+    return found
+
+
+def _numbers(rows: pa.Table, names: tuple[str, ...]) -> Int64s:
+    return key_numbers(columns_at(rows, names)) if rows.num_rows else np.empty(0, dtype=np.int64)

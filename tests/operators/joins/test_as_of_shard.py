@@ -1,0 +1,155 @@
+"""A join as of a time against each row compared with each other: every order, split, punctuation and deletion."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import CheckpointError, SchemaError
+from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.sort_keys import in_order
+from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.core.watermark.bounds import times_of_bounds
+from upstream.operators.joins.as_of_plan import AsOfPlan
+from upstream.operators.joins.as_of_shard import AsOfShard
+from upstream.operators.joins.plan import JoinSide
+from upstream.operators.runtime.feeds import ENDED, punctuation_rows
+from upstream.operators.runtime.store import DictStore
+
+LEFT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("a", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+RIGHT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("b", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+
+
+def plan(how="left", tolerance=None, left=LEFT, right=RIGHT):
+    return AsOfPlan(JoinSide(("k",), "t", left), JoinSide(("k",), "t", right), how, tolerance)
+
+
+def frame(schema, rows, bound, feed):
+    """Rows (key, time, number, deleted), and then punctuation."""
+    columns = [pa.array([row[at] for row in rows], schema.field(at).type) for at in range(3)]
+    numbers = np.array([row[2] for row in rows], dtype=np.int64)
+    deleted = np.array([row[3] for row in rows], dtype=np.bool_)
+    system = system_array(source=feed, seq=numbers, arrival_us=numbers, deleted=deleted)
+    table = pa.table([*columns, system], schema=schema)
+    if bound is not None:
+        kind = schema.field("t").type
+        at = times_of_bounds([bound], kind, lambda one: in_order(one, kind))
+        table = pa.concat_tables([table, punctuation_rows(table.schema, [feed], 0, t=at)])
+    return [to_frame(table)] if table.num_rows else []
+
+
+def run_all(join, batches, store=None):
+    store = store or DictStore()
+    found, promises, reports = [], [], []
+    for left, left_bound, right, right_bound in batches:
+        frames = (
+            frame(join.left.schema, left, left_bound, "left/f"),
+            frame(join.right.schema, right, right_bound, "right/f"),
+        )
+        result, report = AsOfShard(0, join, store).run(*frames)
+        rows, punctuation = split_punctuation(join.schema.empty_table() if result is None else result)
+        found.append([(row["a"], row["b"]) for row in rows.to_pylist()])
+        promises.append(punctuation.column("t").to_pylist()[0] if punctuation.num_rows else None)
+        reports.append(report)
+    return found, promises, reports
+
+
+@st.composite
+def streams(draw):
+    both = []
+    for deletions in (False, True):
+        rows = []
+        for number in range(draw(st.integers(0, 12))):
+            deleted = deletions and draw(st.integers(0, 3)) == 0
+            rows.append((draw(st.sampled_from(["x", "y", None])), draw(st.integers(-6, 14)), number, deleted))
+        both.append(rows)
+    count = draw(st.integers(1, 4))
+    # The arrival order is that of the numbers, so that ties are decided alike.
+    places = [sorted(draw(st.integers(0, count - 1)) for _ in rows) for rows in both]
+    batches = []
+    for batch in range(count):
+        cells = []
+        for rows, place in zip(both, places, strict=True):
+            later = [row[1] for row, at in zip(rows, place, strict=True) if at > batch]
+            bound = ENDED if batch == count - 1 else draw(st.none() | st.integers(-8, min(later, default=20)))
+            cells += [[row for row, at in zip(rows, place, strict=True) if at == batch], bound]
+        batches.append(tuple(cells))
+    return both, batches
+
+
+def expected(left, right, how, tolerance):
+    found = []
+    for key, time, number, _ in left:
+        known = [row for row in right if row[0] is not None and row[0] == key and row[1] <= time]
+        known = [row for row in known if tolerance is None or row[1] >= time - tolerance]
+        newest = max(known, key=lambda row: (row[1], row[2]), default=None)
+        partner = None if newest is None or newest[3] else newest[2]
+        if partner is not None or how == "left":
+            found.append((number, partner))
+    return sorted(found, key=str)
+
+
+@given(streams(), st.sampled_from(["inner", "left"]), st.none() | st.integers(0, 6))
+def test_the_partner_is_the_newest_row_at_the_time(case, how, tolerance):
+    (left, right), batches = case
+    store = DictStore()
+    found, promises, reports = run_all(plan(how, tolerance), batches, store)
+    assert sorted((pair for pairs in found for pair in pairs), key=str) == expected(left, right, how, tolerance)
+    promised = -(1 << 62)
+    for pairs, promise in zip(found, promises, strict=True):
+        assert all(left[one][1] >= promised for one, _ in pairs)
+        promised = promised if promise is None else max(promised, promise)
+    assert reports[-1].left_kept == 0
+    assert reports[-1].results == len([pair for pairs in found for pair in pairs])
+
+
+def test_a_row_waits_until_the_right_can_have_no_row_at_its_time():
+    found, promises, reports = run_all(
+        plan(),
+        [
+            ([("x", 10, 0, False)], 20, [("x", 8, 0, False)], 10),
+            ([], None, [("x", 10, 1, False)], None),
+            ([], None, [], 11),
+        ],
+    )
+    assert found == [[], [], [(0, 1)]]
+    assert promises == [10, None, 11]
+    assert [report.needs for report in reports] == [11, 11, None]
+
+
+def test_of_the_right_only_what_a_later_row_may_need_is_kept():
+    rows = [("x", time, time, False) for time in range(10)]
+    _, _, reports = run_all(plan(), [([], 5, rows, 20), ([], 9, [("x", 9, 90, False)], None)])
+    # Those at 5 to 9: one at 5 is newest at 5. Then two at 9, of which the later counts.
+    assert [report.right_kept for report in reports] == [5, 1]
+    _, _, reports = run_all(plan(tolerance=2), [([], 5, rows, 20), ([], 30, [("x", 9, 90, False)], None)])
+    assert [report.right_kept for report in reports] == [5, 0]
+
+
+def test_a_deletion_is_kept_as_long_as_an_older_row_may_come():
+    gone = ("x", 4, 1, True)
+    _, _, reports = run_all(plan(), [([], 9, [gone], 4), ([], None, [("x", 4, 0, False)], 5)])
+    assert reports[0].right_kept == 1
+    found, _, reports = run_all(
+        plan(), [([], 9, [("x", 2, 0, False), gone], 3), ([("x", 9, 0, False)], None, [("x", 3, 2, False)], 10)]
+    )
+    assert found[-1] == [(0, None)]
+    found, _, reports = run_all(plan(), [([], 9, [gone], 5)])
+    assert reports[0].right_kept == 0
+
+
+def test_what_it_cannot_use_is_refused():
+    with pytest.raises(SchemaError, match="tombstones"):
+        run_all(plan(), [([("x", 1, 0, True)], None, [], None)])
+    store = DictStore()
+    run_all(plan(), [([("x", 10, 0, False)], 0, [("x", 1, 1, False)], 0)], store)
+    for other in (plan("inner"), plan(tolerance=3)):
+        with pytest.raises(CheckpointError):
+            AsOfShard(0, other, store)
+    fewer = pa.schema([field for field in RIGHT if field.name != "b"])
+    with pytest.raises(CheckpointError, match="rows of the right with other columns"):
+        AsOfShard(0, plan(right=fewer), store)
