@@ -193,7 +193,8 @@ class JoinPlan:
 
     def _within(self) -> str:
         if isinstance(self.band, IntervalBand):
-            return f"{distance_text(self.band.before, self.unit_us)} before to {distance_text(self.band.after, self.unit_us)} after"
+            before, after = (distance_text(each, self.unit_us) for each in (self.band.before, self.band.after))
+            return f"{before} before to {after} after"
         return f"windows of {distance_text(self.band.segment, self.unit_us)}"
 
 

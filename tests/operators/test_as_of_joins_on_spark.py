@@ -55,7 +55,7 @@ def test_trades_with_the_quote_that_was_newest_and_windows_of_them(spark, tmp_pa
         feed(spark, tmp_path / "feed", "trade")
         .join_as_of(feed(spark, tmp_path / "feed", "quote"), on="key", shards=2)
         .window("100 ms", output="all", time_format="epoch_ms", shards=2)
-        .agg(n=us.count(), last=us.last("value_right"))
+        .agg(n=us.count(), last=us.last("value_right", by="ms"))
     )
     write_to_end(counted, tmp_path / "windows", tmp_path / "windows_checkpoint", key=("key", "window_id"))
     with_partner = sum(any(quote[0] == key and quote[1] <= ms for quote in quotes) for key, ms, _ in trades)

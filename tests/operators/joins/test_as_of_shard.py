@@ -134,11 +134,10 @@ def test_a_deletion_is_kept_as_long_as_an_older_row_may_come():
     gone = ("x", 4, 1, True)
     _, _, reports = run_all(plan(), [([], 9, [gone], 4), ([], None, [("x", 4, 0, False)], 5)])
     assert reports[0].right_kept == 1
-    found, _, reports = run_all(
-        plan(), [([], 9, [("x", 2, 0, False), gone], 3), ([("x", 9, 0, False)], None, [("x", 3, 2, False)], 10)]
-    )
+    older = ([("x", 9, 0, False)], None, [("x", 3, 2, False)], 10)
+    found, _, _ = run_all(plan(), [([], 9, [("x", 2, 0, False), gone], 3), older])
     assert found[-1] == [(0, None)]
-    found, _, reports = run_all(plan(), [([], 9, [gone], 5)])
+    _, _, reports = run_all(plan(), [([], 9, [gone], 5)])
     assert reports[0].right_kept == 0
 
 

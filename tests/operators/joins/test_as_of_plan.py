@@ -1,0 +1,26 @@
+"""Columns of joins as of a time."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
+from upstream.operators.joins.as_of_plan import AsOfPlan
+from upstream.operators.joins.plan import JoinSide
+
+TIME = pa.timestamp("us", tz="UTC")
+
+
+def side(*names):
+    fields = [pa.field(name, pa.string(), nullable=False) for name in names]
+    return JoinSide((names[0],), "t", pa.schema([*fields, ("t", TIME), pa.field(SYSTEM, SYSTEM_TYPE)]))
+
+
+def test_the_lefts_columns_stay_as_they_are_and_the_rights_may_be_null():
+    plan = AsOfPlan(side("k", "a"), side("q", "a", "b"), "left", 90_000_000)
+    assert plan.schema.names == ["k", "a", "t", "a_right", "b", "t_right", SYSTEM]
+    assert [field.nullable for field in plan.schema] == [False, False, True, True, True, True, True]
+    assert plan.identity() == {
+        "as of": "t and t", "on": "k = q", "tolerance": "90 s", "how": "left", "shards": "1",
+    }  # fmt: skip
+    assert AsOfPlan(side("k"), side("k"), tolerance=None).identity()["tolerance"] == ""

@@ -1,0 +1,81 @@
+"""Pages by key: what is read is what was written, pages grow with the rows, and a batch touches its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.operators.joins.key_pages import KeyPages
+from upstream.operators.runtime.store import DictStore
+
+SCHEMA = pa.schema([("n", pa.int64()), ("v", pa.int64())])
+
+
+def rows(numbers, value=0):
+    return pa.table({"n": np.array(numbers, dtype=np.int64), "v": np.full(len(numbers), value)}, schema=SCHEMA)
+
+
+def put(pages, numbers, value):
+    """Replace the rows of some numbers, as a batch does."""
+    touched = pages.pages(np.array(numbers, dtype=np.int64))
+    before = pages.read(touched)
+    kept = before.filter(pa.array(~np.isin(before.column("n").to_numpy(), numbers)))
+    pages.write(touched, before.num_rows, pa.concat_tables([kept, rows(numbers, value)]))
+
+
+@given(st.lists(st.lists(st.integers(-(2**40), 2**40), unique=True, max_size=600), max_size=6))
+def test_every_number_has_what_was_written_last(batches):
+    store, saved, expected = DictStore(), {}, {}
+    for value, numbers in enumerate(batches):
+        pages = KeyPages(store, "rows", "n", SCHEMA, saved)
+        put(pages, numbers, value)
+        saved = pages.to_json()
+        expected.update(dict.fromkeys(numbers, value))
+    pages = KeyPages(store, "rows", "n", SCHEMA, saved)
+    assert pages.rows == len(expected)
+    found = pages.read(pages.pages(np.array(list(expected), dtype=np.int64)))
+    assert dict(zip(found.column("n").to_pylist(), found.column("v").to_pylist(), strict=True)) == expected
+
+
+def test_pages_grow_beyond_the_1024th_row_and_hold_about_as_many_each():
+    store = DictStore()
+    pages = KeyPages(store, "rows", "n", SCHEMA, {})
+    put(pages, range(1024), 0)
+    assert len(store.values) == 1
+    put(pages, [1024], 0)
+    assert len(store.values) == 2
+    put(pages, range(50_000), 1)
+    assert len(store.values) == 64
+    again = KeyPages(store, "rows", "n", SCHEMA, pages.to_json())
+    assert len(again.pages(np.array([7]))) == 1
+    found = again.read(again.pages(np.array([7])))
+    assert 200 < found.num_rows < 1600
+    assert 7 in found.column("n").to_pylist()
+
+
+def test_an_empty_page_is_given_back():
+    store = DictStore()
+    pages = KeyPages(store, "rows", "n", SCHEMA, {})
+    put(pages, [3, 4], 0)
+    pages.write(pages.pages(np.array([3])), 2, rows([]))
+    assert store.values == {}
+    assert pages.rows == 0
+    assert pages.read(np.array([0])).num_rows == 0
+
+
+def test_rows_of_an_earlier_run_are_fitted():
+    store = DictStore()
+    first = KeyPages(store, "rows", "n", SCHEMA, {})
+    put(first, [3], 5)
+    more = pa.schema([*SCHEMA, ("w", pa.int64())])
+    later = KeyPages(
+        store,
+        "rows",
+        "n",
+        more,
+        first.to_json(),
+        lambda table: table.append_column("w", pa.nulls(table.num_rows, pa.int64())),
+    )
+    assert later.read(np.array([0])).to_pylist() == [{"n": 3, "v": 5, "w": None}]
