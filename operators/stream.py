@@ -12,6 +12,7 @@ from ..conf.arguments import path_argument, text_argument
 from ..plan.places import needs_checkpoint, places
 from .combining import Combining
 from .describe import Description, live_places, source_feeds
+from .grouping import Grouping
 from .intake.dataframe import OnMalformed, plan_intake
 from .intake.progress import EarlierNames, chosen_earlier, policy_of
 from .joining import Joining
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["UpdateStream"]
 
 
-class UpdateStream(Stateless, Stateful, Combining, Joining):
+class UpdateStream(Stateless, Stateful, Combining, Joining, Grouping):
     """Rows that update a key.
 
     Parameters

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Given",
+    "Grouped",
     "Intake",
     "Join",
     "LatestJoin",
@@ -413,7 +414,9 @@ class Join(Operator):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Versions(Operator):
-    """The newest row of each key of one side of a :class:`LatestJoin`, sent to where its partners are."""
+    """The newest row of each key, sent to where its partners are, or its group: before :class:`LatestJoin` and
+    :class:`Grouped`.
+    """
 
     kind: ClassVar[Kind | None] = "latest"
 
@@ -453,6 +456,28 @@ class LatestJoin(Operator):
     def keeps(self) -> str:
         """See :class:`Operator`."""
         return "the newest row of each key of both sides, until a tombstone removes it"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Grouped(Operator):
+    """Aggregates over the newest row of each key, by group."""
+
+    kind: ClassVar[Kind | None] = "latest"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "groups of newest rows"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "partial aggregates of each group, as long as it has a key"
 
 
 def walk(node: Node) -> Iterator[Node]:

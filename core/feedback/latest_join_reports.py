@@ -1,4 +1,6 @@
-"""What the shards of a join of newest rows report of each batch: a small file each, below the query's checkpoint."""
+"""What the shards of joins and groups of newest rows report of each batch: a small file each, below the query's
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ class LatestJoinReport(Report):
     """The work of a shard, and what it keeps after the batch. Counts are of the whole life of the checkpoint.
 
     A shard that only finds the newest rows of one side, ahead of the join, reports them as the left; its counts are of
-    one batch.
+    one batch. A shard of groups reports its input as the left, and keeps one row for each group.
 
     Attributes
     ----------
@@ -31,6 +33,8 @@ class LatestJoinReport(Report):
         Of them, tombstones.
     left_kept, right_kept : int
         Rows that are kept: one for each key.
+    without_key : int
+        Rows with a null in a column of the group.
     state_bytes : int
         Size of what was written in this batch.
     """
@@ -43,4 +47,5 @@ class LatestJoinReport(Report):
     retracted: int = 0
     left_kept: int = 0
     right_kept: int = 0
+    without_key: int = 0
     state_bytes: int = 0

@@ -31,10 +31,13 @@ class LatestSide(JoinSide):
         The update key.
     event_time : str or None
         The column by which rows are newer; None for the order of arrival.
+    values : tuple of str or None
+        Columns whose former values are given too when a newer row replaces them. None where only moves are given.
     """
 
     key: tuple[str, ...] = ()
     event_time: str | None = None
+    values: tuple[str, ...] | None = None
 
     @property
     def stays(self) -> bool:
@@ -73,6 +76,7 @@ class VersionPlan:
             "time": side.event_time or "none",
             "on": ", ".join(side.on),
             "shards": str(self.shards),
+            **({} if side.values is None else {"values": ", ".join(side.values)}),
         }
 
     def changeable(self) -> dict[str, str]:

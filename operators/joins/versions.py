@@ -46,7 +46,8 @@ class LatestVersions:
 
     def __init__(self, store: Store, name: str, side: LatestSide, saved: Any) -> None:
         self._side = side
-        self._columns = list(dict.fromkeys([*side.key, *side.on]))
+        self._columns = list(dict.fromkeys([*side.key, *side.on, *(side.values or ())]))
+        self._compared = side.on if side.values is None else (*side.on, *side.values)
         fields = [side.schema.field(each) for each in self._columns]
         own = [pa.field(each, pa.int64()) for each in (NUMBER, VERSION, _TIME)]
         self._schema = pa.schema([*fields, *own, pa.field(_ALIVE, pa.bool_())])
@@ -99,9 +100,11 @@ class LatestVersions:
             before = known & kept.column(_ALIVE).to_numpy()[was]
             newer = ~known | (times >= kept.column(_TIME).to_numpy()[was])
         deleted = deleted_mask(rows).to_numpy()
-        moved = before & newer & (deleted | ~_same(kept, was, rows, side.on))
+        same = before & _same(kept, was, rows, self._compared)
+        moved = before & newer & (deleted | ~same)
         left = self._left(kept, was[moved], rows.filter(pa.array(moved)), version[moved], deleted[moved])
-        stays = pa.array(newer & ~deleted)
+        # A row whose values are those of the row before it changes nothing where only values count.
+        stays = pa.array(newer & ~deleted & (~same if side.values is not None else True))
         given = rows.filter(stays)
         given = given.append_column(VERSION, pa.array(version).filter(stays))
         given = given.append_column(GONE, pa.array(np.zeros(given.num_rows, dtype=np.bool_)))

@@ -1,0 +1,1 @@
+"""Aggregates over the newest row of each key, by group."""

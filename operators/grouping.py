@@ -1,0 +1,184 @@
+"""Aggregates over the newest row of each key: ``stream.group_by("route_id").agg(vehicles=count())``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from ..conf.arguments import count_argument, text_argument
+from ..conf.errors import OptionError, SchemaError
+from ..core.rows.system_column import SYSTEM
+from ..plan.completeness import LeftOut
+from ..plan.nodes import Grouped, Versions
+from .aggregates.parts import Aggregate
+from .grouped.plan import GroupPlan
+from .joins.latest_plan import LatestSide, VersionPlan
+from .keyed import KeyedRows, checkpoint_argument
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["GroupedStream", "Grouping"]
+
+StreamT = TypeVar("StreamT", bound=KeyedRows)
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupedStream(Generic[StreamT]):
+    """The newest row of each key, by group; made by :meth:`UpdateStream.group_by`.
+
+    Attributes
+    ----------
+    stream
+    columns : tuple of str
+        Of the group.
+    shards : int
+    checkpoint : str or None
+    """
+
+    stream: StreamT
+    columns: tuple[str, ...]
+    shards: int
+    checkpoint: str | None
+
+    def agg(self, **aggregates: Aggregate) -> StreamT:
+        """Aggregate the newest row of each key of a group.
+
+        Parameters
+        ----------
+        aggregates
+            The results' names, and what they are: ``vehicles=count(), speed=avg("speed")``. Sums, counts, averages,
+            variances and deviations: what a row that leaves its group can be taken out of.
+
+        Returns
+        -------
+        UpdateStream
+            Of results, and of tombstones for groups that have no key any more: the columns of the group, which are its
+            key, and the aggregates. It has no event time: what arrives later is newer.
+
+        Raises
+        ------
+        OptionError
+            There is no aggregate, or one from which no row can be taken out.
+        SchemaError
+            A column does not exist, has a type that an aggregate cannot take, or two columns of the results would have
+            one name.
+
+        Notes
+        -----
+        Guarantee: after each batch the table holds the aggregates of the newest row of each key, whatever the order of
+        arrival and the batches. A key whose newest row has another group leaves the one and enters the other in one
+        commit.
+
+        Examples
+        --------
+        >>> stream.group_by("speed").agg(vehicles=us.count()).schema.names
+        ['speed', 'vehicles', '_upstream']
+        """
+        from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+        stream = self.stream
+        taken = {*self.columns, SYSTEM} & set(aggregates)
+        if taken:
+            raise SchemaError(
+                f"an aggregate is named {', '.join(sorted(taken))}, and results have a column of that name",
+                expected="other names than those of the group's columns",
+                hint="rename the aggregate",
+            )
+        given: dict[str, object] = dict(aggregates)
+        wrong = [f"{name}={each!r}" for name, each in given.items() if not isinstance(each, Aggregate)]
+        if wrong:
+            raise OptionError(
+                f"{', '.join(wrong)} is no aggregate",
+                expected="what the functions of upstream.aggregates make",
+                hint="write for example n=us.count(), total=us.sum('value')",
+            )
+        schema = to_arrow_schema(stream.schema, timezone="UTC")
+        plain = GroupPlan(LatestSide(self.columns, "", schema, stream.key, stream.event_time), aggregates, self.shards)
+        if not plain.algebra.differential:
+            raise OptionError(
+                f"group_by(…).agg({plain.identity()['aggregates']})",
+                expected="aggregates from which a row can be taken out again: count, sum, avg, var, stddev",
+                hint="a window takes every aggregate; the least or greatest value of each key is an update stream of "
+                "its own",
+            )
+        side = dataclasses.replace(plain.side, values=plain.algebra.inputs)
+        plan = dataclasses.replace(plain, side=side)
+        before = stream.plan
+        if not side.stays:
+            before = Versions(
+                side.key, None, from_arrow_schema(side.versioned), None, False, self.shards,
+                inputs=(before,), specification=VersionPlan(side, self.shards), checkpoint=self.checkpoint,
+            )  # fmt: skip
+        left_out = LeftOut(
+            "group_by(…) gives the newest value of each group, in place of the one before",
+            "put the window before it",
+        )
+        return stream.__class__._of(
+            Grouped(
+                self.columns, None, from_arrow_schema(plan.schema), left_out, False, self.shards,
+                inputs=(before,), specification=plan, checkpoint=self.checkpoint,
+            )
+        )  # fmt: skip
+
+
+class Grouping(KeyedRows):
+    """Groups of newest rows: part of :class:`~upstream.operators.stream.UpdateStream`."""
+
+    def group_by(
+        self,
+        *columns: str,
+        checkpoint_location: str | os.PathLike[str] | None = None,
+        shards: int = 16,
+    ) -> GroupedStream[Self]:
+        """Group the newest row of each key: how many vehicles each route has *now*.
+
+        Parameters
+        ----------
+        columns
+            The columns of the group. A row with a null in one of them is in no group, and is counted.
+        checkpoint_location
+            A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
+        shards
+            The number of parts into which keys and groups are divided; fixed for the life of a checkpoint.
+
+        Returns
+        -------
+        GroupedStream
+            To be aggregated by its method `agg`.
+
+        Raises
+        ------
+        OptionError
+            There is no column, or the number of shards makes no sense.
+        SchemaError
+            There is no such column, or one of a type that forms no groups.
+
+        Examples
+        --------
+        >>> now = stream.group_by("speed").agg(vehicles=us.count())
+        """
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._check_key_columns("group_by")
+        names = tuple(dict.fromkeys(str(text_argument("group_by", each)) for each in columns))
+        if not names:
+            raise OptionError("group_by()", expected="at least one column", hint="name the columns of the group")
+        schema = to_arrow_schema(self.schema, timezone="UTC")
+        for name in names:
+            if name not in schema.names or name == SYSTEM:
+                raise SchemaError(
+                    f"group_by({name!r}), which the stream has not",
+                    expected="columns among " + ", ".join(each for each in schema.names if each != SYSTEM),
+                    hint="correct the name",
+                )
+            kind = schema.field(name).type
+            if pa.types.is_floating(kind) or pa.types.is_nested(kind):
+                raise SchemaError(
+                    f"group_by({name!r}), which is of type {kind}",
+                    expected="a column of whole numbers, decimals, texts, dates, times or booleans",
+                    hint="cast it where the rows are read: read(…, select='CAST(a AS BIGINT) AS a, …')",
+                )
+        return GroupedStream(self, names, count_argument("shards", shards), checkpoint_argument(checkpoint_location))
