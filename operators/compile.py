@@ -15,6 +15,7 @@ from ..core.feedback.plan_record import has_begun, read_plan_record, write_plan_
 from ..plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
 from ..plan.fusion import fusable
 from ..plan.nodes import (
+    Grouped,
     Intake,
     Join,
     LatestJoin,
@@ -29,6 +30,7 @@ from ..plan.nodes import (
     Window,
 )
 from ..plan.places import check_late_locations, operators, places
+from .grouped.build import build_groups
 from .intake.build import build_intake
 from .joins.build import build_join, build_latest_join, build_versions
 from .queue.build import build_queue
@@ -204,6 +206,8 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
             return build_versions(node, before[0], folders[node])
         case LatestJoin():
             return build_latest_join(node, before, folders[node])
+        case Grouped():
+            return build_groups(node, before[0], folders[node])
         case _:
             raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
 

@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 from ..conf.errors import OptionError
 from ..conf.locations import checkpoint_location
 from ..conf.units import parse_duration_us
+from ..operators.grouped.build import group_pack
+from ..operators.grouped.plan import GroupPlan
+from ..operators.grouped.shard import GroupShard
 from ..operators.joins.as_of_plan import AsOfPlan
 from ..operators.joins.build import INPUTS
 from ..operators.joins.latest_plan import LatestJoinPlan, VersionPlan
@@ -36,7 +39,21 @@ from ..operators.windows.shards.pack import final_somewhere, frames_of
 from ..operators.windows.shards.plan import WindowPlan
 from ..operators.windows.shards.processor import window_shard
 from ..plan.fingerprint import check_same, fingerprint
-from ..plan.nodes import Given, Join, LatestJoin, Map, Node, Operator, Queue, Reorder, Transform, Versions, Window, walk
+from ..plan.nodes import (
+    Given,
+    Grouped,
+    Join,
+    LatestJoin,
+    Map,
+    Node,
+    Operator,
+    Queue,
+    Reorder,
+    Transform,
+    Versions,
+    Window,
+    walk,
+)
 from ..plan.places import check_late_locations, places
 from .checkpoint import Checkpoint
 from .expressions import Computed, RowEvaluation, value_of
@@ -149,6 +166,8 @@ class DryRun:
                 found = self._versions(node, before[0], checkpoint)
             case LatestJoin():
                 found = self._newest_joined(node, before, checkpoint)
+            case Grouped():
+                found = self._grouped(node, before[0], checkpoint)
             case _:
                 raise _no_step(node)
         tables = [table.select(schema.names).cast(schema) for table in found if table is not None]
@@ -251,6 +270,17 @@ class DryRun:
             _report(checkpoint, place, shard, report)
             yield result
 
+    def _grouped(self, node: Grouped, rows: pa.Table, checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
+        plan, place = node.specification, self._places[node]
+        assert isinstance(plan, GroupPlan)
+        columns, packing = group_pack(plan, range(plan.shards))
+        frames = _frames(packing(iter(rows.select(columns).to_batches())))
+        for shard in sorted(frames):
+            groups = GroupShard(shard, plan, checkpoint.store(place, shard))
+            result, report = groups.run(frames[shard], checkpoint.batch)
+            _report(checkpoint, place, shard, report)
+            yield result
+
 
 def _evaluation(node: Transform) -> RowEvaluation:
     return RowEvaluation(node.step, _arrow(node.inputs[0]), node.fixed)
@@ -290,6 +320,8 @@ def _shard_of(node: Operator, shard: int, store: Store) -> object:
         return window_shard(shard, plan, store)
     if isinstance(plan, JoinPlan | AsOfPlan):
         return join_shard(shard, plan, store)
+    if isinstance(plan, GroupPlan):
+        return GroupShard(shard, plan, store)
     if isinstance(plan, LatestJoinPlan):
         return LatestJoinShard(shard, plan, store)
     if isinstance(plan, VersionPlan):

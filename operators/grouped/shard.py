@@ -111,7 +111,7 @@ class GroupShard:
         return result, report
 
     def _changed(self, changes: pa.Table) -> pa.Table:
-        plan, side, algebra = self._plan, self._plan.side, self._plan.algebra
+        side, algebra = self._plan.side, self._plan.algebra
         numbers = key_numbers(columns_at(changes, side.on))
         pages = self._pages.pages(numbers)
         kept = self._pages.read(pages)
