@@ -73,8 +73,8 @@ class GroupedStream(Generic[StreamT]):
 
         Examples
         --------
-        >>> stream.group_by("speed").agg(vehicles=us.count()).schema.names
-        ['speed', 'vehicles', '_upstream']
+        >>> stream.group_by("vehicle_id").agg(speed=us.avg("speed")).schema.names
+        ['vehicle_id', 'speed', '_upstream']
         """
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -157,7 +157,7 @@ class Grouping(KeyedRows):
 
         Examples
         --------
-        >>> now = stream.group_by("speed").agg(vehicles=us.count())
+        >>> now = stream.group_by("vehicle_id").agg(speed=us.avg("speed"))
         """
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema

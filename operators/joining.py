@@ -24,7 +24,7 @@ from .keyed import KeyedRows, checkpoint_argument
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Joining"]
+__all__ = ["Joining", "columns_of_on"]
 
 
 class Joining(KeyedRows):
@@ -115,7 +115,7 @@ class Joining(KeyedRows):
                 expected="'all', or 'latest' for a join that gives pairs",
                 hint="correct output",
             )
-        columns = _on(on)
+        columns = columns_of_on(on)
         sides, unit = self._timed_sides(other, columns, time_format)
         plan = JoinPlan(
             *sides,
@@ -182,7 +182,7 @@ class Joining(KeyedRows):
         --------
         >>> valued = stream.join_as_of(other, on="vehicle_id", tolerance="1 hour")
         """
-        columns = _on(on)
+        columns = columns_of_on(on)
         _check_partner("join_as_of", other)
         if how not in get_args(AsOfHow):
             raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(AsOfHow)), hint="correct how")
@@ -275,7 +275,7 @@ class Joining(KeyedRows):
         --------
         >>> now = stream.join_latest(other, on="vehicle_id")
         """
-        columns = _on(on)
+        columns = columns_of_on(on)
         _check_partner("join_latest", other)
         if how not in get_args(LatestHow):
             raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(LatestHow)), hint="correct how")
@@ -404,7 +404,7 @@ def _kinds(
     return schemas
 
 
-def _on(given: Any) -> dict[str, str]:
+def columns_of_on(given: Any) -> dict[str, str]:
     """Return the columns of the right by those of the left."""
     if isinstance(given, Mapping):
         found = dict(given)

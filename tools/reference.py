@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import upstream
+from upstream.operators.grouping import GroupedStream
 from upstream.operators.windowed import WindowedStream
 
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],
-    "Streams": ["UpdateStream", "WindowedStream"],
+    "Streams": ["UpdateStream", "WindowedStream", "GroupedStream", "interval"],
     "Tables": ["LatestTable"],
     "Watermarks": ["Watermark"],
     "Aggregate functions": list(upstream.aggregates.__all__),
@@ -30,6 +31,9 @@ NOT_FOR_USERS = {"UpdateStream.bound", "UpdateStream.time", "CommitSummary.to_js
 
 IN_MODULES = {"aggregates", "UpstreamError"}
 """Names at the top that have their part elsewhere on the page."""
+
+_NOT_AT_THE_TOP = {"WindowedStream": WindowedStream, "GroupedStream": GroupedStream}
+"""Classes that methods return, and that nobody imports."""
 
 _SECTION = re.compile(r"\n\n(\w+)\n-+\n")
 _ITEM = re.compile(r"^(?=\S)", re.MULTILINE)
@@ -117,7 +121,7 @@ def entries() -> dict[str, list[Entry]]:
 
 
 def _of(name: str) -> Iterator[Entry]:
-    value = WindowedStream if name == "WindowedStream" else getattr(upstream, name)
+    value = _NOT_AT_THE_TOP.get(name) or getattr(upstream, name)
     others = {other for other in upstream.__all__ if getattr(upstream, other) is value} - {name}
     if name.endswith("_") and others:  # sum_ stands under sum
         return

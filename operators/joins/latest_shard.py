@@ -296,7 +296,7 @@ class LatestJoinShard:
                 for source, side in zip(rows, plan.sides, strict=True)
                 if source is not None
             ]
-            columns[JOIN_TIME] = times[0] if len(times) == 1 else pc.max_element_wise(*times)
+            columns[JOIN_TIME] = times[0] if len(times) == 1 else _later(*times)
         return self._with_system(columns, rows, number, deleted=False)
 
     def _deleted(self, one: pa.Table, at: Int64s, two: pa.Table, other: Int64s, number: Int64s) -> pa.Table:
@@ -371,6 +371,11 @@ def _rows(frames: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     tables = [from_frame(frame).select(schema.names).cast(schema) for frame in frames]
     rows, _ = split_punctuation(pa.concat_tables([schema.empty_table(), *tables]))
     return rows.combine_chunks()
+
+
+def _later(one: pa.ChunkedArray, two: pa.ChunkedArray) -> pa.ChunkedArray:
+    # Arrow has no element-wise maximum of times in a zone.
+    return pc.if_else(pc.less(one, two), two, one)
 
 
 def _versions(rows: pa.Table, at: Int64s) -> Int64s:

@@ -231,3 +231,13 @@ def test_what_arrives_later_is_newer_without_an_event_time():
     assert (report.left_rows, report.right_rows, report.results, report.retracted) == (2, 1, 1, 0)
     assert (report.left_kept, report.right_kept) == (1, 1)
     assert from_frame(to_frame(result)).schema.names == join.schema.names
+
+
+def test_the_later_of_two_times_in_a_zone():
+    kind = pa.timestamp("us", tz="UTC")
+    left, right = (schema.set(2, pa.field("t", kind)) for schema in (LEFT, RIGHT))
+    join = plan(("r",), ("r",), left=left, right=right)
+    rows = [(1, "x", 5, 0, False), (2, "y", 3, 1, False)], [(1, "x", 4, 0, False), (2, "y", 9, 1, False)]
+    frames = [[to_frame(frame(schema, some))] for schema, some in zip((left, right), rows, strict=True)]
+    result, _ = LatestJoinShard(0, join, DictStore()).run(*frames)
+    assert result.column("join_time").cast(pa.int64()).to_pylist() == [5, 9]

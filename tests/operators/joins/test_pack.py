@@ -1,0 +1,59 @@
+"""What a task sends to the shards of joins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import SchemaError
+from upstream.core.pushdown.ipc_frames import from_frame
+from upstream.core.rows.buckets import bucket_of
+from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.operators.joins.pack import join_pack, latest_pack
+from upstream.operators.runtime.feeds import punctuation_rows
+
+SCHEMA = pa.schema([("k", pa.int64()), ("r", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+
+
+def batches(keys, ons, times, bound=None):
+    n = len(keys)
+    columns = [pa.array(each, pa.int64()) for each in (keys, ons, times)]
+    table = pa.table([*columns, system_array(source="f", seq=np.arange(n), arrival_us=np.arange(n))], schema=SCHEMA)
+    if bound is not None:
+        table = pa.concat_tables([table, punctuation_rows(table.schema, ["f"], 0, t=pa.array([bound]))])
+    return iter(table.combine_chunks().to_batches())
+
+
+def sent(pack, given):
+    found = {}
+    for batch in pack(given):
+        for slot, frame, side in zip(*(batch.column(at).to_pylist() for at in range(3)), strict=True):
+            rows, punctuation = split_punctuation(from_frame(frame))
+            found.setdefault(slot, []).append((side, rows.column("t").to_pylist(), punctuation.num_rows))
+    return found
+
+
+def test_each_shard_gets_its_rows_and_all_punctuation():
+    ons = [1, 2, 3, None, 1]
+    found = sent(join_pack(["r"], [70, 80, 90], "right"), batches(range(5), ons, range(5), bound=9))
+    assert sorted(found) == [70, 80, 90]
+    assert all(len(frames) == 1 and frames[0][0] == "right" and frames[0][2] == 1 for frames in found.values())
+    shards = bucket_of([pa.array(ons, pa.int64())], 3)
+    for shard, slot in enumerate((70, 80, 90)):
+        assert found[slot][0][1] == [at for at in range(5) if shards[at] == shard]
+
+
+def test_without_punctuation_only_shards_with_rows_are_called():
+    found = sent(join_pack(["r"], [70, 80, 90], "left"), batches([1], [2], [3]))
+    assert len(found) == 1
+
+
+def test_newest_rows_are_sent_without_punctuation_and_keys_that_stay_once():
+    given = ([1, 1, 2], [5, 5, 5], [4, 3, 2])
+    assert sent(latest_pack(["r"], [7], "left", ["k"], "t"), batches(*given, bound=9)) == {7: [("left", [4, 2], 0)]}
+    assert sent(latest_pack(["r"], [7], "left"), batches(*given)) == {7: [("left", [4, 3, 2], 0)]}
+    assert sent(latest_pack(["r"], [7], "left", ["k"], "t"), batches([], [], [], bound=9)) == {}
+    with pytest.raises(SchemaError, match="1 rows have no k"):
+        sent(latest_pack(["r"], [7], "left", ["k"], "t"), batches([None], [5], [4]))

@@ -1,0 +1,95 @@
+"""Pairs as rows, and conditions on pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import OptionError
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array, system_field
+from upstream.operators.joins.band import LEFT, RIGHT, IntervalBand
+from upstream.operators.joins.matching import sorted_rows
+from upstream.operators.joins.pairs import Pairs, pair_condition
+from upstream.operators.joins.plan import JoinPlan, JoinSide
+from upstream.operators.joins.side import ROW
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("v", pa.float64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+
+
+def plan(**changes):
+    side = JoinSide(("k",), "t", SCHEMA)
+    return JoinPlan(side, side, IntervalBand(5, 5), **changes)
+
+
+def rows(*given):
+    """Rows (key, time, value); the number of each is ten times its place, its arrival its time plus 100."""
+    n = len(given)
+    times = np.array([row[1] for row in given], dtype=np.int64)
+    columns = [pa.array([row[at] for row in given], SCHEMA.field(at).type) for at in range(3)]
+    table = pa.table([*columns, system_array(source="f", seq=np.arange(n), arrival_us=times + 100)], schema=SCHEMA)
+    numbers = np.array([row[0] for row in given], dtype=np.int64)
+    return sorted_rows(numbers, times, table.append_column(ROW, pa.array(np.arange(n) * 10)))
+
+
+def test_a_pair_has_the_later_time_and_the_later_arrival():
+    pairs = Pairs(plan())
+    pairs.add(rows((1, 5, 0.5), (1, 9, 1.5)), np.array([0, 1]), rows((1, 7, 2.5)), np.array([0, 0]))
+    found = pairs.table(3, 40)
+    assert found.select(["t", "t_right", "join_time", "left_row", "right_row"]).to_pylist() == [
+        {"t": 5, "t_right": 7, "join_time": 7, "left_row": 0, "right_row": 0},
+        {"t": 9, "t_right": 7, "join_time": 9, "left_row": 10, "right_row": 0},
+    ]
+    assert system_field(found, "seq").to_pylist() == [40, 41]
+    assert system_field(found, "source").to_pylist() == ["join/3"] * 2
+    assert system_field(found, "arrival").cast(pa.int64()).to_pylist() == [107, 109]
+    assert pairs.rows == 2
+
+
+def test_a_row_alone_has_its_key_and_its_time_and_no_number_for_the_other():
+    for side, own in ((LEFT, "t"), (RIGHT, "t_right")):
+        pairs = Pairs(plan(how="full"))
+        pairs.add_unmatched(side, rows((4, 5, 0.5)).table)
+        (row,) = pairs.table(0, 0).to_pylist()
+        assert (row["k"], row["join_time"], row[own]) == (4, 5, 5)
+        other = {"t": "t_right", "t_right": "t"}[own]
+        assert row[other] is None
+        assert {row["left_row"], row["right_row"]} == {0, -1}
+        assert (row["left_row"] == -1) == (side == RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("l.v > r.v", [False, True]),
+        ("L.V > r.v and R.`v` > 0", [False, True]),
+        ("l.v IS NULL OR l.v < r.v", [True, False]),
+        ("r.v BETWEEN 1 AND 2", [True, True]),
+        ("l.v = r.v", [False, False]),
+    ],
+)
+def test_conditions(text, holds):
+    condition = pair_condition(plan(condition=text))
+    left, right = rows((1, 5, 0.5), (1, 9, float("nan"))).table, rows((1, 7, 1.5)).table
+    assert condition(left, np.array([0, 1]), right, np.array([0, 0])).to_pylist() == holds
+
+
+def test_a_null_in_a_condition_is_no_match():
+    condition = pair_condition(plan(condition="l.v > r.v"))
+    left, right = rows((1, 5, None)).table, rows((1, 7, 1.5)).table
+    assert condition(left, np.array([0]), right, np.array([0])).to_pylist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("v > 3", "column of both sides"),
+        ("l.x > 3", "no column of a side"),
+        ("m.v > 3", "no column of a side"),
+        ("l.v >", "no SQL"),
+        ("l.v + 1 > r.v", "not computed in a join"),
+    ],
+)
+def test_conditions_that_are_refused(text, match):
+    with pytest.raises(OptionError, match=match):
+        pair_condition(plan(condition=text))

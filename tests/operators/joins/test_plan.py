@@ -1,0 +1,71 @@
+"""Columns of joins by time, and what they promise."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from upstream.conf.errors import SchemaError
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
+from upstream.operators.joins.band import IntervalBand, TumblingBand
+from upstream.operators.joins.plan import JOIN_TIME, JoinPlan, JoinSide, distance_text
+
+
+def side(*names, on=("k",), time="t"):
+    return JoinSide(on, time, pa.schema([*((name, pa.int64()) for name in names), pa.field(SYSTEM, SYSTEM_TYPE)]))
+
+
+def plan(left=side("k", "t", "a"), right=side("k", "t", "b"), **changes):  # noqa: B008 never changed
+    return JoinPlan(left, right, **{"band": IntervalBand(2, 3), **changes})
+
+
+@pytest.mark.parametrize(
+    ("how", "promise"),
+    [
+        ("inner", 100),
+        ("left", 97),  # a row of the left at 97 may still meet one at 100, or leave without
+        ("right", 98),
+        ("full", 97),
+        ("semi", 97),
+        ("anti", 97),
+    ],
+)
+def test_what_results_promise(how, promise):
+    assert plan(how=how).promise(100, 100) == promise
+    assert plan(how=how).promise(90, 200) == (88 if how in ("right", "full") else 90)
+
+
+def test_an_interval_that_lies_behind_holds_results_of_the_left_no_longer_than_pairs():
+    later = plan(how="left", band=IntervalBand(-5, 9))
+    assert later.promise(100, 100) == 91
+    assert plan(how="left", band=IntervalBand(9, -5)).promise(100, 100) == 100
+
+
+def test_results_have_the_lefts_columns_then_the_rights_with_a_suffix():
+    found = plan(side("k", "t", "a"), side("q", "t", "a", "b", on=("q",)), suffix="_two")
+    assert found.schema.names == ["k", "t", "a", "t_two", "a_two", "b", JOIN_TIME, "left_row", "right_row", SYSTEM]
+    assert plan(output="latest").schema.names[-2:] == [JOIN_TIME, SYSTEM]
+    assert plan(how="semi").schema == plan().left.schema
+    assert (plan(how="anti").time, plan().time) == ("t", JOIN_TIME)
+
+
+def test_an_earlier_joins_time_gets_a_name_and_its_row_numbers_go():
+    first = JoinSide(("k",), JOIN_TIME, plan().schema)
+    found = plan(left=first, right=side("k", "t", "c"), suffix="_three")
+    assert "join_time_left" in found.schema.names
+    assert found.schema.names.count("left_row") == 1
+    assert [each.name for each in found.columns if each.side == 1] == ["t_three", "c"]
+
+
+def test_two_columns_of_one_name_are_refused():
+    with pytest.raises(SchemaError, match="'a_right'"):
+        _ = plan(side("k", "t", "a", "a_right"), side("k", "t", "a")).columns
+    with pytest.raises(SchemaError, match="on join_time"):
+        _ = plan(side(JOIN_TIME, "t", on=(JOIN_TIME,)), side(JOIN_TIME, "t", on=(JOIN_TIME,))).columns
+
+
+def test_distances_in_words_are_exact():
+    us = [7_200_000_000, 90_000_000, 1_500_000, 1_500, 7, -60_000_000, 0]
+    assert [distance_text(each, 1) for each in us] == ["2 h", "90 s", "1500 ms", "1500 us", "7 us", "-1 min", "0 h"]
+    assert distance_text(7, None) == "7"
+    assert plan(band=TumblingBand(60), unit_us=1_000_000).identity()["within"] == "windows of 1 min"
