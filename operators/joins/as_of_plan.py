@@ -60,7 +60,7 @@ class AsOfPlan:
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:
         """The columns that results have from the sides."""
-        return result_columns(self.sides, self.suffix)
+        return result_columns(self.sides, self.suffix, ())
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -121,7 +121,7 @@ class LatestJoinPlan:
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:
         """The columns that results have from the sides."""
-        return result_columns(self.sides, self.suffix)
+        return result_columns(self.sides, self.suffix, (JOIN_TIME,) if self.has_time else ())
 
     @cached_property
     def key(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -198,31 +199,42 @@ class JoinPlan:
         return f"windows of {distance_text(self.band.segment, self.unit_us)}"
 
 
-def result_columns(sides: tuple[JoinSide, JoinSide], suffix: str) -> tuple[ResultColumn, ...]:
+def result_columns(
+    sides: tuple[JoinSide, JoinSide], suffix: str, own: Collection[str] = (JOIN_TIME, *ROW_NUMBERS)
+) -> tuple[ResultColumn, ...]:
     """Return the columns that pairs have from both sides: those of `on` once, then the left's, then the right's.
+
+    Parameters
+    ----------
+    sides
+        Both inputs.
+    suffix
+        Of the right's columns whose name the left has too.
+    own
+        Columns that results have of their own. If an input has them of an earlier join, its time gets another name,
+        and its row numbers, which mean nothing here, are left out.
 
     Raises
     ------
     SchemaError
         Two of them would have one name.
     """
-    own = {JOIN_TIME, *ROW_NUMBERS, SYSTEM}
     on = sides[LEFT].on
     found: list[ResultColumn] = [ResultColumn(name, LEFT, name) for name in on]
-    taken = {*own, *on}
-    clash = sorted(own & set(on))
+    taken = {*own, SYSTEM, *on}
+    clash = sorted({*own, SYSTEM} & set(on))
     if clash:
         raise SchemaError(
             f"the join is on {', '.join(clash)}, and results have columns of that name",
-            expected="columns of other names than " + ", ".join((JOIN_TIME, *ROW_NUMBERS)),
+            expected="columns of other names than " + ", ".join(own),
             hint="rename the column before the join",
         )
     for side, each in enumerate(sides):
         for name in each.schema.names:
-            if name in each.on or name in (SYSTEM, *ROW_NUMBERS):  # an earlier join's numbers mean nothing here
+            if name in each.on or name == SYSTEM or (name in own and name in ROW_NUMBERS):
                 continue
             shown = name
-            if name == JOIN_TIME:
+            if name == JOIN_TIME and name in own:
                 shown = f"{JOIN_TIME}_{('left', 'right')[side]}"
             elif side == RIGHT and name in taken:
                 shown = name + suffix

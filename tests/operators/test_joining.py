@@ -28,7 +28,7 @@ def test_joins_run_without_spark():
     def steps(left, right):
         return left.join(right, on="k", within=us.interval(before=2, after=3), how="left", shards=2)
 
-    tester = StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t")
+    tester = StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
     tester.batch([{"k": "a", "t": 10, "v": 1}, {"k": "b", "t": 10, "v": 2}], into="left")
     (pair,) = tester.batch([{"k": "a", "t": 13, "v": 3}], into="right")
     assert (pair["v"], pair["v_right"], pair["join_time"]) == (1, 3, 13)
@@ -40,7 +40,7 @@ def test_newest_rows_run_without_spark():
         return left.join_latest(right, on="r", shards=2).group_by("r", shards=2).agg(n=us.count())
 
     schemas = {"left": "k STRING, t BIGINT, r STRING", "right": "k STRING, t BIGINT, r STRING"}
-    tester = StreamTester(steps, schemas, key="k", event_time="t")
+    tester = StreamTester(steps, schemas, key="k", event_time="t", time_format="epoch_us")
     tester.batch([{"k": "a", "t": 1, "r": "x"}, {"k": "b", "t": 1, "r": "x"}], into="left")
     tester.batch([{"k": "p", "t": 1, "r": "x"}, {"k": "q", "t": 1, "r": "y"}], into="right")
     assert {row["r"]: row["n"] for row in tester.latest()} == {"x": 2}
@@ -54,7 +54,7 @@ def test_as_of_runs_without_spark():
     def steps(left, right):
         return left.join_as_of(right, on="k", shards=1)
 
-    tester = StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t")
+    tester = StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
     tester.batch([{"k": "a", "t": 10, "v": 1}], into="left")
     tester.batch([{"k": "a", "t": 9, "v": 2}, {"k": "a", "t": 11, "v": 3}], into="right")
     assert [(row["v"], row["v_right"]) for row in tester.end()] == [(1, 2)]

@@ -24,3 +24,9 @@ def test_the_lefts_columns_stay_as_they_are_and_the_rights_may_be_null():
         "as of": "t and t", "on": "k = q", "tolerance": "90 s", "how": "left", "shards": "1",
     }  # fmt: skip
     assert AsOfPlan(side("k"), side("k"), tolerance=None).identity()["tolerance"] == ""
+
+
+def test_the_left_may_be_a_joins_result_and_keeps_its_names():
+    fields = [("k", pa.string()), ("join_time", TIME), ("left_row", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]
+    plan = AsOfPlan(JoinSide(("k",), "join_time", pa.schema(fields)), JoinSide(("k",), "join_time", pa.schema(fields)))
+    assert plan.schema.names == ["k", "join_time", "left_row", "join_time_right", "left_row_right", SYSTEM]

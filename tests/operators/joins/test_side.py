@@ -19,10 +19,8 @@ SIDE = JoinSide(("k",), "t", SCHEMA)
 def rows(times, first=0, key=1):
     n = len(times)
     keys = np.full(n, key)
-    table = pa.table(
-        [keys, pa.array(times, pa.int64()), system_array(source="f", seq=np.arange(n), arrival_us=np.arange(n))],
-        schema=SCHEMA,
-    )
+    system = system_array(source="f", seq=np.arange(n), arrival_us=np.arange(n))
+    table = pa.table([keys, pa.array(times, pa.int64()), system], schema=SCHEMA)
     table = table.append_column(ROW, pa.array(first + np.arange(n))).append_column(NUMBER, pa.array(keys))
     return sorted_rows(keys, np.array(times, dtype=np.int64), table)
 
