@@ -26,6 +26,7 @@ from kit.places import ROOT
 from kit.sink import Sink
 
 import upstream as us
+from upstream.operators.grouping import GroupedStream
 from upstream.operators.windowed import WindowedStream
 
 ON_SPARK = {"spark", "stream", "other"}
@@ -123,7 +124,13 @@ def callee(node: ast.expr) -> Any:
         return None if isinstance(found, property) else found
     if isinstance(node, ast.Call):  # steps of a stream give a stream
         step = callee(node.func)
-        made = {us.read: us.UpdateStream, us.UpdateStream.window: WindowedStream, WindowedStream.agg: us.UpdateStream}
+        made = {
+            us.read: us.UpdateStream,
+            us.UpdateStream.window: WindowedStream,
+            WindowedStream.agg: us.UpdateStream,
+            us.UpdateStream.group_by: GroupedStream,
+            GroupedStream.agg: us.UpdateStream,
+        }
         plain = getattr(us.UpdateStream, getattr(step, "__name__", ""), None) is step and "Self" in str(
             getattr(step, "__annotations__", {}).get("return")
         )

@@ -1,0 +1,30 @@
+"""The job that the kill test of joins runs and kills: two feeds, joined by time, into a table of every result.
+
+Arguments: folder of the feeds, table, checkpoint.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import upstream as us
+
+
+def main(feed: str, table: str, checkpoint: str) -> None:
+    spark = us.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+    left, right = (
+        us.read(
+            spark, f"{feed}/{name}-*.csv", key="k", event_time="ms", schema="k BIGINT, ms BIGINT, v BIGINT",
+            watermark=us.Watermark.bounded("100 ms"), timeFormat="epoch_ms", fileFormat="csv", maxFilesPerTrigger=1,
+            atEnd="close",
+        )
+        for name in ("left", "right")
+    )  # fmt: skip
+    pairs = left.join(right, on="k", within=us.interval(before=30, after=40), how="full", shards=2)
+    writer = pairs.write(table, checkpoint=checkpoint, key=("k", "left_row", "right_row"), buckets=2)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    print("finished", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
