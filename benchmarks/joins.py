@@ -2,9 +2,9 @@
 
 Two feeds of Parquet files, a key and a time for each row, about one partner within a minute for each; pairs go to a
 Delta table. Both engines read the same files, as many in each batch, in a process of their own, with the state store
-RocksDB and two shuffle partitions. Spark's join has the state format 3: Spark 4.2.0 refuses 4, as under development. Each pair counts once, and the tables must hold
-the same pairs, or the benchmark stops. ``--late`` moves a share of the rows five minutes back in arrival: there the
-tables are compared with a batch join, and what is missing is printed.
+RocksDB and two shuffle partitions. Spark's join has the state format 3: Spark 4.2.0 refuses 4, as under development.
+Each pair counts once, and the tables must hold the same pairs, or the benchmark stops. ``--late`` moves a share of the
+rows five minutes back in arrival: there the tables are compared with a batch join, and what is missing is printed.
 """
 
 from __future__ import annotations
