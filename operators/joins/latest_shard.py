@@ -105,11 +105,12 @@ class _Side:
         kind = before.schema
         self.same = before.filter(pa.array(stays)).combine_chunks()
         self.new = self._changes.filter(pa.array(~deleted)).select(kind.names).cast(kind).combine_chunks()
-        # What is removed, as it was, and with the version that removes it.
+        # What is removed, as it was, and with the version and the arrival of the row that removes it.
         removed = deleted & (at >= 0)
-        was = before.take(pa.array(at[removed]))
-        version = self._changes.column(VERSION).filter(pa.array(removed))
-        self.removed = was.set_column(was.schema.get_field_index(VERSION), VERSION, version).combine_chunks()
+        was, cause = before.take(pa.array(at[removed])), self._changes.filter(pa.array(removed))
+        for name in (VERSION, SYSTEM):
+            was = was.set_column(was.schema.get_field_index(name), was.schema.field(name), cause.column(name))
+        self.removed = was.combine_chunks()
         self._before = before.column(NUMBER).to_numpy()
 
     def keep(self) -> None:
@@ -239,7 +240,8 @@ class LatestJoinShard:
         found.append(self._one(left.same, at, right.new, other))
         at, other = self._matched(left.same, right.removed)
         lost = ~met[at]
-        found.append(self._alone(left.same.take(pa.array(at[lost])), _versions(right.removed, other[lost])))
+        gone = right.removed.take(pa.array(other[lost]))
+        found.append(self._alone(left.same.take(pa.array(at[lost])), gone.column(VERSION).to_numpy(), gone))
         at, other = self._matched(left.new, now)
         found.append(self._one(left.new, at, now, other))
         alone = np.ones(left.new.num_rows, dtype=np.bool_)
@@ -255,12 +257,15 @@ class LatestJoinShard:
     def _one(self, one: pa.Table, at: Int64s, two: pa.Table, other: Int64s) -> pa.Table:
         return self._given(one, at, two, other, (_versions(one, at) << _OF_LEFT) + _versions(two, other))
 
-    def _alone(self, rows: pa.Table, version: Int64s) -> pa.Table:
-        """Return rows of the left without a partner: with nulls, or as tombstones."""
+    def _alone(self, rows: pa.Table, version: Int64s, cause: pa.Table | None = None) -> pa.Table:
+        """Return rows of the left without a partner: with nulls, or as tombstones.
+
+        `cause` has the rows of the right that have left them.
+        """
         number = (rows.column(VERSION).to_numpy() << _OF_LEFT) + version
         if self._plan.how == "inner":
-            return self._tombstones(rows, None, number)
-        return self._given(rows, np.arange(rows.num_rows), None, None, number)
+            return self._tombstones(rows, None, number, cause)
+        return self._given(rows, np.arange(rows.num_rows), None, None, number, cause)
 
     def _matched(self, one: pa.Table, two: pa.Table) -> tuple[Int64s, Int64s]:
         """Return the positions of rows with equal values of `on`."""
@@ -297,12 +302,14 @@ class LatestJoinShard:
                 if source is not None
             ]
             columns[JOIN_TIME] = times[0] if len(times) == 1 else _later(*times)
-        return self._with_system(columns, rows, number, deleted=False)
+        return self._with_system(columns, (rows[0], cause if two is None else rows[1]), number, deleted=False)
 
     def _deleted(self, one: pa.Table, at: Int64s, two: pa.Table, other: Int64s, number: Int64s) -> pa.Table:
         return self._tombstones(one.take(pa.array(at)), two.take(pa.array(other)), number)
 
-    def _tombstones(self, left: pa.Table, right: pa.Table | None, number: Int64s) -> pa.Table:
+    def _tombstones(
+        self, left: pa.Table, right: pa.Table | None, number: Int64s, cause: pa.Table | None = None
+    ) -> pa.Table:
         plan = self._plan
         rows = (left, right)
         columns: dict[str, Any] = {}
@@ -315,7 +322,7 @@ class LatestJoinShard:
             )
         if plan.has_time:
             columns[JOIN_TIME] = pa.nulls(left.num_rows, plan.schema.field(JOIN_TIME).type)
-        return self._with_system(columns, rows, number, deleted=True)
+        return self._with_system(columns, (left, cause if right is None else right), number, deleted=True)
 
     def _with_system(
         self, columns: dict[str, Any], rows: tuple[pa.Table, pa.Table | None], number: Int64s, *, deleted: bool

@@ -241,3 +241,19 @@ def test_the_later_of_two_times_in_a_zone():
     frames = [[to_frame(frame(schema, some))] for schema, some in zip((left, right), rows, strict=True)]
     result, _ = LatestJoinShard(0, join, DictStore()).run(*frames)
     assert result.column("join_time").cast(pa.int64()).to_pylist() == [5, 9]
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_change_arrives_with_the_row_that_causes_it(how):
+    query = Query(plan(how=how))
+    query.batch([(1, "x", 1, 10, False)], [(0, "x", 1, 20, False)])
+    (row,) = query.batch([], [(0, "x", 2, 30, True)])
+    assert row[SYSTEM]["deleted"] == (how == "inner")
+    assert row[SYSTEM]["arrival"].microsecond == 30
+    (row,) = query.batch([(1, "y", 2, 40, False)], [])
+    assert row[SYSTEM]["arrival"].microsecond == 40
+    pairs = Query(plan(("w",)))
+    pairs.batch([(1, "x", 1, 10, False)], [(5, "x", 1, 20, False)])
+    (row,) = pairs.batch([(1, "y", 2, 30, False)], [])
+    assert row[SYSTEM]["deleted"]
+    assert row[SYSTEM]["arrival"].microsecond == 30
