@@ -286,7 +286,15 @@ class LatestJoinShard:
             at, other = at[mask], other[mask]
         return at, other
 
-    def _given(self, one: pa.Table, at: Int64s, two: pa.Table | None, other: Int64s | None, number: Int64s) -> pa.Table:
+    def _given(
+        self,
+        one: pa.Table,
+        at: Int64s,
+        two: pa.Table | None,
+        other: Int64s | None,
+        number: Int64s,
+        cause: pa.Table | None = None,
+    ) -> pa.Table:
         plan = self._plan
         rows = (one.take(pa.array(at)), None if two is None else two.take(pa.array(other)))
         columns: dict[str, Any] = {}

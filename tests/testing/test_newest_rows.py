@@ -37,20 +37,18 @@ def newest(rows: list[Row]) -> list[Row]:
     return [row for row in found.values() if row["v"] >= 0]
 
 
+def kept(stream: Any) -> Any:
+    return stream.where("v >= 0", on_leave="delete")
+
+
 def on_the_way(left: Any, right: Any) -> Any:
-    kept = left.where("v >= 0", on_leave="delete").join_latest(
-        right.where("v >= 0", on_leave="delete"), on="r", shards=2
-    )
-    return (
-        kept.select("r", "v", "v_right").group_by("r", shards=3).agg(n=us.count(), v=us.sum("v"), w=us.sum("v_right"))
-    )
+    pairs = kept(left).join_latest(kept(right), on="r", shards=2).select("r", "v", "v_right")
+    return pairs.group_by("r", shards=3).agg(n=us.count(), v=us.sum("v"), w=us.sum("v_right"))
 
 
 def three(left: Any, right: Any, more: Any) -> Any:
-    one = left.where("v >= 0", on_leave="delete").join_latest(
-        right.where("v >= 0", on_leave="delete"), on="r", shards=2
-    )
-    return one.join_latest(more.where("v >= 0", on_leave="delete"), on={"k": "k"}, suffix="_more", shards=3)
+    pairs = kept(left).join_latest(kept(right), on="r", shards=2)
+    return pairs.join_latest(kept(more), on="k", suffix="_more", shards=3)
 
 
 @given(st.lists(st.tuples(rows(), rows(), st.booleans()), min_size=1, max_size=5))
@@ -80,7 +78,7 @@ def test_a_join_of_a_join(batches: list[tuple[list[Row], list[Row], list[Row]]])
     for batch in batches:
         for given_rows, name, side in zip(batch, ("left", "right", "more"), so_far, strict=True):
             tester.batch(given_rows, into=name)
-            side += given_rows
+            side.extend(given_rows)
         left, right, more = map(newest, so_far)
         expected = {
             (one["k"], two["k"]): (one["v"], two["v"], three["v"])
