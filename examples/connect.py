@@ -2,8 +2,8 @@
 
     examples/connect.py --remote sc://server:15002 --from '/data/feed/*.csv' --to /data/speeds
 
-Without arguments it starts a server in its own process, and reads the recording beside it. It needs the packages of
-``pyspark-upstream[connect]``. The client and the server reach the feed, the table, and the checkpoint by the same paths.
+Without arguments it starts a server in its own process, and reads the recording beside it. Install
+``pyspark-upstream[connect]`` for it. The client and the server reach feed, table, and checkpoint by the same paths.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
     asked = parser.parse_args()
 
     # A server has 200 shuffle partitions by default: 200 state stores, which take longer than the rows.
-    spark = us.session("speeds by Connect", **{"spark.remote": asked.remote, "spark.sql.shuffle.partitions": 2})
+    spark = us.session("speeds by Connect", **{"spark.remote": asked.remote, "spark.sql.shuffle.partitions": "2"})
     speeds = (
         us.read(spark, asked.source, key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")
         .where("speed IS NOT NULL")

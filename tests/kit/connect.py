@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
-import pyspark
-
 from .places import ROOT
 
 
@@ -16,9 +11,6 @@ def connect_environment() -> dict[str, str]:
     assert found, "make .cache/connect/.locked installs what PySpark needs for Spark Connect"
     return {
         "PYTHONPATH": str(found[0]),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_HOME": os.path.dirname(pyspark.__file__),
         # PySpark's own tests have servers take a free port by it.
         "SPARK_TESTING": "yes",
     }
