@@ -17,6 +17,7 @@ sources := pyproject.toml README.md LICENSE NOTICE $(wildcard *.py) py.typed $(s
 lint := .cache/lint
 readers := .cache/readers
 engines := .cache/engines
+connect := .cache/connect
 mutants := .cache/mutants
 site := .cache/docs
 KERNELS ?=
@@ -29,7 +30,7 @@ demo: $(VENV)/.installed
 demo-kafka: $(VENV)/.installed
 	@$(python) examples/demo_kafka.py
 
-test: $(VENV)/.installed $(readers)/.locked $(classes)
+test: $(VENV)/.installed $(readers)/.locked $(connect)/.locked $(classes)
 	SPARK_SUBMIT_OPTS="$(jit) -Xlog:disable -XX:SharedArchiveFile=$(abspath $(classes)) $$SPARK_SUBMIT_OPTS" UPSTREAM_TESTED=$(abspath $(VENV)) $(VENV)/bin/pytest tests -m "not long" $(parallel) $(PYTEST_ARGS)
 
 # What to run before each commit: rules, types, and the tests that start nothing but Python, with few examples.
@@ -106,6 +107,11 @@ $(site)/.locked: tools/constraints-docs.txt tools/constraints-build.txt
 # What tests start or ask as others do: clients of BI tools, other engines, a server of the S3 protocol.
 $(readers)/.locked: tools/constraints-readers.txt tools/constraints-build.txt
 	@sh tools/environment.sh $(readers) tools/constraints-readers.txt
+	@touch $@
+
+# What PySpark needs beside its dependencies for Spark Connect and for pipelines. Tests put it on the path of $(VENV)'s Python.
+$(connect)/.locked: tools/constraints-connect.txt tools/constraints-build.txt
+	@sh tools/environment.sh $(connect) tools/constraints-connect.txt
 	@touch $@
 
 $(mutants)/.locked: constraints.txt tools/constraints-mutants.txt tools/constraints-build.txt

@@ -6,15 +6,19 @@ import logging
 import os
 import re
 import sys
+import uuid
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .connect_client import check_client_packages, is_client
 from .errors import EnvironmentMissingError, OptionError
 from .jars import EXCLUDES, PACKAGE, delta_jars
 from .java import java_problem
 from .process_identity import cores as cores_here
 from .python_warmup import warm_workers
+from .state_store import PROVIDER, ROCKSDB
 from .worker_python import environment_of_workers, python_of, use_installed_pyspark
 
 if TYPE_CHECKING:
@@ -24,7 +28,6 @@ __all__ = ["check_session", "missing", "preset", "register_data_source", "sessio
 
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _SPARK = "4.2."
 # Checkpoints on a local disk: the default forks a process to rename a file and to set its rights, forty times a batch.
 # Both rename at once, but on HDFS only the default overwrites what a repeated batch has left.
@@ -41,7 +44,7 @@ _LOOKED_AT = (
     ("spark.sql.extensions", _EXTENSION, "Spark SQL cannot read or maintain the table"),
     ("spark.sql.catalog.spark_catalog", _CATALOG, "Spark SQL cannot read or maintain the table by name"),
     ("spark.sql.session.timeZone", "UTC", "times without a zone are read and shown in the machine's"),
-    ("spark.sql.streaming.stateStore.providerClass", _ROCKSDB, "state is held in the JVM's memory"),
+    (PROVIDER, ROCKSDB, "state is held in the JVM's memory"),
     (
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled",
         "true",
@@ -50,6 +53,7 @@ _LOOKED_AT = (
 )
 
 _log = logging.getLogger(__name__)
+_REMOTE, _TOKEN = "spark.remote", "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 # Sessions, by application, for which the data source was registered.
 _known: dict[str, set[str]] = {}
 
@@ -83,7 +87,9 @@ def session(
         a process group of their own, so that Ctrl-C reaches this process alone, which can stop its queries in order.
     **conf
         Spark settings, which win over the preset: ``session(**{"spark.ui.enabled": True})``. So do those given to
-        spark-submit and those in Spark's own ``spark-defaults.conf``.
+        spark-submit and those in Spark's own ``spark-defaults.conf``. With ``spark.remote``, or the environment
+        variable ``SPARK_REMOTE``, the session is a client of Spark Connect: ``local[*]`` starts a server here, and
+        ``sc://host:port`` names another one.
 
     Returns
     -------
@@ -93,7 +99,7 @@ def session(
     ------
     EnvironmentMissingError
         No Java or a wrong one; Delta's jars can neither be found nor fetched; a session is active that lacks what this
-        needs.
+        needs; the packages of Spark Connect are not installed.
     OptionError
         A name in `conf` is not a Spark setting.
 
@@ -116,6 +122,17 @@ def session(
                 active.conf.set(name, value)
         return active
 
+    remote = own.pop(_REMOTE, "") or os.environ.get("SPARK_REMOTE", "")
+    if remote:
+        check_client_packages()
+        if not remote.startswith("local"):
+            return _client(app_name, remote, own)
+        if master is not None:
+            raise OptionError(
+                f"both master={master!r} and {_REMOTE}={remote!r}", expected="one of them", hint="leave master out"
+            )
+        own["spark.master"] = remote
+
     started_by_submit = "PYSPARK_GATEWAY_PORT" in os.environ
     if not started_by_submit and SparkContext._gateway is None:
         problem = java_problem()
@@ -133,6 +150,13 @@ def session(
     settings = {name: value for name, value in settings.items() if value}
     if jvm_log is not None and not started_by_submit and SparkContext._gateway is None:
         _launch(settings, jvm_log)
+    if remote:
+        if SparkContext._gateway is None:
+            # PySpark itself starts the JVM of a server without these settings, and so without Delta. The JVM takes the
+            # token from the environment.
+            os.environ.setdefault(_TOKEN, settings.get("spark.connect.authenticate.token", "") or str(uuid.uuid4()))
+            _launch(settings)
+        return _server(app_name, remote, settings)
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -141,6 +165,34 @@ def session(
     check_session(spark)
     if str(spark.sparkContext.master).startswith("local"):
         warm_workers(spark)  # elsewhere other machines would have to be warmed, and their owner asked
+    return spark
+
+
+def _server(app_name: str, remote: str, settings: Mapping[str, str]) -> SparkSession:
+    """Start a server of Spark Connect in this process, and return a client of it."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.remote(remote).appName(app_name)
+    for name, value in settings.items():
+        if name != "spark.master":
+            builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        # PySpark sets each setting for the client as well, and warns of those that the server has taken already.
+        warnings.filterwarnings("ignore", message="Failed to set", category=UserWarning)
+        spark = builder.getOrCreate()
+    check_session(spark)
+    return spark
+
+
+def _client(app_name: str, remote: str, own: Mapping[str, str]) -> SparkSession:
+    """Return a client of a server; the settings that a client may change are as in the preset."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote(remote).appName(app_name).getOrCreate()
+    for name, value in {**{name: value for name, value, _ in _LOOKED_AT}, **own}.items():
+        if spark.conf.isModifiable(name):
+            spark.conf.set(name, value)
+    check_session(spark)
     return spark
 
 
@@ -227,7 +279,10 @@ def check_session(spark: SparkSession, *, strict: bool = False) -> list[str]:
     if lacks and strict:
         raise EnvironmentMissingError(
             "the Spark session lacks " + "; ".join(lacks),
-            hint="stop it and let upstream.session() make one, or set these where it is made",
+            hint="stop it and let upstream.session() make one, or set these where it is made"
+            if not is_client(spark)
+            else "set those of streaming and of the time zone with spark.conf.set, and the others where the server of "
+            "Spark Connect starts; or use the session as it is, without upstream.session()",
         )
     for lack in lacks:
         _log.warning("The Spark session lacks %s.", lack)
@@ -284,12 +339,15 @@ def _jars(given: Mapping[str, str]) -> list[str]:
     return [] if "delta-spark_" in named else delta_jars(given)
 
 
-def _launch(settings: Mapping[str, str], jvm_log: str) -> None:
-    """Start the JVM as PySpark does, but with its output in a file and in a session of its own."""
+def _launch(settings: Mapping[str, str], jvm_log: str | None = None) -> None:
+    """Start the JVM as PySpark does; with a log, its output goes there, and it is in a session of its own."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    if jvm_log is None:
+        SparkContext._ensure_initialized(gateway=launch_gateway(conf))
+        return
     with open(jvm_log, "ab") as log:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
     SparkContext._ensure_initialized(gateway=gateway)

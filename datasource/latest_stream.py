@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..conf.arguments import names_argument, text_argument
 from ..conf.column_names import listed
+from ..conf.connect_client import path_on_server
 from ..conf.deprecation import renamed_argument
 from ..conf.session import register_data_source
 
@@ -87,7 +88,7 @@ def load_source(
     texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
     register_data_source(spark)
     reader = spark.readStream.format("upstream").options(**{**asked, **texts})
-    return reader.load(path) if path is not None else reader.load()
+    return reader.load(path_on_server(spark, path)) if path is not None else reader.load()
 
 
 def latest_options(key: str | Sequence[str], time: str | None) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..conf.column_names import quoted
 from ..conf.locations import checkpoint_location
+from ..conf.state_store import check_state_store
 from ..core.feedback.checkpoint_layout import quarantine_folder
 from ..core.feedback.plan_record import has_begun, read_plan_record, write_plan_record
 from ..plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
@@ -109,8 +110,12 @@ def bind(plan: Node, checkpoint: str | os.PathLike[str] | None) -> BoundStream:
         The checkpoint is needed and not given, or two operators would write to one place.
     CheckpointError
         The checkpoint belongs to other operators.
+    EnvironmentMissingError
+        The session's state store cannot hold the operators' state.
     """
     found = places(plan, checkpoint)
+    if found:
+        check_state_store(plan.session, next(iter(found)).text)
     check_late_locations(plan)
     fused, record = in_stages(plan, found, checkpoint)
     if record is not None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
+from ..conf.connect_client import path_on_server
 from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location
@@ -142,6 +143,7 @@ def write_batch(
         raise OptionError(
             "the DataFrame streams", expected="a batch DataFrame", hint="write a stream with upstream.write_latest"
         )
+    path = path_on_server(df.sparkSession, path)
     said = {name: str(value) for name, value in options.items()}
     chosen: dict[str, Any] = {"key": key, "time": time, "buckets": buckets}
     with named_write(df.sparkSession, said, absolute_location(path)) as (name, given):

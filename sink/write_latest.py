@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..conf.arguments import names_argument, path_argument, text_argument, whole_argument
 from ..conf.column_names import quoted
+from ..conf.connect_client import path_on_server
 from ..conf.deprecation import renamed_argument
 from ..conf.errors import OptionError
 from ..conf.locations import absolute_location, checkpoint_location
@@ -161,7 +162,9 @@ def write_latest(
     buckets, partitions = whole_argument("buckets", buckets), whole_argument("partitions", partitions)
     expectedKeys = whole_argument("expectedKeys", expectedKeys)  # noqa: N806 as Spark spells names
     session = updates.sparkSession if isinstance(updates, DataFrame) else updates.session
+    path = path_on_server(session, path)
     checkpoint = _checkpoint(session, path, options)
+    checkpoint = None if checkpoint is None else path_on_server(session, checkpoint)
     placed: int | None = None
     bound: BoundStream | None = None
     reports: tuple[str, ...] = ()
@@ -204,7 +207,7 @@ def write_latest(
     if target is not None:
         given["target"] = target
     if metricsLocation is not None:
-        given["metricsLocation"] = path_argument("metricsLocation", metricsLocation)
+        given["metricsLocation"] = path_on_server(session, path_argument("metricsLocation", metricsLocation))
     register_data_source(session)
     if checkpoint is not None:
         _check_reports(reports, checkpoint)
@@ -316,8 +319,8 @@ def batch_metrics(
     low, high = found.get("bound_low"), found.get("bound_high")
     return BatchMetrics(
         batch_id=progress.batchId,
-        rows=found["rows"] or 0,
-        updates=found["updates"] or 0,
+        rows=found.get("rows") or 0,
+        updates=found.get("updates") or 0,
         oldest_arrival_us=found.get("oldest_arrival_us"),
         bounds=None if low is None else (low, high),
         duration_s=progress.durationMs.get("triggerExecution", 0) / 1e3,

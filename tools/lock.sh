@@ -1,6 +1,6 @@
 #!/bin/sh
 # Write the locks anew: constraints.txt (to run, show and test), tools/constraints-build.txt, tools/constraints-lint.txt,
-# tools/constraints-docs.txt, tools/constraints-readers.txt, tools/constraints-engines.txt, tools/constraints-mutants.txt.
+# tools/constraints-docs.txt, tools/constraints-connect.txt, tools/constraints-readers.txt, tools/constraints-engines.txt, tools/constraints-mutants.txt.
 # Python 3.10 to 3.12, any platform, with hashes, and no word on where packages come from.
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,6 +19,9 @@ printf 'ruff>=0.9\nbasedpyright>=1.30\n' | compile -c constraints.txt - -o tools
 printf 'sphinx>=8,<9\nmyst-parser>=4\npydata-sphinx-theme>=0.16\nsphinx-copybutton>=0.5\n' | compile - -o tools/constraints-docs.txt
 # Changes lines of the kernels, to see whether tests notice.
 printf 'mutmut>=3.8,<4\n' | compile -c constraints.txt - -o tools/constraints-mutants.txt
+# What the extras `connect` and `pipelines` of pyspark add to constraints.txt.
+printf 'googleapis-common-protos>=1.71.0\ngrpcio>=1.76.0\ngrpcio-status>=1.76.0\npyyaml>=3.11\nzstandard>=0.25.0\n' |
+    compile -c constraints.txt - -o tools/constraints-connect.txt
 # What tests ask as others do: docs/decisions/0002-dependencies.md. DuckDB's extension comes for one release alone.
 compile - -o tools/constraints-readers.txt <<'END'
 daft>=0.7

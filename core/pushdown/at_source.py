@@ -8,11 +8,12 @@ See docs/decisions/0013.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from ...conf.options import boolean
+from .client_plan import is_client_frame, source_alone, sources_within
 from .source_steps import STEPS_OPTION, ArrowStep, SourceSteps, parse_steps
 
 if TYPE_CHECKING:
@@ -45,11 +46,12 @@ def at_source(df: DataFrame, step: ArrowStep, schema: StructType) -> DataFrame |
     found = _chosen(df)
     if found is None:
         return None
-    relation, places = found
-    before, options = parse_steps(dict(relation.extraOptions().asCaseSensitiveMap()))
-    run = _as_from_spark(None if before is None else before.step(), places, _arrow_schema(df), step)
-    rows = relation.schema().json() if before is None else before.rows
-    archives: Sequence[str] = df.sparkSession.sparkContext._python_includes or ()
+    before, options = parse_steps(found.options)
+    run = _as_from_spark(None if before is None else before.step(), found.places, _arrow_schema(df), step)
+    rows = found.schema if before is None else before.rows
+    # A client of Spark Connect has no files of a job: its workers have the package installed.
+    context: Any = getattr(df.sparkSession, "_sc", None)
+    archives: Sequence[str] = () if context is None else context._python_includes or ()
     try:
         option = SourceSteps.of(rows, schema.json(), run, archives).to_option()
     except Exception:  # noqa: BLE001 of any kind, from any library: Spark, which tries next, may know how, or says what is wrong
@@ -67,7 +69,7 @@ def source_options(df: DataFrame) -> Mapping[str, str] | None:
     found = _chosen(df)
     if found is None:
         return None
-    _, options = parse_steps(dict(found[0].extraOptions().asCaseSensitiveMap()))
+    _, options = parse_steps(found.options)
     return {name.lower(): value for name, value in options.items()}
 
 
@@ -76,9 +78,11 @@ def reads_coalesced(df: DataFrame) -> bool:
 
     Anything may be between the source and the DataFrame.
     """
+    if is_client_frame(df):
+        return any(map(_coalesces, sources_within(df, _SOURCE)))
     known: Any = getattr(df, "_jdf", None)
     if known is None:
-        return False  # another process, by Spark Connect, has the plan
+        return False
     leaves = _each(known.queryExecution().analyzed().collectLeaves())
     return any(
         leaf.getClass().getSimpleName() == "StreamingRelationV2"
@@ -120,11 +124,32 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
     return to_arrow_schema(df.schema, timezone=df.sparkSession.conf.get("spark.sql.session.timeZone"))
 
 
-def _chosen(df: DataFrame) -> tuple[Any, list[int]] | None:
-    """Return the source of a plan that only chooses columns, and the columns' places in it; None for any other plan."""
+class _Read(NamedTuple):
+    """The source of a plan that only chooses columns.
+
+    Attributes
+    ----------
+    options : dict of str to str
+    schema : str
+        Of the source, as Spark's JSON.
+    places : sequence of int
+        Where the source has the chosen columns.
+    """
+
+    options: Mapping[str, str]
+    schema: str
+    places: Sequence[int]
+
+
+def _chosen(df: DataFrame) -> _Read | None:
+    """Return the source of a plan that only chooses columns; None for any other plan."""
+    if is_client_frame(df):
+        # Columns that the client chooses have names, which only the server resolves.
+        options = source_alone(df, _SOURCE)
+        return None if options is None else _Read(options, df.schema.json(), range(len(df.columns)))
     known: Any = getattr(df, "_jdf", None)
     if known is None:
-        return None  # another process, by Spark Connect, has the plan
+        return None
     whole = plan = known.queryExecution().analyzed()
     while plan.getClass().getSimpleName() == "Project" and _chooses(plan.projectList()):
         plan = plan.child()
@@ -135,7 +160,8 @@ def _chosen(df: DataFrame) -> tuple[Any, list[int]] | None:
         return None
     # Not by name: Spark's names go in any case, and keep the one in which they were asked for.
     places = {column.exprId().id(): place for place, column in enumerate(_each(plan.output()))}
-    return plan, [places[column.exprId().id()] for column in _each(whole.output())]
+    options = dict(plan.extraOptions().asCaseSensitiveMap())
+    return _Read(options, plan.schema().json(), [places[column.exprId().id()] for column in _each(whole.output())])
 
 
 def _chooses(columns: Any) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 import threading
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ __all__ = ["Calls", "RunningBatch", "named_write", "running_batch"]
 
 # What Spark tells the thread that runs a foreachBatch.
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+# The program that calls the function of a client of Spark Connect, in a process beside the server.
+_CLIENT_BATCHES = "pyspark.sql.connect.streaming.worker.foreach_batch_worker"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,15 +100,28 @@ def named_write(
     Raises
     ------
     OptionError
-        As :func:`~upstream.sink.commit.batch_name.name_in`, or as :meth:`Calls.call`.
+        As :func:`~upstream.sink.commit.batch_name.name_in`, or as :meth:`Calls.call`; or the write needs a name, inside
+        a ``foreachBatch`` of Spark Connect.
     """
     running = running_batch(session)
     name, others = name_in(given, None if running is None else running.name)
+    if name is None and _in_client_batch():
+        raise OptionError(
+            "a write without a name inside a foreachBatch of Spark Connect, which has no name for the batch",
+            expected="a name, by which a repeat of the batch is recognised",
+            hint='add queryId="…", another one for each write of a batch to one table, and batchId=batch_id',
+        )
     if running is None or name is None or name != running.name:
         yield name, others
         return
     with _CALLS.call(running, location) as call:
         yield name._replace(call=call), others
+
+
+def _in_client_batch() -> bool:
+    """Return whether this process runs a ``foreachBatch`` for a client of Spark Connect."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name == _CLIENT_BATCHES
 
 
 def running_batch(session: SparkSession) -> RunningBatch | None:

@@ -26,7 +26,7 @@ from ..commit.batch_name import BatchName
 from ..commit.running_batch import running_batch
 from ..spec.delete_condition import with_deletions
 from ..spec.key_names import column_named, key_named
-from .merge_session import MergeSession
+from .merge_session import MergeSession, check_driver_session
 
 if TYPE_CHECKING:
     from delta.tables import DeltaMergeBuilder, DeltaTable
@@ -202,8 +202,9 @@ def check_merge(
     SchemaError
         It lacks a column.
     EnvironmentMissingError
-        The session has no Delta.
+        The session has no Delta, or is a client of Spark Connect.
     """
+    check_driver_session(df.sparkSession)
     others = [name for name in given if name.lower() != "engine"]
     if others:
         raise OptionError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from ...conf.connect_client import is_client
 from ...conf.errors import EnvironmentMissingError
 from ..commit.batch_identity import Fingerprint, NumberedWrite
 from ..figures.summary import APP_PREFIX
@@ -18,13 +19,29 @@ if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import SparkSession
 
-__all__ = ["MergeSession"]
+__all__ = ["MergeSession", "check_driver_session"]
 
 _TXN_APP_ID, _TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _BATCH_KEY = "upstreamBatch"
 # Others may write to the table as well: at last the whole log is read.
 _LOOK_BACK = (16, 256, None)
+
+
+def check_driver_session(spark: SparkSession) -> None:
+    """Refuse a client of Spark Connect, which cannot give a commit of Delta's MERGE a name.
+
+    Raises
+    ------
+    EnvironmentMissingError
+        The session is one.
+    """
+    if is_client(spark):
+        raise EnvironmentMissingError(
+            "this Spark session is a client of Spark Connect",
+            expected="with engine=merge, a session in the driver's own process",
+            hint="run the job on the driver, with upstream.session()",
+        )
 
 
 class MergeSession:
@@ -44,13 +61,8 @@ class MergeSession:
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        java_session: Any = getattr(spark, "_jsparkSession", None)
-        if java_session is None:
-            raise EnvironmentMissingError(
-                "this Spark session is a client of Spark Connect",
-                expected="with engine=merge and a named write, a session in the driver's own process",
-                hint="run the job on the driver, with upstream.session()",
-            )
+        check_driver_session(spark)
+        java_session: Any = spark._jsparkSession  # pyright: ignore[reportPrivateUsage] the only way there
         self._spark = spark
         self._jvm: Any = spark._jvm  # pyright: ignore[reportPrivateUsage] the only way there
         self._path = path

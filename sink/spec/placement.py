@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...conf.column_names import listed, spark_name
 
@@ -17,6 +18,10 @@ _LEAST = 16
 # Now and then one bucket is written anew as a whole: a second's work.
 _KEYS_IN_BUCKET = 500_000
 _TOO_MANY = 1_000_000
+_FEWEST = 2
+_MOST_CORES = 10_000
+# Of clients of Spark Connect.
+_CORES: weakref.WeakKeyDictionary[SparkSession, int] = weakref.WeakKeyDictionary()
 
 
 def to_buckets(
@@ -63,5 +68,21 @@ def _bucket(key: Sequence[str], columns: Sequence[str], buckets: int) -> Column:
 
 def _tasks(session: SparkSession, buckets: int, partitions: int | None) -> int:
     if partitions is None:
-        partitions = min(int(str(session.conf.get(_PARTITIONS))), max(session.sparkContext.defaultParallelism, 2))
+        partitions = int(str(session.conf.get(_PARTITIONS)))
+        if min(buckets, partitions) > _FEWEST:  # a client of Spark Connect has to ask the server for its cores
+            partitions = min(partitions, max(_cores(session), _FEWEST))
     return max(1, min(buckets, partitions))
+
+
+def _cores(session: SparkSession) -> int:
+    """Return the number of tasks that Spark runs at once by default."""
+    context: Any = getattr(session, "_sc", None)
+    if context is not None:
+        return int(context.defaultParallelism)
+    if session not in _CORES:
+        from pyspark.sql import functions as F
+
+        # As many partitions as there are cores, with rows in each of them.
+        most = session.range(_MOST_CORES).select(F.spark_partition_id().alias("task")).agg(F.max("task")).head()
+        _CORES[session] = 1 if most is None else int(most[0]) + 1
+    return _CORES[session]

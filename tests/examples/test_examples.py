@@ -11,14 +11,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 from kit import programs
+from kit.connect import connect_environment
 from kit.places import BUSES, EXAMPLES
 from polars.testing import assert_frame_equal
 
 pytestmark = pytest.mark.spark
 
 
-def run(script: str, *arguments: str | Path, cwd: Path) -> str:
-    done = programs.run(sys.executable, EXAMPLES / script, *arguments, cwd=cwd, env={**os.environ, "COLUMNS": "200"})
+def run(script: str, *arguments: str | Path, cwd: Path, **environment: str) -> str:
+    given = {**os.environ, "COLUMNS": "200", **environment}
+    done = programs.run(sys.executable, EXAMPLES / script, *arguments, cwd=cwd, env=given)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "Python worker" not in done.stderr  # Spark's account of its own steps
     assert "doesn't contain key" not in done.stderr  # nor of each key that state does not hold yet
@@ -73,6 +75,12 @@ def test_windows(tmp_path: Path) -> None:
     got = pl.read_delta(str(tmp_path / "speeds"))
     assert got.height > 140
     assert_frame_equal(got.select(expected.columns), expected, check_row_order=False, check_dtypes=False)
+
+
+def test_connect(tmp_path: Path) -> None:
+    output = run("connect.py", "--to", "speeds", cwd=tmp_path, **connect_environment())
+    assert "window_end" in output
+    assert pl.read_delta(str(tmp_path / "speeds")).height > 140
 
 
 def test_demo(tmp_path: Path) -> None:

@@ -1,0 +1,50 @@
+"""Sessions that are clients of Spark Connect, and the paths that their server is given."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from .errors import EnvironmentMissingError
+from .locations import is_remote
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["check_client_packages", "is_client", "path_on_server"]
+
+_PACKAGES = ("grpc", "grpc_status", "zstandard")
+
+
+def is_client(spark: SparkSession) -> bool:
+    """Return whether a session is a client of Spark Connect, and so has no JVM in its process to call."""
+    return getattr(spark, "_jsparkSession", None) is None
+
+
+def path_on_server(spark: SparkSession, path: str) -> str:
+    """Return a path for the processes of a session's driver.
+
+    Those of a server of Spark Connect have another working directory than its clients. So a relative path of a client
+    becomes absolute.
+    """
+    if not is_client(spark) or is_remote(path) or path.startswith("file:"):
+        return path
+
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def check_client_packages() -> None:
+    """Refuse to start a client of Spark Connect where its packages are not installed.
+
+    Raises
+    ------
+    EnvironmentMissingError
+    """
+    lacking = [name for name in _PACKAGES if find_spec(name) is None]
+    if lacking:
+        raise EnvironmentMissingError(
+            f"Spark Connect needs {', '.join(lacking)}, which this Python does not have",
+            expected="the packages of the extra `connect`",
+            hint='install "pyspark-upstream[connect]"',
+        )
