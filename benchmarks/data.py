@@ -14,7 +14,17 @@ import pyarrow as pa
 
 from .environments import CACHE
 
-__all__ = ["CLOSING_KEY", "SPAN_MS", "feed", "feed_table", "reference", "window_feed", "window_table"]
+__all__ = [
+    "CLOSING_KEY",
+    "SPAN_MS",
+    "feed",
+    "feed_table",
+    "join_feed",
+    "join_table",
+    "reference",
+    "window_feed",
+    "window_table",
+]
 
 _START_MS = 1_700_000_000_000
 _DISPLACED = 0.05
@@ -26,6 +36,8 @@ SPAN_MS = 480_000
 CLOSING_KEY = -1
 _CLOSING_MS = 720_000
 _WINDOW_FILES = 8
+_JOIN_REACH_MS = 60_000
+_LATE_MS = 300_000
 
 
 def feed_table(rows: int, keys: int, seed: int = 1) -> pa.Table:
@@ -125,6 +137,54 @@ def window_feed(rows: int, keys: int, side_by_side: int | None = None) -> Path:
         return [table.take(pa.array(np.arange(first, len(table), side_by_side))) for first in range(side_by_side)]
 
     return _folder(f"{name}-{side_by_side}-bare", "bare", every)
+
+
+def join_table(rows: int, keys: int, side: int, late: float = 0.0, seed: int = 1) -> pa.Table:
+    """Return one side of a join: ``key, ms, id, value``, with uniform keys.
+
+    Times rise so that a row meets one row of the other side within 60 s, on average. 5 % of the times are up to 5 s too
+    early.
+
+    Parameters
+    ----------
+    rows, keys : int
+        How many of each.
+    side : int
+        0 or 1.
+    late : float
+        The part of the rows that come five minutes later than they should.
+    """
+    rng = np.random.default_rng([seed, rows, keys, side, round(late * 1000)])
+    place = np.arange(rows) * (2 * _JOIN_REACH_MS) // keys
+    back = np.where(rng.random(rows) < _DISPLACED, rng.integers(1, _BACK_MS, rows), 0)
+    back += np.where(rng.random(rows) < late, _LATE_MS, 0)
+    ms = _START_MS + np.maximum(place - back, 0)
+    key, value = rng.integers(0, keys, rows), rng.integers(0, 10_000, rows)
+    return pa.table({"key": key, "ms": ms, "id": np.arange(rows), "value": value})
+
+
+def join_feed(rows: int, keys: int, side: int, files: int, late: float = 0.0, *, in_turn: bool = False) -> Path:
+    """Return a folder with :func:`join_table` in Parquet files; create it if it is missing.
+
+    Parameters
+    ----------
+    rows, keys, side, late
+        See :func:`join_table`.
+    files : int
+        How many there are.
+    in_turn : bool
+        Each file has rows of all times, in their order, for engines that read all files at once; else the files are one
+        after the other in time.
+    """
+
+    def every() -> list[pa.Table]:
+        table = join_table(rows, keys, side, late)
+        return [table.take(pa.array(np.arange(first, len(table), files))) for first in range(files)]
+
+    name = f"joins-v{_VERSION}-{rows}-{keys}-{side}-{late}-{files}"
+    if in_turn:
+        return _folder(f"{name}-in-turn", "parquet", every)
+    return _folder(name, "parquet", lambda: _parts(join_table(rows, keys, side, late), files))
 
 
 def _parts(table: pa.Table, parts: int) -> list[pa.Table]:

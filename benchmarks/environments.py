@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["CACHE", "flink_kafka_jar", "flink_python", "flink_sink_jar", "spark_kafka_jars"]
+__all__ = ["CACHE", "flink_kafka_jar", "flink_parquet_jars", "flink_python", "flink_sink_jar", "spark_kafka_jars"]
 
 HERE = Path(__file__).parent
 CACHE = HERE / ".cache"
 _FLINK = "apache-flink==2.3.0"
 _FLINK_KAFKA = "org.apache.flink:flink-sql-connector-kafka:4.0.1-2.0"
+_FLINK_PARQUET = "org.apache.flink:flink-sql-parquet:2.3.0"
 _SPARK_KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 # Spark 4.2's own is not published; what the source needs of it is in the last one that is.
 _TOKENS, _TOKENS_VERSION = "org.apache.spark:spark-token-provider-kafka-0-10_2.13", "4.0.0"
@@ -56,6 +57,16 @@ def flink_kafka_jar() -> Path:
     """Return the jar of Flink's Kafka connector; download it if it is missing."""
     (jar,) = _jars("flink-kafka", [_FLINK_KAFKA])
     return jar
+
+
+def flink_parquet_jars() -> list[Path]:
+    """Return the jars that Flink needs to read Parquet: its own, which is downloaded if missing, and Spark's Hadoop."""
+    import pyspark
+
+    return [
+        *_jars("flink-parquet", [_FLINK_PARQUET]),
+        *sorted((Path(pyspark.__file__).parent / "jars").glob("hadoop-client-*.jar")),
+    ]
 
 
 def spark_kafka_jars() -> list[Path]:

@@ -1,186 +1,329 @@
-"""Joins of two streams by time, beside Spark's stream-stream join: ``python -m benchmarks.joins``.
+"""Joins of two streams by key and time, by UpStream, Spark and Flink SQL: ``python -m benchmarks.joins``.
 
-Two feeds of Parquet files, a key and a time for each row, about one partner within a minute for each; pairs go to a
-Delta table. Both engines read the same files, as many in each batch, in a process of their own, with the state store
-RocksDB and two shuffle partitions. Spark's join has the state format 3: Spark 4.2.0 refuses 4, as under development.
-Each pair counts once, and the tables must hold the same pairs, or the benchmark stops. ``--late`` moves a share of the
-rows five minutes back in arrival: there the tables are compared with a batch join, and what is missing is printed.
+Rows ``key, ms, id, value`` on two sides; a row meets one row of the other side within 60 s, on average. 5 % of the rows
+are up to 5 s early, and watermarks are 10 s behind the newest row. Each side lies in eight Parquet files. UpStream and
+Spark take two of each side a batch, and both append to Delta by Delta's sink; UpStream also runs into its own table,
+with the pair as the key. Flink writes CSV files, and gets the same rows in as many Parquet files as there are cores,
+each in the order of time, since it reads so many at once. The pairs of every engine are compared, one by one, with
+those of a batch join by DuckDB. A pair that differs stops the benchmark.
+
+The parts:
+
+- ``peers``: from a query's start to its end, in a process that has done smaller ones before (with ``--quick``: none).
+  *Once the query runs* is what it takes longer than a smaller one, so that starting a query is not in it.
+- ``state``: the size of the state and of the checkpoints.
+- ``late``: 10 % of the rows come five minutes late. How many pairs each engine misses, by the delay of its watermark.
+- ``kernel``: the search for pairs alone, in one thread.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import dataclasses
+import shutil
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import polars as pl
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
-KEYS = 100_000
-NEAR_US = 60_000_000
-LATE_US = 300_000_000
-DISORDER_US = 2_000_000
+from .environments import CACHE, flink_parquet_jars
+from .harness import (
+    Measured,
+    Report,
+    Run,
+    arguments,
+    cores,
+    engine_command,
+    fresh,
+    introduce,
+    labelled,
+    progress,
+    run,
+    say_whether_met,
+    whole_number,
+)
+from .join_works import JoinWork, check, expected, missing, pair_codes
+
+__all__ = ["main"]
+
+Int64s = npt.NDArray[np.int64]
+
+US, TABLE, SPARK, FLINK = "upstream", "upstream, own table", "spark", "flink"
+PARTS = ("peers", "state", "late", "kernel")
+WHOLE, FURTHER = "interval join, with its start", "interval join, once the query runs"
+AIMS = {SPARK: 5.0, FLINK: 3.0}
+KERNEL_AIM_MS = 100.0
+LATE_PART = 0.1
+LATE_FILES = 32
+SHORT_DELAY_S, LONG_DELAY_S = 10, 310
+SHARDS = 16
+_OUT = CACHE / "joins"
+_WARM_PART = 20
 
 
-def write_feed(folder: Path, rows: int, files: int, span_us: int, late: float, seed: int) -> pl.DataFrame:
-    """Write one side's files; return its rows."""
-    folder.mkdir(parents=True)
-    chance = np.random.default_rng(seed)
-    at = np.sort(chance.integers(0, span_us, rows))
-    arrives = at + chance.integers(0, DISORDER_US, rows)
-    if late:
-        arrives = arrives + np.where(chance.random(rows) < late, LATE_US, 0)
-    order = np.argsort(arrives, kind="stable")
-    table = pa.table(
-        {
-            "k": chance.integers(0, KEYS, rows)[order],
-            "at": pa.array(at[order], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
-            "id": np.arange(rows)[order],
-        }
-    )
-    size = -(-rows // files)
-    for number in range(files):
-        pq.write_table(table.slice(number * size, size), folder / f"{number:04}.parquet")
-        time.sleep(0.002)  # both engines read files in the order of their times
-    found = pl.from_arrow(table)
-    assert isinstance(found, pl.DataFrame)
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How much is run.
+
+    Attributes
+    ----------
+    work : JoinWork
+        Of the comparison with the peers.
+    small : JoinWork
+        Of the state, and with late rows.
+    kernel_rows, kernel_keys : int
+        Of the search alone.
+    warm : bool
+        Whether smaller jobs come first.
+    runs : int
+        How often each is run.
+    """
+
+    work: JoinWork
+    small: JoinWork
+    kernel_rows: int
+    kernel_keys: int
+    warm: bool
+    runs: int
+
+
+FULL = Sizes(JoinWork(5_000_000, 100_000), JoinWork(1_000_000, 20_000), 1_000_000, 100_000, warm=True, runs=3)
+QUICK = Sizes(JoinWork(200_000, 4_000), JoinWork(100_000, 2_000), 200_000, 20_000, warm=False, runs=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+    """How an engine is run and its pairs are read.
+
+    Attributes
+    ----------
+    script : str
+        A module below ``benchmarks.engines``.
+    result : callable
+        Reads the ids of the pairs that it left.
+    sink : str
+        Where UpStream writes: ``append`` or ``table``.
+    in_turn : int or None
+        How many files it reads at once, if it needs files for that.
+    """
+
+    script: str
+    result: Callable[[Path], pa.Table]
+    sink: str = "append"
+    in_turn: int | None = None
+
+    def measure(
+        self, works: Sequence[JoinWork], label: str, *, whole_state: bool = False
+    ) -> tuple[Run, list[Path]]:
+        """Run it in a process of its own over works, one after the other; the run, and where each result is."""
+        outs = [fresh(_OUT, f"{label}-{number}") for number in range(len(works))]
+        more = {"sink": self.sink, "whole_state": whole_state}
+        jobs = [{**work.job(self.in_turn), **more, "out": str(out)} for work, out in zip(works, outs, strict=True)]
+        given: dict[str, Any] = {"cores": cores(), "work": jobs}
+        command = engine_command(self.script, given)
+        if self.script.endswith("flink"):  # only now there is an environment to which the jars belong
+            command = engine_command(self.script, {**given, "jars": [str(jar) for jar in flink_parquet_jars()]})
+        return run(command, log=f"joins-{label}"), outs
+
+    def pairs(self, out: Path, work: JoinWork) -> Int64s:
+        """Return the pairs of a result, sorted."""
+        found = self.result(out)
+        return pair_codes(found["id"].to_numpy(), found["id_right"].to_numpy(), work.rows)
+
+
+def delta_result(path: Path) -> pa.Table:
+    """Return the ids in a Delta table."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(path)).to_pyarrow_table(columns=["id", "id_right"])
+
+
+def csv_result(path: Path) -> pa.Table:
+    """Return the ids that Flink's sink wrote."""
+    import pyarrow.csv as pacsv
+
+    convert = pacsv.ConvertOptions(include_columns=["id", "id_right"], column_types={"id": "int64", "id_right": "int64"})
+    return pa.concat_tables([pacsv.read_csv(file, convert_options=convert) for file in sorted(path.glob("*.csv"))])
+
+
+def engines() -> dict[str, Engine]:
+    """Return all engines, by name."""
+    return {
+        US: Engine("joins_upstream", delta_result),
+        TABLE: Engine("joins_upstream", delta_result, sink="table"),
+        SPARK: Engine("joins_spark", delta_result),
+        FLINK: Engine("joins_flink", csv_result, in_turn=cores()),
+    }
+
+
+def peers(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str, Any]:
+    """Measure each engine in its own process, after smaller works or alone."""
+    work = sizes.work
+    before = [_smaller(work)] * 2 if sizes.warm else []
+    answer = expected(work)
+    pairs = len(answer)
+    progress(f"{work.rows:,} rows a side, {work.keys:,} keys, {pairs:,} pairs")
+    for number in range(sizes.runs):
+        for name, engine in wanted.items():
+            progress(f"{name}, run {number + 1} of {sizes.runs}")
+            once, outs = engine.measure([*before, work], labelled(name))
+            check(name, engine.pairs(outs[-1], work), answer)
+            seconds = once.reported["seconds"]
+            report.add(Measured(WHOLE, name, 2 * work.rows, [seconds[-1]], once.peak_mb))
+            if before:
+                further = 2 * (work.rows - before[-1].rows)
+                report.add(Measured(FURTHER, name, further, [seconds[-1] - seconds[-2]], once.peak_mb))
+    return {"pairs": pairs}
+
+
+def state(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str, Any]:
+    """Measure the size of state and checkpoints: once by each engine's default, once with the whole state kept."""
+    del report  # nothing is timed
+    work = sizes.small
+    found: dict[str, Any] = {}
+    print(f"\n{work.rows:,} rows a side, {work.keys:,} keys: state and checkpoints")
+    print(f"  {'engine':34} {'state MB':>9} {'checkpoint MB a batch':>22} {'batches':>8} {'peak MB':>8}")
+    for name, engine in wanted.items():
+        if name == FLINK:  # its heap is its state, and it makes no checkpoints here
+            continue
+        progress(f"state, {name}")
+        kept: dict[bool, dict[str, Any]] = {}
+        for whole in (True, False):
+            once, outs = engine.measure([work], f"state-{labelled(name)}", whole_state=whole)
+            check(name, engine.pairs(outs[0], work), expected(work))
+            kept[whole] = {**once.reported["states"][0], "peak_mb": round(once.peak_mb)}
+        each = found[name] = {**kept[False], "state_bytes": kept[True]["state_bytes"]}
+        print(
+            f"  {name:34} {each['state_bytes'] / 1e6:>9.2f} {each['checkpoint_bytes_per_batch'] / 1e6:>22.2f} "
+            f"{each['batches']:>8} {each['peak_mb']:>8,}"
+        )
     return found
 
 
-def upstream_join(home: Path, files: int, delay_s: int) -> float:
-    """Run this package's join; return the seconds from the query's start to its end."""
-    import upstream as us
+def late(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str, Any]:
+    """Count the pairs that are missing where rows are late, for a short and for a long delay of the watermark."""
+    del report  # nothing is timed
+    found: dict[str, Any] = {}
+    work = dataclasses.replace(sizes.small, late=LATE_PART, files=LATE_FILES, files_per_batch=1)
+    answer = expected(work)
+    print(f"\n{LATE_PART:.0%} of {work.rows:,} rows a side five minutes late: {len(answer):,} pairs by a batch join")
+    print(f"  {'engine':34} {'watermark delay':>16} {'missing pairs':>14} {'too many':>9}")
+    for name, engine in wanted.items():
+        if name in (TABLE, FLINK):
+            continue
+        for delay_s in (SHORT_DELAY_S, LONG_DELAY_S):
+            progress(f"late rows, {name}, {delay_s} s")
+            this = dataclasses.replace(work, delay_s=delay_s)
+            _, outs = engine.measure([this], f"late-{labelled(name)}")
+            got = engine.pairs(outs[0], this)
+            if name == US and delay_s == LONG_DELAY_S:
+                check(name, got, answer)
+            lost, extra = missing(got, answer)
+            found[f"{name}, {delay_s} s"] = {"pairs": len(answer), "missing": lost, "too_many": extra}
+            print(f"  {name:34} {delay_s:>14} s {lost:>14,} {extra:>9,}")
+    return found
 
-    spark = us.session("joins", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
-    left, right = (
-        us.read(
-            spark, home / name, key="id", event_time="at", watermark=us.Watermark.bounded(f"{delay_s} seconds"),
-            fileFormat="parquet", maxFilesPerTrigger=files, atEnd="close",
+
+def kernel(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str, Any]:
+    """Measure the search for pairs of new rows with as many kept ones, in processor time."""
+    from upstream.core.rows.buckets import bucket_of
+    from upstream.operators.joins.band import LEFT, IntervalBand
+    from upstream.operators.joins.matching import matches, sorted_rows
+
+    del wanted, report
+    rows, keys = sizes.kernel_rows, sizes.kernel_keys
+    rng = np.random.default_rng(1)
+    reach_ms = 60_000
+    span_ms = rows * 2 * reach_ms // keys
+    band = IntervalBand(reach_ms, reach_ms)
+    sides = [(rng.integers(0, keys, rows), rng.integers(0, span_ms, rows)) for _ in range(2)]
+    shards = [bucket_of([pa.array(key)], SHARDS) for key, _ in sides]
+    none = pa.table({"t": pa.array([], pa.int64())})
+    works: list[Any] = []
+    for shard in range(SHARDS):
+        (left, left_ms), (right, right_ms) = (
+            tuple(column[of == shard] for column in side) for side, of in zip(sides, shards, strict=True)
         )
-        for name in ("left", "right")
-    )  # fmt: skip
-    near = us.interval(before="60 seconds", after="60 seconds")
-    pairs = left.join(right, on="k", within=near)
-    began = time.monotonic()
-    writer = pairs.write(home / "upstream", checkpoint=home / "upstream_cp", key=("left_row", "right_row"))
-    writer.trigger(availableNow=True).start().awaitTermination()
-    return time.monotonic() - began
+        order = np.lexsort((right_ms, right))
+        # Searching never looks into the table.
+        kept = sorted_rows(right[order], right_ms[order], none)
+        works.append((left, left_ms, kept))
+    found: dict[str, Any] = {}
+    for name in ("sorted", "unsorted"):
+        asked: list[Any] = []
+        for left, left_ms, kept in works:
+            order = np.lexsort((left_ms, left)) if name == "sorted" else np.arange(len(left))
+            asked.append((left[order], *band.partners(LEFT, left_ms[order]), kept))
+        times: list[float] = []
+        pairs = 0
+        for _ in range(max(sizes.runs, 3)):
+            began = time.process_time()
+            pairs = sum(len(at) for each in asked for at, _ in matches(*each))
+            times.append(1e3 * (time.process_time() - began))
+        found[f"{name}_ms"], found["pairs"] = round(statistics.median(times), 1), pairs
+    print(f"\n{rows:,} rows against {rows:,} kept, {keys:,} keys, {SHARDS} shards: {found['pairs']:,} pairs")
+    print(f"  probes sorted {found['sorted_ms']:.1f} ms, unsorted {found['unsorted_ms']:.1f} ms of processor time")
+    return found
 
 
-def spark_join(home: Path, files: int, delay_s: int) -> float:
-    """Run Spark's stream-stream join; return the seconds from the query's start to its end."""
-    from pyspark.sql import functions as F
-
-    import upstream as us
-
-    spark = us.session(
-        "joins", master="local[2]",
-        **{"spark.sql.shuffle.partitions": 2, "spark.sql.streaming.join.stateFormatVersion": 3},
-    )  # fmt: skip
-    left, right = (
-        spark.readStream.schema("k BIGINT, at TIMESTAMP, id BIGINT")
-        .option("maxFilesPerTrigger", files)
-        .parquet(str(home / name))
-        .select(F.col("k").alias(f"{name}_k"), F.col("at").alias(f"{name}_at"), F.col("id").alias(f"{name}_id"))
-        .withWatermark(f"{name}_at", f"{delay_s} seconds")
-        for name in ("left", "right")
+def main(given: Sequence[str] | None = None) -> None:
+    """Run what the command line asks for."""
+    parser = arguments("Joins of two streams: UpStream, Spark's own join, and Flink SQL's interval join.")
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
+    parser.add_argument(
+        "--engine", action="append", choices=(US, TABLE, SPARK, FLINK), help="only this one (may be repeated)"
     )
-    pairs = left.join(
-        right,
-        F.expr("left_k = right_k AND right_at BETWEEN left_at - INTERVAL 60 SECONDS AND left_at + INTERVAL 60 SECONDS"),
-    ).select(F.col("left_id").alias("id"), F.col("right_id").alias("id_right"))
-    began = time.monotonic()
-    writer = pairs.writeStream.format("delta").option("checkpointLocation", str(home / "spark_cp"))
-    writer.trigger(availableNow=True).start(str(home / "spark")).awaitTermination()
-    return time.monotonic() - began
+    parser.add_argument("--rows", type=whole_number, help="rows of each side, such as 5M")
+    parser.add_argument("--keys", type=whole_number, help="keys; 2 % of the rows by default")
+    parser.add_argument("--files-per-batch", type=int, choices=(1, 2, 4, 8), help="of each side; default 2")
+    parser.add_argument("--keep", action="store_true", help="leave results in benchmarks/.cache/joins")
+    args = parser.parse_args(given)
+    sizes = QUICK if args.quick else FULL
+    work = sizes.work
+    if args.rows:
+        work = dataclasses.replace(work, rows=args.rows, keys=max(args.rows // 50, 1))
+    if args.keys:
+        work = dataclasses.replace(work, keys=args.keys)
+    if args.files_per_batch:
+        work = dataclasses.replace(work, files_per_batch=args.files_per_batch)
+    sizes = dataclasses.replace(sizes, work=work, runs=args.runs or sizes.runs)
+    known = engines()
+    wanted = {name: known[name] for name in args.engine or known}
+    introduce()
+    report = Report(US)
+    more: dict[str, Any] = {}
+    parts = {"peers": peers, "state": state, "late": late, "kernel": kernel}
+    try:
+        for part in args.part or PARTS:
+            more[part] = parts[part](sizes, wanted, report)
+    finally:
+        # Also what was measured before something failed.
+        report.show()
+        report.write(args.json, more=more)
+        if not args.keep:
+            shutil.rmtree(_OUT, ignore_errors=True)
+    aims(report, more)
 
 
-ENGINES = {"upstream": upstream_join, "spark": spark_join}
+def aims(report: Report, more: Mapping[str, Any]) -> None:
+    """Print for each aim whether it was met."""
+    ratios = {(row["work"], row["engine"]): row["ratio_to_us"] for row in report.rows()}
+    checks: list[tuple[str, float | None, float, bool]] = [
+        (f"{work}, x {engine}", ratios.get((work, engine)), aim, True)
+        for work in (FURTHER, WHOLE)
+        for engine, aim in AIMS.items()
+    ]
+    searched = more.get("kernel", {}).get("sorted_ms")
+    say_whether_met([*checks, ("kernel, probes sorted, ms of processor time", searched, KERNEL_AIM_MS, False)])
 
 
-def pairs_in(table: Path) -> pl.DataFrame:
-    """Return the pairs of a table, sorted."""
-    found = pl.from_arrow(DeltaTable(str(table)).to_pyarrow_table(columns=["id", "id_right"]))
-    assert isinstance(found, pl.DataFrame)
-    return found.sort("id", "id_right")
-
-
-def pairs_of(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
-    """Return the pairs that a batch join gives."""
-    near = pl.duration(microseconds=NEAR_US)
-    found = left.join(right, on="k").filter((pl.col("at_right") - pl.col("at")).abs() <= near)
-    return found.select("id", "id_right").sort("id", "id_right")
-
-
-def measured(engine: str, home: Path, files: int, delay_s: int) -> tuple[float, float]:
-    """Run an engine in a process of its own; return the seconds of the query and of the process."""
-    began = time.monotonic()
-    asked = [sys.executable, "-m", "benchmarks.joins", "--engine", engine, "--home", str(home)]
-    done = subprocess.run(
-        [*asked, "--files-a-batch", str(files), "--delay", str(delay_s)], capture_output=True, text=True, check=False
-    )
-    whole = time.monotonic() - began
-    if done.returncode:
-        raise SystemExit(f"{engine} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-    return json.loads(done.stdout.splitlines()[-1])["seconds"], whole
-
-
-def main() -> None:
-    """Run both engines in turn and print the ratio; or one engine, for that."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=5_000_000, help="of each side")
-    parser.add_argument("--files", type=int, default=40, help="of each side")
-    parser.add_argument("--files-a-batch", type=int, default=4, help="of each side")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--late", type=float, default=0.0, help="share of rows that come five minutes late")
-    parser.add_argument("--delay", type=int, help="seconds of the watermark [default: 3, or 303 with late rows]")
-    parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
-    parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.engine:
-        seconds = ENGINES[asked.engine](asked.home, asked.files_a_batch, asked.delay)
-        print(json.dumps({"seconds": seconds}))
-        return
-    # One partner for each row: rows · 2 minutes / span / keys = 1.
-    span_us = max(int(asked.rows * 2 * NEAR_US / KEYS), 4 * NEAR_US)
-    delays = {"upstream": asked.delay or (303 if asked.late else 3), "spark": asked.delay or 3}
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in ENGINES}
-    for turn in range(asked.rounds):
-        with tempfile.TemporaryDirectory() as place:
-            home = Path(place)
-            sides = [
-                write_feed(home / name, asked.rows, asked.files, span_us, asked.late, seed)
-                for seed, name in enumerate(("left", "right"), start=2 * turn)
-            ]
-            for name in list(ENGINES) if turn % 2 == 0 else list(ENGINES)[::-1]:
-                found[name].append(measured(name, home, asked.files_a_batch, delays[name]))
-                query, whole = found[name][-1]
-                print(f"round {turn + 1}, {name}: {query:.1f} s, {whole:.1f} s with its start", flush=True)
-            check(pairs_of(*sides), {name: pairs_in(home / name) for name in ENGINES}, late=bool(asked.late))
-    medians = {name: [statistics.median(each) for each in zip(*runs, strict=True)] for name, runs in found.items()}
-    print(f"2 × {asked.rows:,} rows, {KEYS:,} keys, ± 60 s, medians of {asked.rounds} rounds:")
-    for name, (query, whole) in medians.items():
-        print(f"  {name}: {query:.1f} s, {whole:.1f} s with its start")
-    for at, what in enumerate(("the query", "with its start")):
-        print(f"  {what}: {medians['spark'][at] / medians['upstream'][at]:.2f} × as fast as Spark's join")
-
-
-def check(expected: pl.DataFrame, tables: dict[str, pl.DataFrame], *, late: bool) -> None:
-    """Stop if a table lacks a pair or has another; with late rows, say how many Spark's join lacks."""
-    for name, table in tables.items():
-        missing = len(expected) - len(table)
-        if late and name == "spark":
-            print(f"  Spark's join lacks {missing:,} of {len(expected):,} pairs: its watermark drops late rows")
-        elif not table.equals(expected):
-            raise SystemExit(f"{name}: {len(table):,} pairs, and a batch join gives {len(expected):,}")
+def _smaller(work: JoinWork) -> JoinWork:
+    """Return a smaller work, with as many rows a key."""
+    return dataclasses.replace(work, rows=max(work.rows // _WARM_PART, 1), keys=max(work.keys // _WARM_PART, 1))
 
 
 if __name__ == "__main__":

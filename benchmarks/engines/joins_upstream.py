@@ -1,0 +1,55 @@
+"""UpStream's join, into Delta's own sink as Spark's join, or into UpStream's table with the pair as its key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.engines.window_state import works_done
+from benchmarks.harness import given_job, say
+
+SHARDS = 16
+
+
+def joined(spark: Any, work: dict[str, Any]) -> Any:
+    """Return the pairs over the feeds at ``work["left"]`` and ``work["right"]``."""
+    import upstream as us
+
+    left, right = (
+        us.read(
+            spark,
+            work[side],
+            key="key",
+            event_time="ms",
+            watermark_delay=f"{work['delay_s']} seconds",
+            fileFormat="parquet",
+            schema="key BIGINT, ms BIGINT, id BIGINT, value BIGINT",
+            timeFormat="epoch_ms",
+            maxFilesPerTrigger=work["files_per_batch"],
+        )
+        for side in ("left", "right")
+    )
+    reach = f"{work['reach_s']} seconds"
+    within = us.interval(before=reach, after=reach)
+    return left.join(right, on="key", within=within, time_format="epoch_ms", shards=SHARDS)
+
+
+def main(job: dict[str, Any]) -> dict[str, Any]:
+    """Do the job's works one after the other; how long each took, and what its state took."""
+    import upstream as us
+
+    spark = us.session("benchmark", master=f"local[{job['cores']}]")
+
+    def writer(work: dict[str, Any], checkpoint: str) -> Any:
+        pairs = joined(spark, work)
+        if work["sink"] == "table":
+            key = ("key", "left_row", "right_row")
+            return pairs.write(work["out"], checkpoint=checkpoint, key=key)
+        rows = pairs.dataframe(checkpoint).where("NOT _upstream.punctuation")
+        rows = rows.select("key", "id", "ms", "value", "id_right", "ms_right", "value_right")
+        return rows.writeStream.format("delta").option("path", work["out"]).option("checkpointLocation", checkpoint)
+
+    return works_done(spark, job, writer)
+
+
+if __name__ == "__main__":
+    say(main(given_job()))
