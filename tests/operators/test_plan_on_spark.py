@@ -63,6 +63,6 @@ def test_staleness_is_as_planned(outside, spark, tmp_path):
         policies=("in-place",),
         seeds=1,
     )
-    (foretold,), _ = predict(question)
+    (foretold,) = predict(question).predictions
     seen = outside.seen(table, checkpoint, FEED, warm_s, warm_s + LOOK_S)
     assert foretold.mean == pytest.approx(seen.mean, rel=0.25)
