@@ -63,7 +63,22 @@ def sorted_rows(numbers: Int64s, times: Int64s, table: pa.Table) -> SortedRows:
     return SortedRows(numbers[order], times[order], table.take(pa.array(order)).combine_chunks())
 
 
-<<<<<<< ours
+def _order(numbers: Int64s, times: Int64s) -> Int64s | None:
+    """Return the positions of rows by number, time and position; None if they are in that order."""
+    rows = len(numbers)
+    later = numbers[1:] > numbers[:-1]
+    if bool(np.all(later | ((numbers[1:] == numbers[:-1]) & (times[1:] >= times[:-1])))):
+        return None
+    least, first = int(numbers.min()), int(times.min())
+    span = int(times.max()) - first + 1
+    if (int(numbers.max()) - least + 1) * span * rows < 1 << 62:
+        # All three as one number: numbers are sorted several times as fast as positions by what lies there.
+        whole = ((numbers - least) * span + (times - first)) * rows + np.arange(rows)
+        whole.sort()
+        return whole % rows
+    return np.lexsort((times, numbers))
+
+
 def newest_matches(probes: Int64s, least: Int64s, greatest: Int64s, numbers: Int64s, times: Int64s) -> Int64s:
     """Return, for each probe, the position of the last row with its number and a time in its range; -1 for none.
 
@@ -79,22 +94,6 @@ def newest_matches(probes: Int64s, least: Int64s, greatest: Int64s, numbers: Int
         asks, first, last = _found(probes, least, greatest, numbers, times)
         found[asks] = np.where(last > first, last - 1, -1)
     return found
-=======
-def _order(numbers: Int64s, times: Int64s) -> Int64s | None:
-    """Return the positions of rows by number, time and position; None if they are in that order."""
-    rows = len(numbers)
-    later = numbers[1:] > numbers[:-1]
-    if bool(np.all(later | ((numbers[1:] == numbers[:-1]) & (times[1:] >= times[:-1])))):
-        return None
-    least, first = int(numbers.min()), int(times.min())
-    span = int(times.max()) - first + 1
-    if (int(numbers.max()) - least + 1) * span * rows < 1 << 62:
-        # All three as one number: numbers are sorted several times as fast as positions by what lies there.
-        whole = ((numbers - least) * span + (times - first)) * rows + np.arange(rows)
-        whole.sort()
-        return whole % rows
-    return np.lexsort((times, numbers))
->>>>>>> theirs
 
 
 def matches(
