@@ -52,7 +52,9 @@ __all__ = ["main"]
 
 Int64s = npt.NDArray[np.int64]
 
-US, TABLE, SPARK, FLINK = "upstream", "upstream, own table", "spark", "flink"
+US, TABLE, FLINK = "upstream", "upstream, own table", "flink"
+SPARK = "spark"
+SPARKS = {SPARK: "rocksdb 3", "spark, state format 2": "rocksdb 2", "spark, state on the heap": "heap"}
 PARTS = ("peers", "state", "late", "kernel")
 WHOLE, FURTHER = "interval join, with its start", "interval join, once the query runs"
 AIMS = {SPARK: 5.0, FLINK: 3.0}
@@ -107,6 +109,8 @@ class Engine:
         Reads the ids of the pairs that it left.
     sink : str
         Where UpStream writes: ``append`` or ``table``.
+    state : str
+        Where Spark keeps its state.
     in_turn : int or None
         How many files it reads at once, if it needs files for that.
     """
@@ -114,16 +118,15 @@ class Engine:
     script: str
     result: Callable[[Path], pa.Table]
     sink: str = "append"
+    state: str = ""
     in_turn: int | None = None
 
-    def measure(
-        self, works: Sequence[JoinWork], label: str, *, whole_state: bool = False
-    ) -> tuple[Run, list[Path]]:
+    def measure(self, works: Sequence[JoinWork], label: str, *, whole_state: bool = False) -> tuple[Run, list[Path]]:
         """Run it in a process of its own over works, one after the other; the run, and where each result is."""
         outs = [fresh(_OUT, f"{label}-{number}") for number in range(len(works))]
         more = {"sink": self.sink, "whole_state": whole_state}
         jobs = [{**work.job(self.in_turn), **more, "out": str(out)} for work, out in zip(works, outs, strict=True)]
-        given: dict[str, Any] = {"cores": cores(), "work": jobs}
+        given: dict[str, Any] = {"cores": cores(), "work": jobs, "state": self.state}
         command = engine_command(self.script, given)
         if self.script.endswith("flink"):  # only now there is an environment to which the jars belong
             command = engine_command(self.script, {**given, "jars": [str(jar) for jar in flink_parquet_jars()]})
@@ -146,7 +149,9 @@ def csv_result(path: Path) -> pa.Table:
     """Return the ids that Flink's sink wrote."""
     import pyarrow.csv as pacsv
 
-    convert = pacsv.ConvertOptions(include_columns=["id", "id_right"], column_types={"id": "int64", "id_right": "int64"})
+    convert = pacsv.ConvertOptions(
+        include_columns=["id", "id_right"], column_types={"id": "int64", "id_right": "int64"}
+    )
     return pa.concat_tables([pacsv.read_csv(file, convert_options=convert) for file in sorted(path.glob("*.csv"))])
 
 
@@ -155,7 +160,7 @@ def engines() -> dict[str, Engine]:
     return {
         US: Engine("joins_upstream", delta_result),
         TABLE: Engine("joins_upstream", delta_result, sink="table"),
-        SPARK: Engine("joins_spark", delta_result),
+        **{name: Engine("joins_spark", delta_result, state=state) for name, state in SPARKS.items()},
         FLINK: Engine("joins_flink", csv_result, in_turn=cores()),
     }
 
@@ -213,7 +218,7 @@ def late(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str
     print(f"\n{LATE_PART:.0%} of {work.rows:,} rows a side five minutes late: {len(answer):,} pairs by a batch join")
     print(f"  {'engine':34} {'watermark delay':>16} {'missing pairs':>14} {'too many':>9}")
     for name, engine in wanted.items():
-        if name in (TABLE, FLINK):
+        if name not in (US, SPARK):
             continue
         for delay_s in (SHORT_DELAY_S, LONG_DELAY_S):
             progress(f"late rows, {name}, {delay_s} s")
@@ -274,9 +279,7 @@ def main(given: Sequence[str] | None = None) -> None:
     """Run what the command line asks for."""
     parser = arguments("Joins of two streams: UpStream, Spark's own join, and Flink SQL's interval join.")
     parser.add_argument("--part", action="append", choices=PARTS, help="only this part (may be repeated)")
-    parser.add_argument(
-        "--engine", action="append", choices=(US, TABLE, SPARK, FLINK), help="only this one (may be repeated)"
-    )
+    parser.add_argument("--engine", action="append", choices=tuple(engines()), help="only this one (may be repeated)")
     parser.add_argument("--rows", type=whole_number, help="rows of each side, such as 5M")
     parser.add_argument("--keys", type=whole_number, help="keys; 2 % of the rows by default")
     parser.add_argument("--files-per-batch", type=int, choices=(1, 2, 4, 8), help="of each side; default 2")
@@ -310,10 +313,16 @@ def main(given: Sequence[str] | None = None) -> None:
 
 
 def aims(report: Report, more: Mapping[str, Any]) -> None:
-    """Print for each aim whether it was met."""
-    ratios = {(row["work"], row["engine"]): row["ratio_to_us"] for row in report.rows()}
+    """Print for each aim whether it was met; of several ways to run an engine the quickest counts."""
+
+    def ratio(work: str, engine: str) -> float | None:
+        found = [
+            row["ratio_to_us"] for row in report.rows() if row["work"] == work and row["engine"].startswith(engine)
+        ]
+        return min((each for each in found if each is not None), default=None)
+
     checks: list[tuple[str, float | None, float, bool]] = [
-        (f"{work}, x {engine}", ratios.get((work, engine)), aim, True)
+        (f"{work}, x {engine}", ratio(work, engine), aim, True)
         for work in (FURTHER, WHOLE)
         for engine, aim in AIMS.items()
     ]

@@ -52,7 +52,15 @@ def figures(query: Any, checkpoint: str) -> dict[str, Any]:
     all that was written.
     """
     batches = query.recentProgress
-    states = [sum(operator.customMetrics["rocksdbSstFileSize"] for operator in each.stateOperators) for each in batches]
+    # A store on the heap has no files, but a size of its own.
+    states = [
+        sum(
+            operator.customMetrics.get("rocksdbSstFileSize")
+            or operator.customMetrics.get("stateOnCurrentVersionSizeBytes", 0)
+            for operator in each.stateOperators
+        )
+        for each in batches
+    ]
     written = sum(file.stat().st_size for file in Path(checkpoint).rglob("*") if file.is_file())
     return {
         "batches": len(batches),
