@@ -15,14 +15,13 @@ import pyarrow.compute as pc
 from ..conf.errors import OptionError
 from ..conf.locations import checkpoint_location
 from ..conf.units import parse_duration_us
-from ..operators.grouped.build import group_pack
 from ..operators.grouped.plan import GroupPlan
 from ..operators.grouped.shard import GroupShard
 from ..operators.joins.as_of_plan import AsOfPlan
-from ..operators.joins.build import INPUTS
+from ..operators.joins.band import LEFT, SIDES
 from ..operators.joins.latest_plan import LatestJoinPlan, VersionPlan
 from ..operators.joins.latest_shard import LatestJoinShard, VersionShard
-from ..operators.joins.pack import join_pack, latest_pack
+from ..operators.joins.pack import join_pack, latest_pack, newest_pack
 from ..operators.joins.plan import JoinPlan
 from ..operators.joins.processor import join_shard
 from ..operators.queue.build import is_duration, queue_pack
@@ -164,10 +163,8 @@ class DryRun:
                 found = self._joined(node, before, checkpoint)
             case Versions():
                 found = self._versions(node, before[0], checkpoint)
-            case LatestJoin():
-                found = self._newest_joined(node, before, checkpoint)
-            case Grouped():
-                found = self._grouped(node, before[0], checkpoint)
+            case LatestJoin() | Grouped():
+                found = self._newest(node, before, checkpoint)
             case _:
                 raise _no_step(node)
         tables = [table.select(schema.names).cast(schema) for table in found if table is not None]
@@ -230,54 +227,39 @@ class DryRun:
             yield result
 
     def _joined(self, node: Join, before: list[pa.Table], checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
-        plan, place = node.specification, self._places[node]
+        plan = node.specification
         assert isinstance(plan, JoinPlan | AsOfPlan)
         frames: list[Frames] = []
-        for rows, side, name in zip(before, plan.sides, INPUTS, strict=True):
+        for rows, side, name in zip(before, plan.sides, SIDES, strict=True):
             packing = join_pack(side.on, range(plan.shards), name)
             frames.append(_frames(packing(named(name)(iter(rows.select(side.schema.names).to_batches())))))
-        for shard in sorted(frames[0].keys() | frames[1].keys()):
-            join = join_shard(shard, plan, checkpoint.store(place, shard))
-            result, report = join.run(frames[0].get(shard, []), frames[1].get(shard, []), checkpoint.batch)
-            _report(checkpoint, place, shard, report)
-            yield result
+        return self._in_shards(node, frames, checkpoint)
 
     def _versions(self, node: Versions, rows: pa.Table, checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
-        plan, place = node.specification, self._places[node]
+        plan = node.specification
         assert isinstance(plan, VersionPlan)
         side = plan.side
-        packing = latest_pack(side.key, range(plan.shards), INPUTS[0], side.key, side.event_time)
-        frames = _frames(packing(iter(rows.select(side.schema.names).to_batches())))
-        for shard in sorted(frames):
-            versions = VersionShard(shard, plan, checkpoint.store(place, shard))
-            result, report = versions.run(frames[shard], checkpoint.batch)
-            _report(checkpoint, place, shard, report)
-            yield result
+        packing = latest_pack(side.key, range(plan.shards), SIDES[LEFT], side.key, side.event_time)
+        return self._in_shards(node, [_frames(packing(iter(rows.select(side.schema.names).to_batches())))], checkpoint)
 
-    def _newest_joined(
-        self, node: LatestJoin, before: list[pa.Table], checkpoint: Checkpoint
+    def _newest(
+        self, node: LatestJoin | Grouped, before: list[pa.Table], checkpoint: Checkpoint
     ) -> Iterable[pa.Table | None]:
-        plan, place = node.specification, self._places[node]
-        assert isinstance(plan, LatestJoinPlan)
+        plan = node.specification
+        assert isinstance(plan, LatestJoinPlan | GroupPlan)
+        sides = plan.sides if isinstance(plan, LatestJoinPlan) else (plan.side,)
         frames: list[Frames] = []
-        for rows, side, name in zip(before, plan.sides, INPUTS, strict=True):
-            packing = latest_pack(side.on, range(plan.shards), name, side.key if side.stays else (), side.event_time)
-            names = side.schema.names if side.stays else side.versioned.names
-            frames.append(_frames(packing(iter(rows.select(names).to_batches()))))
-        for shard in sorted(frames[0].keys() | frames[1].keys()):
-            join = LatestJoinShard(shard, plan, checkpoint.store(place, shard))
-            result, report = join.run(frames[0].get(shard, []), frames[1].get(shard, []), checkpoint.batch)
-            _report(checkpoint, place, shard, report)
-            yield result
+        for rows, side, name in zip(before, sides, SIDES, strict=False):
+            columns, packing = newest_pack(side, range(plan.shards), name)
+            frames.append(_frames(packing(iter(rows.select(columns).to_batches()))))
+        return self._in_shards(node, frames, checkpoint)
 
-    def _grouped(self, node: Grouped, rows: pa.Table, checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
-        plan, place = node.specification, self._places[node]
-        assert isinstance(plan, GroupPlan)
-        columns, packing = group_pack(plan, range(plan.shards))
-        frames = _frames(packing(iter(rows.select(columns).to_batches())))
-        for shard in sorted(frames):
-            groups = GroupShard(shard, plan, checkpoint.store(place, shard))
-            result, report = groups.run(frames[shard], checkpoint.batch)
+    def _in_shards(self, node: Operator, frames: list[Frames], checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
+        """Run each shard that has frames of a side."""
+        place = self._places[node]
+        for shard in sorted(set[int]().union(*frames)):
+            operator: Any = _shard_of(node, shard, checkpoint.store(place, shard))
+            result, report = operator.run(*(each.get(shard, []) for each in frames), checkpoint.batch)
             _report(checkpoint, place, shard, report)
             yield result
 

@@ -13,14 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from ...core.feedback.latest_join_reports import LatestJoinReport
-from ...core.pushdown.ipc_frames import from_frame
-from ...core.rows.columns import columns_at, null_rows
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.newest import key_codes
-from ...core.rows.split import split_punctuation
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
+from ..joins.arriving import numbers_of, rows_in, without_key
 from ..joins.key_pages import KeyPages
-from ..joins.matching import key_numbers
 from ..joins.side import NUMBER
 from ..joins.versions import LatestVersions
 from ..runtime.arrivals import micros
@@ -84,14 +81,11 @@ class GroupShard:
         """
         side = self._plan.side
         schema = side.versioned if self._versions is None else side.schema
-        tables = [from_frame(frame).select(schema.names).cast(schema) for frame in frames]
-        rows, _ = split_punctuation(pa.concat_tables([schema.empty_table(), *tables]))
+        rows, _ = rows_in(frames, schema)
         self._counts["left_rows"] += rows.num_rows
         now_us = int(micros(rows, "arrival").max(initial=0))
         changes = rows if self._versions is None else self._versions.changes(rows.combine_chunks())
-        keyless = np.zeros(changes.num_rows, dtype=np.bool_)
-        for column in columns_at(changes, side.on):
-            keyless |= null_rows(column)
+        keyless = without_key(changes, side.on)
         self._without_key += int(np.count_nonzero(keyless & ~deleted_mask(changes).to_numpy()))
         changes = changes.filter(pa.array(~keyless)).combine_chunks()
         result = self._changed(changes) if changes.num_rows else None
@@ -112,7 +106,7 @@ class GroupShard:
 
     def _changed(self, changes: pa.Table) -> pa.Table:
         side, algebra = self._plan.side, self._plan.algebra
-        numbers = key_numbers(columns_at(changes, side.on))
+        numbers = numbers_of(changes, side.on)
         pages = self._pages.pages(numbers)
         kept = self._pages.read(pages)
         both = [(kept.column(name).chunks, changes.column(name)) for name in side.on]

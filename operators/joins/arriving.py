@@ -1,17 +1,45 @@
-"""What a join by time refuses of the rows that come."""
+"""The rows that come to a shard, and what a join by time refuses of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...conf.errors import MalformedRowError, SchemaError
+from ...core.pushdown.ipc_frames import from_frame
+from ...core.rows.columns import columns_at, null_rows
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.sort_keys import ordered
+from ...core.rows.split import split_punctuation
 from ...core.rows.system_column import deleted_mask, system_field
+from .matching import key_numbers
 
-__all__ = ["checked_rows", "checked_times"]
+__all__ = ["checked_rows", "checked_times", "numbers_of", "rows_in", "without_key"]
+
+Mask = npt.NDArray[np.bool_]
+
+
+def rows_in(frames: Sequence[bytes], schema: pa.Schema) -> tuple[pa.Table, pa.Table]:
+    """Return the rows of some frames, and their punctuation, with the columns of a schema."""
+    tables = [from_frame(frame).select(schema.names).cast(schema) for frame in frames]
+    return split_punctuation(pa.concat_tables([schema.empty_table(), *tables]))
+
+
+def without_key(rows: pa.Table, names: Sequence[str]) -> Mask:
+    """Return which rows have a null in one of some columns."""
+    found = np.zeros(rows.num_rows, dtype=np.bool_)
+    for column in columns_at(rows, names):
+        found |= null_rows(column)
+    return found
+
+
+def numbers_of(rows: pa.Table, names: Sequence[str]) -> Int64s:
+    """Return the :func:`~upstream.operators.joins.matching.key_numbers` of rows."""
+    return key_numbers(columns_at(rows, names)) if rows.num_rows else np.empty(0, dtype=np.int64)
 
 
 def checked_rows(rows: pa.Table, *, tombstones: bool = False) -> pa.Table:

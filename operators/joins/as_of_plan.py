@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ...core.rows.system_column import SYSTEM
 from .band import LEFT
-from .plan import JoinSide, ResultColumn, distance_text, result_columns
+from .plan import JoinSide, ResultColumn, distance_text, on_text, result_columns
 
 __all__ = ["AsOfHow", "AsOfPlan"]
 
@@ -73,10 +73,9 @@ class AsOfPlan:
 
     def identity(self) -> dict[str, str]:
         """Return the settings to which a checkpoint is bound, in words."""
-        pairs = zip(self.left.on, self.right.on, strict=True)
         return {
             "as of": f"{self.left.time} and {self.right.time}",
-            "on": ", ".join(one if one == two else f"{one} = {two}" for one, two in pairs),
+            "on": on_text(self.sides),
             "tolerance": "" if self.tolerance is None else distance_text(self.tolerance, self.unit_us),
             "how": self.how,
             "shards": str(self.shards),

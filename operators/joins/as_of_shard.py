@@ -6,7 +6,6 @@ time is known. Pure logic over a :class:`~upstream.operators.runtime.store.Store
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -14,34 +13,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ...conf.errors import CheckpointError
 from ...core.feedback.join_reports import JoinReport
-from ...core.pushdown.ipc_frames import from_frame
-from ...core.rows.columns import columns_at, null_rows
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ...core.rows.newest import key_codes
-from ...core.rows.sort_keys import in_order, ordered
-from ...core.rows.split import split_punctuation
-from ...core.rows.system_column import deleted_mask, system_field
-from ...core.rows.widening import covers, with_nulls
-from ...core.watermark.bounds import bounds_in, times_of_bounds
+from ...core.rows.system_column import deleted_mask
+from ...core.rows.widening import with_nulls
 from ..runtime.arrivals import by_arrival, micros
 from ..runtime.entries import PANE
-from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ..runtime.feeds import ENDED
 from ..runtime.runs import Runs
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
-from .arriving import checked_rows, checked_times
+from .arriving import checked_rows, checked_times, numbers_of, rows_in, without_key
 from .as_of_plan import AsOfPlan
-from .band import LEFT, RIGHT, shifted, shifted_bound
+from .band import LEFT, RIGHT, SIDES, shifted, shifted_bound
+from .kept_columns import check_columns, columns_to_json
 from .key_pages import KeyPages
-from .matching import key_numbers, newest_matches
+from .matching import newest_matches
+from .progress import JoinProgress
 from .side import NUMBER
 
 __all__ = ["AsOfShard"]
 
 _VERSION = 1
-_SIDES = ("left", "right")
 _COUNTS = ("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key")
 _TIME = "__upstream_time"
 
@@ -69,14 +63,12 @@ class AsOfShard:
         self._store = CountingStore(store)
         self._head = head = read_head(store)
         self._counts = {name: int(head.get(name, 0)) for name in _COUNTS}
-        self._feeds = [FeedBounds(head.get(f"{name}_feeds")) for name in _SIDES]
+        self._progress = JoinProgress(plan.sides, head)
         held = pa.schema([*plan.left.schema, pa.field(PANE, pa.int64())])
         self._held = Runs(self._store, "held", head.get("held", ()), 1, fit=lambda table: with_nulls(table, held))
         kept = pa.schema([*plan.right.schema, pa.field(_TIME, pa.int64()), pa.field(NUMBER, pa.int64())])
         self._kept_schema = kept
-        self._kept = KeyPages(
-            self._store, "kept", NUMBER, kept, head.get("kept", {}), lambda table: with_nulls(table, kept)
-        )
+        self._kept = KeyPages(self._store, "kept", NUMBER, kept, head.get("kept", {}))
         if head:
             self._check()
 
@@ -99,8 +91,8 @@ class AsOfShard:
             rows.append(some)
             for table in (some, punctuation):
                 now_us = max(now_us, int(micros(table, "arrival").max(initial=0)))
-            self._hear(side, punctuation)
-        bounds = [self._bound(side) for side in (LEFT, RIGHT)]
+            self._progress.hear(side, punctuation)
+        bounds = [self._progress.bound(side) for side in (LEFT, RIGHT)]
         times = rows[LEFT].column(PANE).to_numpy()
         # A time that is the bound itself may still come on the right.
         ready = times < bounds[RIGHT]
@@ -111,11 +103,8 @@ class AsOfShard:
         needed = bounds[LEFT] if first is None else min(bounds[LEFT], first)
         result = self._given(pa.concat_tables(due).combine_chunks(), rows[RIGHT], needed, bounds[RIGHT])
         self._counts["results"] += result.num_rows
-        before = self._promised
-        self._head["promised"] = promised = max(before, min(bounds))
         given = [result] if result.num_rows else []
-        if promised > before:
-            given.append(self._punctuation(promised, now_us))
+        given += self._progress.promise(min(bounds), plan.schema, plan.left.time, self._number, now_us)
         self._save(now_us)
         report = JoinReport(
             shard=self._number,
@@ -124,8 +113,8 @@ class AsOfShard:
             left_kept=self._held.rows,
             right_kept=self._kept.rows,
             state_bytes=self._store.written,
-            bounds={feed: bound for feeds in self._feeds for feed, bound in feeds.bounds.items()},
-            promised=promised if promised > LOWEST else None,
+            bounds=self._progress.bounds,
+            promised=self._progress.promised if self._progress.promised > LOWEST else None,
             needs=None
             if first is None or plan.unit_us is None or bounds[RIGHT] == ENDED
             else (first + 1) * plan.unit_us,
@@ -148,9 +137,9 @@ class AsOfShard:
             The same of rows of the right that are yet to come.
         """
         plan = self._plan
-        keyless = _without_key(due, plan.left.on)
+        keyless = without_key(due, plan.left.on)
         asks = due.filter(pa.array(~keyless))
-        numbers = np.concatenate([_numbers(asks, plan.left.on), new.column(NUMBER).to_numpy()])
+        numbers = np.concatenate([numbers_of(asks, plan.left.on), new.column(NUMBER).to_numpy()])
         pages = self._kept.pages(numbers)
         kept = self._kept.read(pages)
         right = pa.concat_tables([kept, new]).combine_chunks()
@@ -201,39 +190,17 @@ class AsOfShard:
     def _arrived(self, side: int, frames: Sequence[bytes]) -> tuple[pa.Table, pa.Table]:
         """Return a side's rows as they are kept, and the punctuation."""
         each = self._plan.sides[side]
-        tables = [from_frame(frame).select(each.schema.names).cast(each.schema) for frame in frames]
-        rows, punctuation = split_punctuation(pa.concat_tables([each.schema.empty_table(), *tables]))
+        rows, punctuation = rows_in(frames, each.schema)
         rows = by_arrival(checked_rows(rows, tombstones=side == RIGHT))
         times = checked_times(rows, each.time)
-        self._counts[f"{_SIDES[side]}_rows"] += len(times)
-        self._counts[f"{_SIDES[side]}_late"] += int(np.count_nonzero(times < self._bound(side)))
-        keyless = _without_key(rows, each.on)
+        self._counts[f"{SIDES[side]}_rows"] += len(times)
+        self._counts[f"{SIDES[side]}_late"] += int(np.count_nonzero(times < self._progress.bound(side)))
+        keyless = without_key(rows, each.on)
         self._counts["without_key"] += int(np.count_nonzero(keyless))
         if side == LEFT:
             return rows.append_column(PANE, pa.array(times)).combine_chunks(), punctuation
         rows = rows.append_column(_TIME, pa.array(times)).filter(pa.array(~keyless)).combine_chunks()
-        return rows.append_column(NUMBER, pa.array(_numbers(rows, each.on))).cast(self._kept_schema), punctuation
-
-    def _hear(self, side: int, punctuation: pa.Table) -> None:
-        each = self._plan.sides[side]
-        rows = punctuation.filter(pa.array(~key_mask(punctuation, each.on)))
-        if rows.num_rows:
-            at = bounds_in(rows.column(each.time), ordered)
-            self._feeds[side].hear(system_field(rows, "source").to_pylist(), at.tolist())
-
-    def _bound(self, side: int) -> int:
-        found = self._feeds[side].low_watermark
-        return LOWEST if found is None else found
-
-    @property
-    def _promised(self) -> int:
-        return int(self._head.get("promised", LOWEST))
-
-    def _punctuation(self, promised: int, now_us: int) -> pa.Table:
-        schema, time = self._plan.schema, self._plan.left.time
-        kind = schema.field(time).type
-        at = times_of_bounds([promised], kind, lambda bound: in_order(bound, kind))
-        return punctuation_rows(schema, [f"join/{self._number}"], now_us, **{time: at}).cast(schema)
+        return rows.append_column(NUMBER, pa.array(numbers_of(rows, each.on))).cast(self._kept_schema), punctuation
 
     def _check(self) -> None:
         check_identity(
@@ -243,28 +210,17 @@ class AsOfShard:
             "inputs, columns and number of shards",
             other_layout(self._head["layout"], _VERSION),
         )
-        rows = (self._held.rows, self._kept.rows)
-        for name, side, columns, count in zip(_SIDES, self._plan.sides, self._head["columns"], rows, strict=True):
-            was = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns)))
-            if count and not covers(side.schema, was):
-                raise CheckpointError(
-                    f"rows of the {name} with other columns are kept in this checkpoint's join: "
-                    + ", ".join(f"{field.name} {field.type}" for field in was),
-                    expected="the same columns, or more; now there are "
-                    + ", ".join(f"{field.name} {field.type}" for field in side.schema),
-                    hint="put the columns back, or start with a new checkpointLocation",
-                )
+        check_columns(self._plan.sides, self._head["columns"], (self._held.rows, self._kept.rows))
 
     def _save(self, now_us: int) -> None:
-        schemas = [each.schema.remove_metadata().serialize().to_pybytes() for each in self._plan.sides]
         head = {
             **self._head,
             **self._counts,
             "layout": _VERSION,
             "plan": self._plan.identity(),
-            "columns": [base64.b64encode(each).decode() for each in schemas],
+            "columns": columns_to_json(self._plan.sides),
             "now_us": now_us,
-            **{f"{name}_feeds": feeds.to_json() for name, feeds in zip(_SIDES, self._feeds, strict=True)},
+            **self._progress.to_json(),
             "held": self._held.known,
             "kept": self._kept.to_json(),
         }
@@ -273,14 +229,3 @@ class AsOfShard:
 
 def _before(bound: int) -> int:
     return HIGHEST if bound == ENDED else bound - 1 if bound > LOWEST else LOWEST
-
-
-def _without_key(rows: pa.Table, names: tuple[str, ...]) -> Any:
-    found = np.zeros(rows.num_rows, dtype=np.bool_)
-    for column in columns_at(rows, names):
-        found |= null_rows(column)
-    return found
-
-
-def _numbers(rows: pa.Table, names: tuple[str, ...]) -> Int64s:
-    return key_numbers(columns_at(rows, names)) if rows.num_rows else np.empty(0, dtype=np.int64)

@@ -14,9 +14,11 @@ import numpy as np
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 
-__all__ = ["LEFT", "RIGHT", "Band", "IntervalBand", "TumblingBand", "shifted", "shifted_bound"]
+__all__ = ["LEFT", "RIGHT", "SIDES", "Band", "IntervalBand", "TumblingBand", "shifted", "shifted_bound"]
 
 LEFT, RIGHT = 0, 1
+SIDES = ("left", "right")
+"""Their names in states and errors; those of their input partitions begin with them: ``left/partition``."""
 
 
 class Band(Protocol):

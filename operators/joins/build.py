@@ -11,17 +11,17 @@ from ..runtime.arrow_steps import chained
 from ..runtime.compiled import Compiled
 from ..runtime.sharded import InShards
 from .as_of_plan import AsOfPlan
+from .band import LEFT, SIDES
 from .latest_plan import LatestJoinPlan, VersionPlan
-from .pack import join_pack, latest_pack
+from .pack import join_pack, latest_pack, newest_pack
 from .plan import JoinPlan
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from ...plan.nodes import Join, LatestJoin, Versions
 
-__all__ = ["INPUTS", "build_join", "build_latest_join", "build_versions"]
-
-INPUTS = ("left", "right")
-"""What the input partitions of each side are named by: ``left/partition``."""
+__all__ = ["build_join", "build_latest_join", "build_versions"]
 
 
 def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
@@ -43,7 +43,7 @@ def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
     slots = integers_with_hash(range(plan.shards))
     left, right = (
         rows.packed(chained((named(name), join_pack(side.on, slots, name))), side.schema.names)
-        for rows, side, name in zip(before, plan.sides, INPUTS, strict=True)
+        for rows, side, name in zip(before, plan.sides, SIDES, strict=True)
     )
     return Compiled(InShards(plan.schema, left.union(right), tuple(slots), JoinProcessor(plan, folder)), node.schema)
 
@@ -55,7 +55,7 @@ def build_versions(node: Versions, before: Compiled, folder: str) -> Compiled:
     plan = node.specification
     assert isinstance(plan, VersionPlan)
     side, slots = plan.side, integers_with_hash(range(plan.shards))
-    packing = latest_pack(side.key, slots, INPUTS[0], side.key, side.event_time)
+    packing = latest_pack(side.key, slots, SIDES[LEFT], side.key, side.event_time)
     packed = before.packed(packing, side.schema.names)
     return Compiled(InShards(side.versioned, packed, tuple(slots), VersionProcessor(plan, folder)), node.schema)
 
@@ -77,12 +77,10 @@ def build_latest_join(node: LatestJoin, before: Sequence[Compiled], folder: str)
     plan = node.specification
     assert isinstance(plan, LatestJoinPlan)
     slots = integers_with_hash(range(plan.shards))
-    left, right = (
-        rows.packed(
-            latest_pack(side.on, slots, name, side.key if side.stays else (), side.event_time),
-            side.schema.names if side.stays else side.versioned.names,
-        )
-        for rows, side, name in zip(before, plan.sides, INPUTS, strict=True)
-    )
+    packed: list[DataFrame] = []
+    for rows, side, name in zip(before, plan.sides, SIDES, strict=True):
+        columns, step = newest_pack(side, slots, name)
+        packed.append(rows.packed(step, columns))
+    left, right = packed
     processor = LatestJoinProcessor(plan, folder)
     return Compiled(InShards(plan.schema, left.union(right), tuple(slots), processor), node.schema)

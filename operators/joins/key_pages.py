@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 
 from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.exact_integers import Int64s
+from ...core.rows.widening import with_nulls
 from ..runtime.store import Store
 
 __all__ = ["KeyPages"]
@@ -30,11 +30,9 @@ class KeyPages:
     number : str
         The column with the number by which rows are found; equal keys have equal numbers.
     schema : pyarrow.Schema
-        Of the rows.
+        Of the rows. Rows that an earlier run of the job kept have null in new columns.
     saved
         What :meth:`to_json` gave; empty at first.
-    fit : callable, optional
-        Gives what an earlier run of the job kept the columns that it has now.
     """
 
     def __init__(
@@ -44,13 +42,11 @@ class KeyPages:
         number: str,
         schema: pa.Schema,
         saved: Any,
-        fit: Callable[[pa.Table], pa.Table] | None = None,
     ) -> None:
         self._store = store
         self._kind = kind
         self._number = number
         self._schema = schema
-        self._fit = fit
         self._bits = int(saved.get("bits", 0))
         self.rows = int(saved.get("rows", 0))
         """The number of rows that are kept."""
@@ -113,5 +109,4 @@ class KeyPages:
         frame = self._store.get(self._kind, page)
         if frame is None:
             return None
-        table = from_frame(frame)
-        return table if self._fit is None else self._fit(table)
+        return with_nulls(from_frame(frame), self._schema)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...core.rows.system_column import SYSTEM
 from .band import LEFT, RIGHT
 from .matching import is_exact
-from .plan import JOIN_TIME, JoinSide, ResultColumn, result_columns
+from .plan import JOIN_TIME, JoinSide, ResultColumn, on_text, result_columns
 
 __all__ = ["GONE", "VERSION", "LatestHow", "LatestJoinPlan", "LatestSide", "VersionPlan"]
 
@@ -156,9 +156,8 @@ class LatestJoinPlan:
 
     def identity(self) -> dict[str, str]:
         """Return the settings to which a checkpoint is bound, in words."""
-        pairs = zip(self.left.on, self.right.on, strict=True)
         return {
-            "on": ", ".join(one if one == two else f"{one} = {two}" for one, two in pairs),
+            "on": on_text(self.sides),
             "keys": f"{', '.join(self.left.key)} and {', '.join(self.right.key)}",
             "how": self.how,
             "shards": str(self.shards),

@@ -5,7 +5,6 @@ Pure logic over a :class:`~upstream.operators.runtime.store.Store`.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -14,20 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.errors import CheckpointError
 from ...core.feedback.latest_join_reports import LatestJoinReport
-from ...core.pushdown.ipc_frames import from_frame
 from ...core.rows.exact_integers import Int64s
-from ...core.rows.split import split_punctuation
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
-from ...core.rows.widening import covers, with_nulls
 from ..runtime.arrivals import micros
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
-from .band import LEFT, RIGHT
+from .arriving import numbers_of, rows_in, without_key
+from .band import LEFT, RIGHT, SIDES
+from .kept_columns import check_columns, columns_to_json
 from .key_pages import KeyPages
 from .latest_plan import GONE, VERSION, LatestJoinPlan, LatestSide, VersionPlan
-from .matching import equal_keys, key_numbers, matches, sorted_rows
+from .matching import equal_keys, matches, sorted_rows
 from .plan import JOIN_TIME
 from .side import NUMBER
 from .versions import LatestVersions, places
@@ -35,7 +32,6 @@ from .versions import LatestVersions, places
 __all__ = ["LatestJoinShard", "VersionShard"]
 
 _LAYOUT = 1
-_SIDES = ("left", "right")
 _OF_LEFT = 32
 """Bits of a result's number below those of the left's version, where the left decides."""
 
@@ -62,7 +58,7 @@ class VersionShard:
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
         """Return the newest rows of keys that have new ones, and tombstones where they were."""
-        rows = _rows(frames, self._plan.side.schema)
+        rows, _ = rows_in(frames, self._plan.side.schema)
         changes = self._versions.changes(rows)
         head = {"layout": _LAYOUT, "plan": self._plan.identity(), "keys": self._versions.to_json()}
         self._store.put("head", 0, json.dumps(head).encode())
@@ -84,15 +80,12 @@ class _Side:
     def __init__(self, side: LatestSide, pages: KeyPages, changes: pa.Table) -> None:
         self.side = side
         self._pages = pages
-        keyless = np.zeros(changes.num_rows, dtype=np.bool_)
-        for name in side.on:
-            keyless |= changes.column(name).is_null().to_numpy()
+        keyless = without_key(changes, side.on)
         self.keyless = changes.filter(pa.array(keyless & ~deleted_mask(changes).to_numpy()))
         self.gone = changes.filter(pa.chunked_array([pa.array(_flags(changes, GONE))]))
         changes = changes.filter(pa.array(~keyless)).combine_chunks()
-        numbers = key_numbers([changes.column(name) for name in side.on]) if changes.num_rows else np.empty(0, np.int64)
-        self._changes = changes.append_column(NUMBER, pa.array(numbers, pa.int64()))
-        self.numbers = numbers
+        self.numbers = numbers_of(changes, side.on)
+        self._changes = changes.append_column(NUMBER, pa.array(self.numbers))
 
     def read(self, numbers: Int64s) -> None:
         """Read the rows with some numbers, and apply the changes."""
@@ -154,16 +147,15 @@ class LatestJoinShard:
         self._counts = {name: int(head.get(name, 0)) for name in ("left_rows", "right_rows", "results", "retracted")}
         self._versions = [
             LatestVersions(self._store, f"{name}_keys", side, head.get(f"{name}_keys", {})) if side.stays else None
-            for name, side in zip(_SIDES, plan.sides, strict=True)
+            for name, side in zip(SIDES, plan.sides, strict=True)
         ]
         self._pages: list[KeyPages] = []
-        for name, side in zip(_SIDES, plan.sides, strict=True):
+        for name, side in zip(SIDES, plan.sides, strict=True):
             schema = pa.schema([*side.schema, pa.field(VERSION, pa.int64()), pa.field(NUMBER, pa.int64())])
-            fit = lambda table, schema=schema: with_nulls(table, schema)  # noqa: E731 one for each side
-            self._pages.append(KeyPages(self._store, name, NUMBER, schema, head.get(name, {}), fit))
+            self._pages.append(KeyPages(self._store, name, NUMBER, schema, head.get(name, {})))
         if head:
             _check(head, plan.identity())
-            self._check_columns()
+            check_columns(plan.sides, head["columns"], [each.rows for each in self._pages])
 
     def run(
         self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1
@@ -180,8 +172,8 @@ class LatestJoinShard:
         sides: list[_Side] = []
         for at, frames in ((LEFT, left), (RIGHT, right)):
             versions, side = self._versions[at], self._plan.sides[at]
-            rows = _rows(frames, side.schema if versions is not None else side.versioned)
-            self._counts[f"{_SIDES[at]}_rows"] += rows.num_rows
+            rows, _ = rows_in(frames, side.schema if versions is not None else side.versioned)
+            self._counts[f"{SIDES[at]}_rows"] += rows.num_rows
             now_us = max(now_us, int(micros(rows, "arrival").max(initial=0)))
             sides.append(_Side(side, self._pages[at], rows if versions is None else versions.changes(rows)))
         touched = np.concatenate([each.numbers for each in sides])
@@ -353,39 +345,18 @@ class LatestJoinShard:
         columns[SYSTEM] = pa.chunked_array([system]).cast(schema.field(SYSTEM).type)
         return pa.table({name: columns[name] for name in schema.names}).cast(schema)
 
-    def _check_columns(self) -> None:
-        for name, side, columns, pages in zip(
-            _SIDES, self._plan.sides, self._head["columns"], self._pages, strict=True
-        ):
-            was = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns)))
-            if pages.rows and not covers(side.schema, was):
-                raise CheckpointError(
-                    f"rows of the {name} with other columns are kept in this checkpoint's join: "
-                    + ", ".join(f"{field.name} {field.type}" for field in was),
-                    expected="the same columns, or more; now there are "
-                    + ", ".join(f"{field.name} {field.type}" for field in side.schema),
-                    hint="put the columns back, or start with a new checkpointLocation",
-                )
-
     def _save(self) -> None:
-        schemas = [each.schema.remove_metadata().serialize().to_pybytes() for each in self._plan.sides]
         head: dict[str, Any] = {
             **self._counts,
             "layout": _LAYOUT,
             "plan": self._plan.identity(),
-            "columns": [base64.b64encode(each).decode() for each in schemas],
-            **{name: pages.to_json() for name, pages in zip(_SIDES, self._pages, strict=True)},
+            "columns": columns_to_json(self._plan.sides),
+            **{name: pages.to_json() for name, pages in zip(SIDES, self._pages, strict=True)},
         }
-        for name, versions in zip(_SIDES, self._versions, strict=True):
+        for name, versions in zip(SIDES, self._versions, strict=True):
             if versions is not None:
                 head[f"{name}_keys"] = versions.to_json()
         self._store.put("head", 0, json.dumps(head).encode())
-
-
-def _rows(frames: Sequence[bytes], schema: pa.Schema) -> pa.Table:
-    tables = [from_frame(frame).select(schema.names).cast(schema) for frame in frames]
-    rows, _ = split_punctuation(pa.concat_tables([schema.empty_table(), *tables]))
-    return rows.combine_chunks()
 
 
 def _later(one: pa.ChunkedArray, two: pa.ChunkedArray) -> pa.ChunkedArray:

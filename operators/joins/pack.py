@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 import pyarrow as pa
 
 from ...core.pushdown.ipc_frames import to_frame
+from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.split import by_bucket, some_at_once, split_punctuation
 from ..runtime.pack import check_keys, newest_rows, packed
+from .latest_plan import LatestSide
 
-__all__ = ["join_pack", "latest_pack"]
+__all__ = ["join_pack", "latest_pack", "newest_pack"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -73,3 +75,12 @@ def latest_pack(
             yield batch.set_column(2, "control", pa.array([side] * batch.num_rows, pa.string()))
 
     return run
+
+
+def newest_pack(side: LatestSide, slots: Sequence[int], name: str) -> tuple[list[str], ArrowStep]:
+    """Return the columns that shards by `on` take of a side, and the step that packs them.
+
+    The side's rows come from where its versions are, unless the shards find the versions themselves.
+    """
+    columns = side.schema.names if side.stays else side.versioned.names
+    return columns, latest_pack(side.on, slots, name, side.key if side.stays else (), side.event_time)

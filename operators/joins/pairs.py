@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -128,15 +129,18 @@ def pair_condition(plan: JoinPlan) -> PairCondition | None:
     OptionError
         It names a column that there is not, or needs what is not computed here.
     """
-    if plan.condition is None:
-        return None
-    sides = {"l": plan.left.schema, "r": plan.right.schema}
-    text, used = _with_sides(plan.condition, sides)
+    return None if plan.condition is None else _parsed(plan.condition, plan.left.schema, plan.right.schema)
+
+
+@functools.lru_cache(maxsize=64)  # each shard asks for it in each batch
+def _parsed(asked: str, left: pa.Schema, right: pa.Schema) -> PairCondition:
+    sides = {"l": left, "r": right}
+    text, used = _with_sides(asked, sides)
     schema = pa.schema([sides[side].field(name).with_name(f"{side}.{name}") for side, name in used])
     found = arrow_condition(text, schema)
     if found is None:
         raise OptionError(
-            f"condition={plan.condition!r} is not computed in a join",
+            f"condition={asked!r} is not computed in a join",
             expected="comparisons of columns with each other or with constants, IS NULL, IN, BETWEEN, and AND, OR, NOT "
             "of these, with columns as l.name and r.name",
             hint="compute what it compares as a column of its own before the join; of an inner join with output='all', "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ...conf.errors import SchemaError
 from ...core.rows.system_column import SYSTEM
-from .band import LEFT, RIGHT, Band, IntervalBand
+from .band import LEFT, RIGHT, SIDES, Band, IntervalBand
 from .matching import is_exact
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "JoinSide",
     "ResultColumn",
     "distance_text",
+    "on_text",
     "result_columns",
 ]
 
@@ -177,9 +178,8 @@ class JoinPlan:
 
     def identity(self) -> dict[str, str]:
         """Return the settings to which a checkpoint is bound, in words."""
-        pairs = zip(self.left.on, self.right.on, strict=True)
         return {
-            "on": ", ".join(one if one == two else f"{one} = {two}" for one, two in pairs),
+            "on": on_text(self.sides),
             "times": f"{self.left.time} and {self.right.time}",
             "within": self._within(),
             "how": self.how,
@@ -235,7 +235,7 @@ def result_columns(
                 continue
             shown = name
             if name == JOIN_TIME and name in own:
-                shown = f"{JOIN_TIME}_{('left', 'right')[side]}"
+                shown = f"{JOIN_TIME}_{SIDES[side]}"
             elif side == RIGHT and name in taken:
                 shown = name + suffix
             if shown in taken:
@@ -247,6 +247,12 @@ def result_columns(
             taken.add(shown)
             found.append(ResultColumn(shown, side, name))
     return tuple(found)
+
+
+def on_text(sides: Sequence[JoinSide]) -> str:
+    """Return the columns that are equal in rows that meet, in words."""
+    pairs = zip(*(each.on for each in sides), strict=True)
+    return ", ".join(one if one == two else f"{one} = {two}" for one, two in pairs)
 
 
 def distance_text(distance: int, unit_us: int | None) -> str:

@@ -6,7 +6,6 @@ figures drive it.
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -16,26 +15,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...conf.errors import CheckpointError
 from ...core.feedback.join_reports import JoinReport
-from ...core.pushdown.ipc_frames import from_frame
-from ...core.rows.columns import columns_at
 from ...core.rows.exact_integers import LOWEST, Int64s
-from ...core.rows.sort_keys import in_order, ordered
-from ...core.rows.split import split_punctuation
-from ...core.rows.system_column import system_field
-from ...core.rows.widening import covers
-from ...core.watermark.bounds import bounds_in, times_of_bounds
 from ..runtime.arrivals import by_arrival, micros
-from ..runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ..runtime.feeds import ENDED
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
-from .arriving import checked_rows, checked_times
-from .band import LEFT, RIGHT
-from .matching import SortedRows, equal_keys, key_numbers, matches, sorted_rows
+from .arriving import checked_rows, checked_times, numbers_of, rows_in, without_key
+from .band import LEFT, RIGHT, SIDES
+from .kept_columns import check_columns, columns_to_json
+from .matching import SortedRows, equal_keys, matches, sorted_rows
 from .newest import NewestPairs
 from .pairs import Pairs, pair_condition
 from .plan import JoinPlan
+from .progress import JoinProgress
 from .side import NUMBER, ROW, KeptSide
 
 __all__ = ["JoinShard"]
@@ -43,7 +36,6 @@ __all__ = ["JoinShard"]
 Mask = npt.NDArray[np.bool_]
 
 _VERSION = 1
-_SIDES = ("left", "right")
 _COUNTS = ("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key")
 
 
@@ -83,10 +75,10 @@ class JoinShard:
         self._store = CountingStore(store)
         self._head = read_head(store)
         self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
-        self._feeds = [FeedBounds(self._head.get(f"{name}_feeds")) for name in _SIDES]
+        self._progress = JoinProgress(plan.sides, self._head)
         self._kept = [
             KeptSide(self._store, name, side, plan.band.segment, self._head.get(name, {}))
-            for name, side in zip(_SIDES, plan.sides, strict=True)
+            for name, side in zip(SIDES, plan.sides, strict=True)
         ]
         self._newest = NewestPairs(self._store, plan, self._head.get("newest", ())) if plan.output == "latest" else None
         self._condition = pair_condition(plan)
@@ -116,21 +108,18 @@ class JoinShard:
         met = [np.zeros(len(each.rows.times), dtype=np.bool_) for each in new]
         self._join(new, met, pairs)
         for side, each in enumerate(new):
-            self._hear(side, each.punctuation)
-        bounds = [self._bound(side) for side in (LEFT, RIGHT)]
-        before = self._promised
-        promised = max(before, plan.promise(*bounds))
+            self._progress.hear(side, each.punctuation)
+        bounds = [self._progress.bound(side) for side in (LEFT, RIGHT)]
+        promised = max(self._progress.promised, plan.promise(*bounds))
         for side in (LEFT, RIGHT):
             self._keep(side, new[side], met[side], bounds[1 - side], pairs)
-        self._head["promised"] = promised
         results = pairs.table(self._number, int(self._head.get("seq", 0)))
         if self._newest is not None:
             results = self._newest.filtered(results, promised)
         self._head["seq"] = int(self._head.get("seq", 0)) + pairs.rows
         self._counts["results"] += results.num_rows
         given = [results] if results.num_rows else []
-        if promised > before:
-            given.append(self._punctuation(promised, now_us))
+        given += self._progress.promise(promised, plan.schema, plan.time, self._number, now_us)
         self._save(now_us)
         return (pa.concat_tables(given) if given else None), self._report(batch_id, now_us, bounds)
 
@@ -225,50 +214,23 @@ class JoinShard:
     def _arrived(self, side: int, frames: Sequence[bytes]) -> _Arrived:
         """Return a side's rows, in the order in which they arrived where key and time are equal."""
         plan, each = self._plan, self._plan.sides[side]
-        tables = [from_frame(frame).select(each.schema.names).cast(each.schema) for frame in frames]
-        rows, punctuation = split_punctuation(pa.concat_tables([each.schema.empty_table(), *tables]))
+        rows, punctuation = rows_in(frames, each.schema)
         rows = by_arrival(checked_rows(rows))
         times = checked_times(rows, each.time)
-        self._counts[f"{_SIDES[side]}_rows"] += len(times)
-        self._counts[f"{_SIDES[side]}_late"] += int(np.count_nonzero(times < self._bound(side)))
-        first = int(self._head.get(f"{_SIDES[side]}_seq", 0))
-        self._head[f"{_SIDES[side]}_seq"] = first + len(times)
+        self._counts[f"{SIDES[side]}_rows"] += len(times)
+        self._counts[f"{SIDES[side]}_late"] += int(np.count_nonzero(times < self._progress.bound(side)))
+        first = int(self._head.get(f"{SIDES[side]}_seq", 0))
+        self._head[f"{SIDES[side]}_seq"] = first + len(times)
         number = (first + np.arange(len(times), dtype=np.int64)) * plan.shards + self._number
-        columns = columns_at(rows, each.on)
-        keyless = np.zeros(len(times), dtype=np.bool_)
-        for column in columns:
-            if column.null_count:
-                keyless |= column.is_null().to_numpy()
+        keyless = without_key(rows, each.on)
         rows = rows.append_column(ROW, pa.array(number))
         without = rows.filter(pa.array(keyless))
         if without.num_rows:
             self._counts["without_key"] += without.num_rows
             rows, times = rows.filter(pa.array(~keyless)), times[~keyless]
-        numbers = key_numbers(columns_at(rows, each.on)) if len(times) else np.empty(0, dtype=np.int64)
+        numbers = numbers_of(rows, each.on)
         rows = rows.append_column(NUMBER, pa.array(numbers)).combine_chunks()
         return _Arrived(sorted_rows(numbers, times, rows), without, punctuation)
-
-    def _hear(self, side: int, punctuation: pa.Table) -> None:
-        each = self._plan.sides[side]
-        # Punctuation of one key would let go of that key's rows earlier; without it they are kept longer, that is all.
-        rows = punctuation.filter(pa.array(~key_mask(punctuation, each.on)))
-        if rows.num_rows:
-            at = bounds_in(rows.column(each.time), ordered)
-            self._feeds[side].hear(system_field(rows, "source").to_pylist(), at.tolist())
-
-    def _bound(self, side: int) -> int:
-        found = self._feeds[side].low_watermark
-        return LOWEST if found is None else found
-
-    @property
-    def _promised(self) -> int:
-        return int(self._head.get("promised", LOWEST))
-
-    def _punctuation(self, promised: int, now_us: int) -> pa.Table:
-        schema, time = self._plan.schema, self._plan.time
-        kind = schema.field(time).type
-        at = times_of_bounds([promised], kind, lambda bound: in_order(bound, kind))
-        return punctuation_rows(schema, [f"join/{self._number}"], now_us, **{time: at}).cast(schema)
 
     def _needs(self, bounds: Sequence[int]) -> int | None:
         """Return the least low-watermark of the other side that would let go of a row without a partner."""
@@ -291,28 +253,18 @@ class JoinShard:
             "inputs, columns and number of shards",
             other_layout(self._head["layout"], _VERSION),
         )
-        for side, name in enumerate(_SIDES):
-            was = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self._head["columns"][side])))
-            if self._kept[side].rows and not covers(self._plan.sides[side].schema, was):
-                raise CheckpointError(
-                    f"rows of the {name} with other columns are kept in this checkpoint's join: "
-                    + ", ".join(f"{field.name} {field.type}" for field in was),
-                    expected="the same columns, or more; now there are "
-                    + ", ".join(f"{field.name} {field.type}" for field in self._plan.sides[side].schema),
-                    hint="put the columns back, or start with a new checkpointLocation",
-                )
+        check_columns(self._plan.sides, self._head["columns"], [each.rows for each in self._kept])
 
     def _save(self, now_us: int) -> None:
-        schemas = [each.schema.remove_metadata().serialize().to_pybytes() for each in self._plan.sides]
         head = {
             **self._head,
             **self._counts,
             "layout": _VERSION,
             "plan": self._plan.identity(),
-            "columns": [base64.b64encode(each).decode() for each in schemas],
+            "columns": columns_to_json(self._plan.sides),
             "now_us": now_us,
-            **{f"{name}_feeds": feeds.to_json() for name, feeds in zip(_SIDES, self._feeds, strict=True)},
-            **{name: kept.to_json() for name, kept in zip(_SIDES, self._kept, strict=True)},
+            **self._progress.to_json(),
+            **{name: kept.to_json() for name, kept in zip(SIDES, self._kept, strict=True)},
             "newest": [] if self._newest is None else self._newest.known,
         }
         self._store.put("head", 0, json.dumps(head).encode())
@@ -325,8 +277,8 @@ class JoinShard:
             left_kept=self._kept[LEFT].rows,
             right_kept=self._kept[RIGHT].rows,
             state_bytes=self._store.written,
-            bounds={feed: bound for feeds in self._feeds for feed, bound in feeds.bounds.items()},
-            promised=self._promised if self._promised > LOWEST else None,
+            bounds=self._progress.bounds,
+            promised=self._progress.promised if self._progress.promised > LOWEST else None,
             needs=self._needs(bounds),
             **self._counts,
         )

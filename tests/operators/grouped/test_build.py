@@ -9,9 +9,9 @@ import pytest
 from upstream.core.pushdown.ipc_frames import from_frame
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
 from upstream.operators.aggregates.functions import sum_
-from upstream.operators.grouped.build import group_pack
 from upstream.operators.grouped.plan import GroupPlan
 from upstream.operators.joins.latest_plan import GONE, VERSION, LatestSide
+from upstream.operators.joins.pack import newest_pack
 
 SCHEMA = pa.schema([("k", pa.int64()), ("g", pa.int64()), ("v", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
 
@@ -25,7 +25,7 @@ def rows(schema):
 @pytest.mark.parametrize(("key", "sent"), [(("k", "g"), [5]), (("k",), [3, 5])])
 def test_only_rows_whose_key_stays_in_its_group_are_coalesced(key, sent):
     plan = GroupPlan(LatestSide(("g",), "", SCHEMA, key, None, ("v",)), {"total": sum_("v")}, 1)
-    columns, pack = group_pack(plan, [7])
+    columns, pack = newest_pack(plan.side, [7], "left")
     schema = SCHEMA if plan.side.stays else plan.side.versioned
     assert columns == schema.names
     (packed,) = pack(iter(rows(schema).to_batches()))

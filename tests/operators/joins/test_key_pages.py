@@ -70,12 +70,5 @@ def test_rows_of_an_earlier_run_are_fitted():
     first = KeyPages(store, "rows", "n", SCHEMA, {})
     put(first, [3], 5)
     more = pa.schema([*SCHEMA, ("w", pa.int64())])
-    later = KeyPages(
-        store,
-        "rows",
-        "n",
-        more,
-        first.to_json(),
-        lambda table: table.append_column("w", pa.nulls(table.num_rows, pa.int64())),
-    )
+    later = KeyPages(store, "rows", "n", more, first.to_json())
     assert later.read(np.array([0])).to_pylist() == [{"n": 3, "v": 5, "w": None}]

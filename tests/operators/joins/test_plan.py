@@ -15,7 +15,10 @@ def side(*names, on=("k",), time="t"):
     return JoinSide(on, time, pa.schema([*((name, pa.int64()) for name in names), pa.field(SYSTEM, SYSTEM_TYPE)]))
 
 
-def plan(left=side("k", "t", "a"), right=side("k", "t", "b"), **changes):  # noqa: B008 never changed
+LEFT, RIGHT = side("k", "t", "a"), side("k", "t", "b")
+
+
+def plan(left=LEFT, right=RIGHT, **changes):
     return JoinPlan(left, right, **{"band": IntervalBand(2, 3), **changes})
 
 

@@ -1,0 +1,52 @@
+"""The columns of the rows that a join keeps, recorded in its state: a job that resumes may have more, and no others."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from ...conf.errors import CheckpointError
+from ...core.rows.widening import covers
+from .band import SIDES
+from .plan import JoinSide
+
+__all__ = ["check_columns", "columns_to_json"]
+
+
+def columns_to_json(sides: Sequence[JoinSide]) -> list[str]:
+    """Return the columns of both sides as a JSON value."""
+    schemas = [each.schema.remove_metadata().serialize().to_pybytes() for each in sides]
+    return [base64.b64encode(each).decode() for each in schemas]
+
+
+def check_columns(sides: Sequence[JoinSide], saved: Sequence[str], kept: Sequence[int]) -> None:
+    """Refuse a side that lacks a column of the rows that are kept.
+
+    Parameters
+    ----------
+    sides
+        Both inputs, as they are now.
+    saved
+        What :func:`columns_to_json` gave when the rows were kept.
+    kept
+        How many rows there are of each side.
+
+    Raises
+    ------
+    CheckpointError
+        A column is gone, or has another type.
+    """
+    for name, side, columns, rows in zip(SIDES, sides, saved, kept, strict=True):
+        was = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(columns)))
+        if rows and not covers(side.schema, was):
+            raise CheckpointError(
+                f"rows of the {name} with other columns are kept in this checkpoint's join: {_listed(was)}",
+                expected=f"the same columns, or more; now there are {_listed(side.schema)}",
+                hint="put the columns back, or start with a new checkpointLocation",
+            )
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
