@@ -89,6 +89,16 @@ class Node(abc.ABC):
         return tuple(dict.fromkeys([*key, *([self.time] if self.time else []), SYSTEM]))
 
     @property
+    def retracts(self) -> bool:
+        """Whether its rows are the changes of a table: of each key only the newest row counts, and a tombstone takes
+        back what the key had.
+
+        Then nothing is missing for a step that takes such changes, whatever :attr:`left_out` is, and a step that needs
+        every row refuses them. Steps that pass rows on pass this on.
+        """
+        return any(each.retracts for each in self.inputs)
+
+    @property
     def session(self) -> SparkSession:
         """The session in which its first source was read."""
         return self.inputs[0].session
@@ -338,6 +348,11 @@ class Window(Operator):
         return described(self.word, self.specification)
 
     @property
+    def retracts(self) -> bool:
+        """See :class:`Node`."""
+        return False
+
+    @property
     def keeps(self) -> str:
         """See :class:`Operator`."""
         return (
@@ -390,9 +405,12 @@ class Join(Operator):
     ----------
     keeping : str
         The state, and until when it is kept.
+    early : bool
+        Whether results are given before they are final, and taken back.
     """
 
     keeping: str
+    early: bool = False
 
     kind: ClassVar[Kind | None] = "joins"
 
@@ -405,6 +423,11 @@ class Join(Operator):
     def text(self) -> str:
         """See :class:`Node`."""
         return described(self.word, self.specification)
+
+    @property
+    def retracts(self) -> bool:
+        """See :class:`Node`."""
+        return self.early
 
     @property
     def keeps(self) -> str:
@@ -453,6 +476,11 @@ class LatestJoin(Operator):
         return described(self.word, self.specification)
 
     @property
+    def retracts(self) -> bool:
+        """See :class:`Node`."""
+        return True
+
+    @property
     def keeps(self) -> str:
         """See :class:`Operator`."""
         return "the newest row of each key of both sides, until a tombstone removes it"
@@ -473,6 +501,11 @@ class Grouped(Operator):
     def text(self) -> str:
         """See :class:`Node`."""
         return described(self.word, self.specification)
+
+    @property
+    def retracts(self) -> bool:
+        """See :class:`Node`."""
+        return True
 
     @property
     def keeps(self) -> str:
