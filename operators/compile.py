@@ -15,11 +15,10 @@ from ..core.feedback.checkpoint_layout import quarantine_folder
 from ..core.feedback.plan_record import has_begun, read_plan_record, write_plan_record
 from ..plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
 from ..plan.fusion import fusable
+from ..plan.newest_nodes import Grouped, LatestJoin, Versions
 from ..plan.nodes import (
-    Grouped,
     Intake,
     Join,
-    LatestJoin,
     Map,
     Node,
     Operator,
@@ -27,7 +26,6 @@ from ..plan.nodes import (
     Reorder,
     Rows,
     Transform,
-    Versions,
     Window,
 )
 from ..plan.places import check_late_locations, operators, places

@@ -10,7 +10,7 @@ from ..conf.arguments import count_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
 from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut
-from ..plan.nodes import Grouped, Versions
+from ..plan.newest_nodes import Grouped, Versions
 from .aggregates.parts import Aggregate
 from .grouped.plan import GroupPlan
 from .joins.latest_plan import LatestSide, VersionPlan

@@ -11,7 +11,8 @@ import pyarrow as pa
 from ..conf.arguments import count_argument, names_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import LeftOut, check_complete
-from ..plan.nodes import Join, LatestJoin, Versions
+from ..plan.newest_nodes import LatestJoin, Versions
+from ..plan.nodes import Join
 from ..plan.promises import check_promised
 from .joins.as_of_plan import AsOfHow, AsOfPlan
 from .joins.band import LEFT

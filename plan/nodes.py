@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Given",
-    "Grouped",
     "Intake",
     "Join",
-    "LatestJoin",
     "Map",
     "Node",
     "Operator",
@@ -38,7 +36,6 @@ __all__ = [
     "Reorder",
     "Rows",
     "Transform",
-    "Versions",
     "Window",
     "walk",
 ]
@@ -433,84 +430,6 @@ class Join(Operator):
     def keeps(self) -> str:
         """See :class:`Operator`."""
         return self.keeping
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Versions(Operator):
-    """The newest row of each key, sent to where its partners are, or its group: before :class:`LatestJoin` and
-    :class:`Grouped`.
-    """
-
-    kind: ClassVar[Kind | None] = "latest"
-
-    @property
-    def word(self) -> str:
-        """See :class:`Operator`."""
-        return "newest rows"
-
-    @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
-
-    @property
-    def keeps(self) -> str:
-        """See :class:`Operator`."""
-        return "of each key the time and the columns of the join, for as long as the query lives"
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class LatestJoin(Operator):
-    """Pairs of the newest rows of two streams: the left is the first input."""
-
-    kind: ClassVar[Kind | None] = "latest"
-
-    @property
-    def word(self) -> str:
-        """See :class:`Operator`."""
-        return "join of newest rows"
-
-    @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
-
-    @property
-    def retracts(self) -> bool:
-        """See :class:`Node`."""
-        return True
-
-    @property
-    def keeps(self) -> str:
-        """See :class:`Operator`."""
-        return "the newest row of each key of both sides, until a tombstone removes it"
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
-class Grouped(Operator):
-    """Aggregates over the newest row of each key, by group."""
-
-    kind: ClassVar[Kind | None] = "latest"
-
-    @property
-    def word(self) -> str:
-        """See :class:`Operator`."""
-        return "groups of newest rows"
-
-    @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
-
-    @property
-    def retracts(self) -> bool:
-        """See :class:`Node`."""
-        return True
-
-    @property
-    def keeps(self) -> str:
-        """See :class:`Operator`."""
-        return "partial aggregates of each group, as long as it has a key"
 
 
 def walk(node: Node) -> Iterator[Node]:

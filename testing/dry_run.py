@@ -38,18 +38,16 @@ from ..operators.windows.shards.pack import final_somewhere, frames_of
 from ..operators.windows.shards.plan import WindowPlan
 from ..operators.windows.shards.processor import window_shard
 from ..plan.fingerprint import check_same, fingerprint
+from ..plan.newest_nodes import Grouped, LatestJoin, Versions
 from ..plan.nodes import (
     Given,
-    Grouped,
     Join,
-    LatestJoin,
     Map,
     Node,
     Operator,
     Queue,
     Reorder,
     Transform,
-    Versions,
     Window,
     walk,
 )

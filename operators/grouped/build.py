@@ -12,7 +12,7 @@ from ..runtime.sharded import InShards
 from .plan import GroupPlan
 
 if TYPE_CHECKING:
-    from ...plan.nodes import Grouped
+    from ...plan.newest_nodes import Grouped
 
 __all__ = ["build_groups"]
 

@@ -19,7 +19,8 @@ from .plan import JoinPlan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ...plan.nodes import Join, LatestJoin, Versions
+    from ...plan.newest_nodes import LatestJoin, Versions
+    from ...plan.nodes import Join
 
 __all__ = ["build_join", "build_latest_join", "build_versions"]
 

@@ -1,0 +1,90 @@
+"""Steps over the newest row of each key: what takes the place of earlier results, and takes them back."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from ..core.feedback.checkpoint_layout import Kind
+from .nodes import Operator
+from .specification import described
+
+__all__ = ["Grouped", "LatestJoin", "Versions"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Versions(Operator):
+    """The newest row of each key, sent to where its partners are, or its group: before :class:`LatestJoin` and
+    :class:`Grouped`.
+    """
+
+    kind: ClassVar[Kind | None] = "latest"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "newest rows"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "of each key the time and the columns of the join, for as long as the query lives"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class LatestJoin(Operator):
+    """Pairs of the newest rows of two streams: the left is the first input."""
+
+    kind: ClassVar[Kind | None] = "latest"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "join of newest rows"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
+    def retracts(self) -> bool:
+        """See :class:`Node`."""
+        return True
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "the newest row of each key of both sides, until a tombstone removes it"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class Grouped(Operator):
+    """Aggregates over the newest row of each key, by group."""
+
+    kind: ClassVar[Kind | None] = "latest"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "groups of newest rows"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
+    def retracts(self) -> bool:
+        """See :class:`Node`."""
+        return True
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "partial aggregates of each group, as long as it has a key"
