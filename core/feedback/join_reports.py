@@ -33,6 +33,8 @@ class JoinReport(Report):
         Rows with a null in a column of `on`. They meet nothing and are not in the results of outer joins.
     left_kept, right_kept : int
         Rows that are kept.
+    left_superseded, right_superseded : int
+        Rows that were dropped earlier than their time, since the newest pair of a key no longer needs them.
     state_bytes : int
         Size of what was written in this batch.
     bounds : mapping of str to int
@@ -57,5 +59,7 @@ class JoinReport(Report):
     right_kept: int
     state_bytes: int
     bounds: Mapping[str, int]
+    left_superseded: int = 0
+    right_superseded: int = 0
     promised: int | None = None
     needs: int | None = None

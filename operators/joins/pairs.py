@@ -20,7 +20,7 @@ from .matching import SortedRows
 from .plan import JOIN_TIME, ROW_NUMBERS, JoinPlan
 from .side import ROW
 
-__all__ = ["PairCondition", "Pairs", "pair_condition"]
+__all__ = ["PairCondition", "Pairs", "pair_condition", "supersedes"]
 
 PairCondition = Callable[[pa.Table, Int64s, pa.Table, Int64s], pa.Array]
 """From rows of the left, positions in them, rows of the right, and positions in them, to whether each pair counts."""
@@ -130,6 +130,20 @@ def pair_condition(plan: JoinPlan) -> PairCondition | None:
         It names a column that there is not, or needs what is not computed here.
     """
     return None if plan.condition is None else _parsed(plan.condition, plan.left.schema, plan.right.schema)
+
+
+def supersedes(plan: JoinPlan, side: int) -> bool:
+    """Return whether a newer row of a side meets what an older one of its key meets, as far as the condition goes."""
+    if plan.output != "latest" or plan.condition is None:
+        return plan.output == "latest"
+    return _used_sides(plan.condition, plan.left.schema, plan.right.schema)[side] <= set(plan.sides[side].on)
+
+
+@functools.lru_cache(maxsize=64)
+def _used_sides(asked: str, left: pa.Schema, right: pa.Schema) -> tuple[set[str], set[str]]:
+    _, used = _with_sides(asked, {"l": left, "r": right})
+    one, two = ({name for side, name in used if side == which} for which in "lr")
+    return one, two
 
 
 @functools.lru_cache(maxsize=64)  # each shard asks for it in each batch

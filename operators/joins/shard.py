@@ -26,17 +26,21 @@ from .band import LEFT, RIGHT, SIDES
 from .kept_columns import check_columns, columns_to_json
 from .matching import SortedRows, equal_keys, matches, sorted_rows
 from .newest import NewestPairs
-from .pairs import Pairs, pair_condition
+from .pairs import Pairs, pair_condition, supersedes
 from .plan import JoinPlan
 from .progress import JoinProgress
 from .side import NUMBER, ROW, KeptSide
+from .superseded import superseded
 
 __all__ = ["JoinShard"]
 
 Mask = npt.NDArray[np.bool_]
 
 _VERSION = 1
-_COUNTS = ("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key")
+_COUNTS = (
+    *("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key"),
+    *("left_superseded", "right_superseded"),
+)
 
 
 class _Arrived(NamedTuple):
@@ -82,6 +86,7 @@ class JoinShard:
         ]
         self._newest = NewestPairs(self._store, plan, self._head.get("newest", ())) if plan.output == "latest" else None
         self._condition = pair_condition(plan)
+        self._supersedes = [supersedes(plan, side) for side in (LEFT, RIGHT)]
         if self._head:
             self._check()
 
@@ -205,6 +210,16 @@ class JoinShard:
             some = pa.array(stays)
             rows = SortedRows(new.rows.numbers[stays], new.rows.times[stays], new.rows.table.filter(some))
             kept.add(rows)
+        if self._supersedes[side] and kept.has_doubled:
+            self._counts[f"{SIDES[side]}_superseded"] += kept.thin(lambda rows: self._superseded(side, rows, bound))
+
+    def _superseded(self, side: int, rows: SortedRows, bound: int) -> Int64s:
+        """Return the positions of kept rows that no later newest pair needs, nor a result without a partner."""
+        plan, kept = self._plan, self._kept[side]
+        at = superseded(rows, plan.sides[side].on, plan.exact, plan.band, side, bound)
+        if plan.gives_unmatched(side):
+            at = at[kept.have_met(rows.table.column(ROW).to_numpy()[at], rows.times[at])]
+        return at
 
     def _give_unmatched(self, side: int, rows: pa.Table, pairs: Pairs) -> None:
         if rows.num_rows:

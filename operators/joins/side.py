@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,11 @@ class KeptSide:
         self._met = Runs(store, f"{name}_met", saved.get("met", ()), 1, _once)
         self.kept_from = int(saved.get("from", LOWEST))
         """Rows with an earlier time meet nothing any more."""
+        self._thinned = int(saved.get("thinned", 0))
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
-        return {"rows": self._rows.known, "met": self._met.known, "from": self.kept_from}
+        return {"rows": self._rows.known, "met": self._met.known, "from": self.kept_from, "thinned": self._thinned}
 
     @property
     def rows(self) -> int:
@@ -109,10 +110,51 @@ class KeptSide:
             for runs in (self._rows, self._met):
                 runs.drop_below(kept_from // self._segment if kept_from < HIGHEST else HIGHEST)
 
+    @property
+    def has_doubled(self) -> bool:
+        """Whether there are twice as many rows as :meth:`thin` left: a row is written once more by it, on average."""
+        return self.rows >= 2 * self._thinned and self.rows > 1
+
+    def thin(self, spare: Callable[[SortedRows], Int64s]) -> int:
+        """Keep no longer some rows that may still meet others.
+
+        Parameters
+        ----------
+        spare
+            Returns the positions of such rows, given all.
+
+        Returns
+        -------
+        int
+            Their number.
+        """
+        table = pa.concat_tables([self._schema.empty_table(), *self._rows.tables(LOWEST, HIGHEST)])
+        times = ordered(table.column(self._side.time)).astype(np.int64, copy=False)
+        lasts = times >= self.kept_from
+        table, times = table.filter(pa.array(lasts)), times[lasts]
+        rows = sorted_rows(table.column(NUMBER).to_numpy(), times, table.combine_chunks())
+        gone = spare(rows)
+        stays = np.ones(len(rows.times), dtype=np.bool_)
+        stays[gone] = False
+        if not lasts.all() or len(gone):
+            self._rows.drop_below(HIGHEST)
+            self._rows.add(rows.table.filter(pa.array(stays)))
+            self._forget_marks(rows.table.column(ROW).to_numpy()[stays])
+        self._thinned = int(np.count_nonzero(stays))
+        return len(gone)
+
     def first(self) -> int | None:
         """Return about the least time of a row that is kept; None without rows."""
         pane = self._rows.first_from(LOWEST)
         return None if pane is None else max(pane * self._segment, self.kept_from)
+
+    def _forget_marks(self, kept: Int64s) -> None:
+        """Forget that rows have met a partner, except these."""
+        marked = self._met.tables(LOWEST, HIGHEST)
+        if marked:
+            table = pa.concat_tables(marked)
+            self._met.drop_below(HIGHEST)
+            self._met.add(table.filter(pa.array(np.isin(table.column(ROW).to_numpy(), kept))))
 
     def _panes(self, times: Int64s) -> Int64s:
         return times // self._segment

@@ -74,3 +74,23 @@ def test_a_part_by_time_is_sorted_after_many_small_batches():
         order = np.lexsort((part.times, part.numbers))
         assert np.array_equal(part.times[order], part.times)
         assert np.array_equal(part.numbers[order], part.numbers)
+
+
+def test_rows_that_are_thinned_out_go_with_their_marks_and_the_others_stay():
+    store = DictStore()
+    side = KeptSide(store, "left", SIDE, 10, {})
+    side.add(rows([5, 9, 10, 25], first=100))
+    side.mark(np.array([101, 102]), np.array([9, 10]))
+    side.drop_below(6)  # 5 waits for the end of its part
+    assert side.has_doubled
+    assert side.thin(lambda found: np.flatnonzero(found.times == 9)) == 1
+    again = KeptSide(store, "left", SIDE, 10, side.to_json())
+    assert times_of(again, 0, 30) == [10, 25]
+    assert again.have_met(np.array([101, 102]), np.array([9, 10])).tolist() == [False, True]
+    assert not again.has_doubled
+    again.add(rows([26], first=104))
+    assert not again.has_doubled
+    again.add(rows([27], first=105))
+    assert again.has_doubled
+    assert again.thin(lambda _: np.empty(0, dtype=np.int64)) == 0
+    assert times_of(again, 0, 30) == [10, 25, 26, 27]
