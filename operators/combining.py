@@ -11,8 +11,9 @@ from ..plan.completeness import LeftOut
 from ..plan.nodes import Reorder
 from ..plan.promises import check_promised
 from .keyed import KeyedRows, checkpoint_argument
-from .reorder.build import Flush, check_inputs, check_ordered, flush_rows_each
+from .reorder.build import check_inputs, check_ordered
 from .reorder.plan import Late, ReorderPlan, Repeats
+from .runtime.flush import Flush, flush_rows_each
 
 if TYPE_CHECKING:
     import pyarrow as pa

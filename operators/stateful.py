@@ -17,11 +17,12 @@ from .queue.budget import check_budget
 from .queue.build import is_duration
 from .queue.control import ShardPlan
 from .queue.queue import Policy, check_policy
+from .runtime.flush import flush_rows_each
 from .windowed import WindowedStream
 from .windows.earlier_names import EarlierNames, with_earlier_names
 from .windows.emission import Output, emit_for
 from .windows.parse import windows_asked
-from .windows.shards.plan import Tombstones, check_method, check_tombstones
+from .windows.shards.plan import ResultsFlush, Tombstones, check_method, check_tombstones
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -162,6 +163,9 @@ class Stateful(KeyedRows):
         time_format: str | None = None,
         time_zone: str = "UTC",
         tombstones: Tombstones = "fail",
+        flush: ResultsFlush = "eager",
+        flush_rows: int | None = None,
+        flush_windows: int = 1,
         shards: int = 16,
         **deprecated: Unpack[EarlierNames],
     ) -> WindowedStream[Self]:
@@ -203,6 +207,15 @@ class Stateful(KeyedRows):
             What becomes of rows that delete their key, and so have no values: ``fail`` ends the query, ``drop`` leaves
             them out and counts them. The values that the key had before stay in their windows. It may change while a
             checkpoint lives.
+        flush
+            How the results of a closed window leave, if many keys have one (thesis §8.3.3). ``eager``: all at once.
+            ``slow``: at most `flush_rows` in a batch, and the rest in the following batches, which start by themselves.
+            ``lazy``: each result with its key's first row of a later window. Punctuation follows the results that have
+            left. The results are the same.
+        flush_rows
+            For ``slow``: the most results in a batch, all shards together; each shard has an even part of them.
+        flush_windows
+            For ``lazy``: a result leaves at the latest when that many later windows have closed.
         shards
             Into how many parts the keys are divided; fixed for the life of a checkpoint. As many as the table's buckets
             is best.
@@ -241,6 +254,12 @@ class Stateful(KeyedRows):
                 hint="name the time column",
             )
         count_argument("shards", shards)
+        each = flush_rows_each(flush, flush_rows, shards, ResultsFlush)
+        count_argument("flush_windows", flush_windows)
+        if flush != "lazy" and flush_windows != 1:
+            raise OptionError(
+                f"flush_windows={flush_windows} with flush={flush!r}", expected="flush_windows with flush='lazy' only"
+            )
         text_argument("zone", zone)
         text_argument("time_format", time_format)
         windows, by_rows = windows_asked(duration, slide, origin, zone)
@@ -259,6 +278,9 @@ class Stateful(KeyedRows):
                 "time_format": time_format,
                 "time_zone": time_zone,
                 "tombstones": tombstones,
+                "flush": flush,
+                "flush_rows": each,
+                "flush_windows": flush_windows,
                 "shards": shards,
             },
         )

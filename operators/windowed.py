@@ -120,6 +120,9 @@ class WindowedStream(Generic[StreamT]):
             shards=given["shards"],
             schema=schema,
             tombstones=given["tombstones"],
+            flush=given["flush"],
+            flush_rows=given["flush_rows"],
+            flush_windows=given["flush_windows"],
         )
         _check(plan)
         if automatic:
@@ -129,7 +132,7 @@ class WindowedStream(Generic[StreamT]):
             Window(
                 stream.key, "window_time", spark_schema, left_out_by_windows(plan), False, plan.shards,
                 inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"],
-                late_location=given["late_location"],
+                late_location=given["late_location"], paced=plan.flush_rows is not None,
             )
         )  # fmt: skip
 
@@ -142,6 +145,18 @@ def _check(plan: WindowPlan) -> None:
         raise OptionError(
             "windows over rows with a method, output='eager' or an allowed lateness",
             expected="output='latest' or 'all', early or not: rows are counted as they arrive, so none is late",
+        )
+    if plan.flush != "eager" and plan.by_rows:
+        raise OptionError(
+            f"flush={plan.flush!r} with windows over rows",
+            expected="windows by time: a window over rows closes with its key's last row, so there is no burst",
+        )
+    if plan.flush == "lazy" and plan.paned.by_row:
+        raise OptionError(
+            "flush='lazy' with windows that slide by row",
+            expected="sliding, tumbling, calendar or landmark windows, so that it is known how many windows later a "
+            "result has to leave",
+            hint="flush='slow' takes them all",
         )
     if plan.lateness_us and (plan.paned.endless or plan.paned.by_row):
         raise OptionError(

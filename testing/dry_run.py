@@ -121,7 +121,7 @@ class DryRun:
             if isinstance(node, Queue) and any(report.waiting for report in said):
                 ready = [report.ready_at_us for report in said if report.ready_at_us is not None]
                 found.append(min(ready, default=0))
-            elif isinstance(node, Reorder) and any(report.due for report in said):
+            elif isinstance(node, Reorder | Window) and any(report.due for report in said):
                 found.append(0)
         return min(found, default=None)
 
@@ -192,13 +192,14 @@ class DryRun:
     ) -> Iterable[pa.Table | None]:
         plan, place = node.specification, self._places[node]
         assert isinstance(plan, WindowPlan)
-        if rows.num_rows == 0:
-            return
-        final = final_somewhere(checkpoint.said(place))
-        frames = _frames([frames_of(rows, plan, range(plan.shards), final)])
-        for shard in sorted(frames):
+        due = {report.shard for report in checkpoint.said(place) if report.due}
+        frames: Frames = {}
+        if rows.num_rows:
+            final = final_somewhere(checkpoint.said(place))
+            frames = _frames([frames_of(rows, plan, range(plan.shards), final)])
+        for shard in sorted(frames.keys() | due):
             windows = window_shard(shard, plan, checkpoint.store(place, shard))
-            result, report = windows.run(frames[shard], checkpoint.batch)
+            result, report = windows.run(frames.get(shard, []), checkpoint.batch)
             if windows.late is not None:
                 late.append(windows.late)
             _report(checkpoint, place, shard, report)

@@ -49,7 +49,8 @@ class WindowReport(Report):
     held_since_us : int or None
         When the oldest of them arrived, to a batch; None if nothing is held.
     needs : int or None
-        The least low-watermark that would close a window with something in it; None if nothing is held.
+        The least low-watermark that would close a window with something in it, or let a result go that waits for
+        later windows; None if nothing is held.
     aggregates : str or None
         The aggregates in words; None in a report of a release that bound a checkpoint to them.
     state : mapping of str to str or None
@@ -57,6 +58,8 @@ class WindowReport(Report):
     bounds : mapping of str to int
         What each feed has promised: those with a bound below `needs` are what is waited for. 2^63-1 for a feed that has
         ended.
+    due, waiting : int
+        Results of closed windows that the next batch may let go, and all that have not left yet.
     """
 
     batch_id: int
@@ -85,3 +88,5 @@ class WindowReport(Report):
     aggregates: str | None = None
     state: Mapping[str, str] | None = None
     bounds: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    due: int = 0
+    waiting: int = 0

@@ -17,10 +17,10 @@ from ...core.rows.exact_integers import Int64s
 from ...core.rows.newest import key_codes
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
 from ..joins.arriving import numbers_of, rows_in, without_key
-from ..joins.key_pages import KeyPages
 from ..joins.side import NUMBER
 from ..joins.versions import LatestVersions
 from ..runtime.arrivals import micros
+from ..runtime.key_pages import KeyPages
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
 from .plan import GroupPlan

@@ -21,6 +21,7 @@ from ...core.rows.widening import with_nulls
 from ..runtime.arrivals import by_arrival, micros
 from ..runtime.entries import PANE
 from ..runtime.feeds import ENDED
+from ..runtime.key_pages import KeyPages
 from ..runtime.runs import Runs
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
@@ -28,7 +29,6 @@ from .arriving import checked_rows, checked_times, numbers_of, rows_in, without_
 from .as_of_plan import AsOfPlan
 from .band import LEFT, RIGHT, SIDES, shifted, shifted_bound
 from .kept_columns import check_columns, columns_to_json
-from .key_pages import KeyPages
 from .matching import newest_matches
 from .progress import JoinProgress
 from .side import NUMBER

@@ -17,12 +17,12 @@ from ...core.feedback.latest_join_reports import LatestJoinReport
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
 from ..runtime.arrivals import micros
+from ..runtime.key_pages import KeyPages
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
 from .arriving import numbers_of, rows_in, without_key
 from .band import LEFT, RIGHT, SIDES
 from .kept_columns import check_columns, columns_to_json
-from .key_pages import KeyPages
 from .latest_plan import GONE, VERSION, LatestJoinPlan, LatestSide, VersionPlan
 from .matching import equal_keys, matches, sorted_rows
 from .plan import JOIN_TIME

@@ -18,9 +18,9 @@ from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import SYSTEM, deleted_mask, with_system_fields
 from ..runtime.arrivals import by_arrival
+from ..runtime.key_pages import KeyPages
 from ..runtime.pack import newest_rows
 from ..runtime.store import Store
-from .key_pages import KeyPages
 from .latest_plan import GONE, VERSION, LatestSide
 from .matching import key_numbers
 from .side import NUMBER

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from ...conf.arguments import count_argument, text_argument
+from ...conf.arguments import text_argument
 from ...conf.errors import OptionError, SchemaError
-from ...conf.session import register_data_source
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.buckets import integers_with_hash
 from ...core.rows.event_times import check_time_type
@@ -25,10 +24,7 @@ if TYPE_CHECKING:
 
     from ...plan.nodes import Reorder
 
-__all__ = ["Flush", "build_reorder", "check_inputs", "check_ordered", "flush_rows_each", "named"]
-
-Flush = Literal["eager", "slow"]
-"""How rows are let go that the low-watermark has passed: all of them at once, or some in each batch."""
+__all__ = ["build_reorder", "check_inputs", "check_ordered", "named"]
 
 
 def named(name: str) -> ArrowStep:
@@ -65,8 +61,8 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fus
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    from ..runtime.flush import with_flush_ticks
     from ..runtime.pack import pack
-    from .flush import FlushSource
     from .processor import ReorderProcessor
 
     plan = node.specification
@@ -89,39 +85,8 @@ def build_reorder(node: Reorder, before: Sequence[Compiled], folder: str, *, fus
         packed = frames if packed is None else packed.union(frames)
     assert packed is not None
     if plan.flush_rows is not None:
-        session = packed.sparkSession
-        register_data_source(session)
-        session.dataSource.register(FlushSource)
-        options = {"folder": folder, "slots": ",".join(map(str, slots))}
-        packed = packed.union(session.readStream.format("upstream_flush").options(**options).load())
+        packed = with_flush_ticks(packed, folder, slots, "reorder")
     return Compiled(InShards(arrow, packed, tuple(slots), processor), node.schema)
-
-
-def flush_rows_each(flush: Flush, rows: int | None, shards: int) -> int | None:
-    """Return how many rows each shard may release in a batch; None for all.
-
-    Raises
-    ------
-    OptionError
-        The two do not go together, or there are more shards than rows.
-    """
-    count_argument("shards", shards)
-    if flush not in get_args(Flush):
-        raise OptionError(
-            f"flush={flush!r}", expected="'eager', all that may go at once, or 'slow', flush_rows in a batch"
-        )
-    if (flush == "slow") != (rows is not None):
-        raise OptionError(
-            f"flush={flush!r} with flush_rows={rows}",
-            expected="flush='slow' and how many rows a batch releases, or neither",
-        )
-    if rows is None:
-        return None
-    if count_argument("flush_rows", rows) < shards:
-        raise OptionError(
-            f"flush_rows={rows} for {shards} shards", expected="at least one row for each", hint="take fewer shards"
-        )
-    return rows // shards
 
 
 def check_ordered(time: str | None, kind: pa.DataType | None, operator: str, time_format: str | None) -> None:

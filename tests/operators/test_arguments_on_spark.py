@@ -35,7 +35,8 @@ WRONG: dict[str, dict[str, Any]] = {
     },
     "window": {
         "duration": 5, "slide": 5, "output": 1, "early": 5, "method": 5, "allowed_lateness": 5, "origin": 5, "zone": 5,
-        "tombstones": 5, "shards": 4.0, **dict.fromkeys(PLACES, 5), **TIMES,
+        "tombstones": 5, "flush": 5, "flush_rows": "40", "flush_windows": "1", "shards": 4.0,
+        **dict.fromkeys(PLACES, 5), **TIMES,
     },
     "union": {"other": 5, "checkpoint_location": 5, "names": 5, "prefer": 5, "overlap": "no", "shards": "4"},
     "merge": {

@@ -43,6 +43,7 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
     CheckpointError
         The shards that report there were begun with another window, key or aggregate.
     """
+    from ...runtime.flush import with_flush_ticks
     from .changed_aggregates import check_aggregates
     from .pack import fused_pack, window_pack
     from .processor import WindowProcessor
@@ -68,4 +69,6 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
         whole = before.base.with_next(steps, functools.partial(fused_pack, plan), processor, results)
         return Compiled(whole, node.schema)
     packed = before.packed(window_pack(plan, slots, folder), needed)
+    if plan.flush_rows is not None:
+        packed = with_flush_ticks(packed, folder, slots, "windows")
     return Compiled(InShards(results, packed, tuple(slots), processor), node.schema)

@@ -25,10 +25,13 @@ from ..kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from ..panes import Paned, paned
 from ..rows import expand
 
-__all__ = ["ROWS", "Method", "Tombstones", "WindowPlan", "check_method", "check_tombstones"]
+__all__ = ["ROWS", "Method", "ResultsFlush", "Tombstones", "WindowPlan", "check_method", "check_tombstones"]
 
 Tombstones = Literal["fail", "drop"]
 """What becomes of a tombstone before a window: it ends the query, or it is left out and counted."""
+
+ResultsFlush = Literal["eager", "slow", "lazy"]
+"""How results of closed windows leave: all at once, some in each batch, or each as its key's next rows come."""
 
 Method = Literal["wid", "paned", "adaptive", "buffering"]
 """How windows are computed; the results are the same."""
@@ -82,6 +85,11 @@ class WindowPlan:
         depend on the order of arrival, and on which keys are in one shard, so it is no option of a stream.
     tombstones : Tombstones
         It may be another one in the next run: a query that a tombstone ended must be able to resume.
+    flush : ResultsFlush
+    flush_rows : int or None
+        For slow flush: the most results that leave a shard in a batch.
+    flush_windows : int
+        For lazy flush: how many windows later a result leaves at the latest.
     """
 
     key: tuple[str, ...]
@@ -97,6 +105,9 @@ class WindowPlan:
     schema: pa.Schema
     slack_us: int | None = None
     tombstones: Tombstones = "fail"
+    flush: ResultsFlush = "eager"
+    flush_rows: int | None = None
+    flush_windows: int = 1
 
     @cached_property
     def algebra(self) -> Aggregates:
@@ -156,12 +167,16 @@ class WindowPlan:
             "allowed lateness": f"{self.lateness_us} us",
             "shards": str(self.shards),
             **({} if self.slack_us is None else {"slack": f"{self.slack_us} us"}),
+            **({"flush": self.flush} if self.flush == "slow" else {}),  # Spark numbers the sources of ticks
         }
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run."""
         tombstones = {} if self.tombstones == "fail" else {"tombstones": self.tombstones}
-        return {"aggregates": self.aggregates_text, **tombstones}
+        flush = {} if self.flush_rows is None else {"results a batch": str(self.flush_rows * self.shards)}
+        if self.flush == "lazy":
+            flush = {"flush": f"lazy, at most {self.flush_windows} windows later"}
+        return {"aggregates": self.aggregates_text, **tombstones, **flush}
 
     @cached_property
     def aggregates_text(self) -> str:

@@ -134,6 +134,8 @@ def check_identity(was: Mapping[str, str], plan: WindowPlan, more: Sequence[str]
     CheckpointError
     """
     before = dict(was)
+    if plan.flush == "slow" and "flush" not in before:
+        more = [*more, "flush 'eager' or 'lazy', now 'slow'"]
     check_aggregates(before.pop("aggregates", None), None, plan)  # where releases wrote them that took no others
     heads.check_identity(
         in_words_of_today(before),

@@ -33,6 +33,7 @@ from .held_results import Held, Holding
 from .kept import KeptPanes
 from .pack import is_partial, latest_arrival, outside_in, tombstones_in
 from .plan import WindowPlan
+from .result_flush import ResultFlush
 from .results import head_of, read_head, result_schema, results_table
 
 __all__ = ["WindowShard"]
@@ -73,6 +74,7 @@ class WindowShard:
         self._operator = WindowOperator(plan.paned, plan.algebra, every=plan.every, early=plan.early)
         self._ahead = KeyBounds(self._table("ahead"), plan.key_schema)
         self._nothing = Entries.none(plan.algebra, plan.key_schema)
+        self._flush = ResultFlush(plan, self._store, self._head)
         self._late = self._outside = 0
         self._committed: int | None = None
         self.late: pa.Table | None = None
@@ -110,12 +112,15 @@ class WindowShard:
         results, self._head["seq"] = results_table(
             plan, parts, self._number, now_us, self._head.get("seq", 0), self._since
         )
-        result = pa.concat_tables([results, self._punctuation(last_final, bound, now_us)])
+        n = sum(map(len, given))
+        leaving = self._flush.leaving(results.slice(0, n), new, closed, ended=bound == ENDED)
+        result = pa.concat_tables([leaving, results.slice(n), self._punctuation(last_final, bound, now_us)])
         self._panes.add(rows, new if wanted is None else new.take(wanted), needed)
         holding = Holding(self._head.get("holding"))
         # At the end of all feeds every window has closed, the last of which no number need have.
         ended = bound == ENDED
         held = Held() if ended else holding.after(plan.paned, self._panes, new.panes, closed, self._committed, now_us)
+        needs = [each for each in (held.needs, self._flush.needs) if each is not None]
         self._head["holding"] = holding.to_json()
         self._save_head(closed, last_final, now_us)
         corrected = int(np.count_nonzero(given[0].wids <= before))
@@ -127,7 +132,7 @@ class WindowShard:
             closed=closed,
             final=last_final,
             ahead=self._ahead.farthest,
-            results=sum(map(len, given)) - corrected,
+            results=n - corrected,
             partial=0 if partial is None else len(partial),
             corrected=corrected,
             late=self._late,
@@ -141,7 +146,9 @@ class WindowShard:
             state=plan.state_columns,
             held=held.count,
             held_since_us=held.since_us,
-            needs=held.needs,
+            needs=min(needs, default=None),
+            due=self._flush.due,
+            waiting=self._flush.waiting,
             bounds=dict(self._feeds.bounds),
             **self._panes.counts,
         )
@@ -320,13 +327,16 @@ class WindowShard:
         schema = result_schema(self._plan)
         if bound is None or final == LOWEST:
             return schema.empty_table()
-        ended = bound == ENDED
-        at = ENDED if ended else int(self._plan.windows.last_instant(final + 1))
+        ended, following = bound == ENDED, final + 1
+        least = self._flush.least
+        if least is not None and least < following:  # a result that has not left
+            ended, following = False, least
+        at = ENDED if ended else int(self._plan.windows.last_instant(following))
         promised = self._head.get("told_us", LOWEST)
         if at <= promised:
             return schema.empty_table()
         self._head["told_us"] = at
-        end = None if ended else int(self._plan.windows.start_and_end(final + 1)[1])
+        end = None if ended else int(self._plan.windows.start_and_end(following)[1])
         times = {"window_time": None if ended else at, "window_end": end}
         columns = {name: pa.array([time], pa.int64()).cast(TIMESTAMP) for name, time in times.items()}
         return punctuation_rows(schema, [f"window/{self._number}"], now_us, **columns)
@@ -344,6 +354,7 @@ class WindowShard:
             "seen_us": self._head.get("seen_us", LOWEST),
             "holding": self._head["holding"],
             "since": self._since,
+            **({"flush": flush} if (flush := self._flush.to_json()) else {}),
             **self._panes.to_json(),
             **self._feeds.to_json(),
         }

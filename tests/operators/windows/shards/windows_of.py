@@ -66,6 +66,7 @@ class Run:
         self.late: list[pa.Table] = []
         self._final: int | None = None
         self._batch = 0
+        self._last: dict[int, WindowReport] = {}
 
     def tables(self, *tables: pa.Table, tasks: int = 1) -> None:
         """One batch, its rows dealt out to some tasks."""
@@ -77,17 +78,28 @@ class Run:
             packed = frames_of(part, self.plan, range(self.plan.shards), self._final)
             for shard, frame in zip(packed.column(0).to_pylist(), packed.column(1).to_pylist(), strict=True):
                 frames[shard].append(frame)
+        self._shards(frames)
+        if frames:
+            self._final = final_somewhere(self.reports[-len(frames) :])
+
+    def ticks(self) -> Run:
+        """Batches without rows, while shards say that results may leave."""
+        while due := [number for number, report in self._last.items() if report.due]:
+            self._batch += 1
+            self._shards({number: [] for number in due})
+        return self
+
+    def _shards(self, frames: dict[int, list[bytes]]) -> None:
         for number, mine in sorted(frames.items()):
             shard = (RowWindowShard if self.plan.by_rows else WindowShard)(number, self.plan, self.stores[number])
             result, report = shard.run(mine, self._batch)
             self.reports.append(report)
+            self._last[number] = report
             if shard.late is not None:
                 self.late.append(shard.late)
             for row in [] if result is None else result.to_pylist():
                 mark = row[SYSTEM]["punctuation"]
                 (self.punctuation if mark else self.results).append({"batch": self._batch, **row})
-        if frames:
-            self._final = final_somewhere(self.reports[-len(frames) :])
 
     def batches(self, batches: Sequence[Batch], tasks: int = 1) -> Run:
         """Several batches, one after the other."""

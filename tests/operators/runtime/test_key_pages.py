@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from upstream.operators.joins.key_pages import KeyPages
+from upstream.operators.runtime.key_pages import KeyPages
 from upstream.operators.runtime.store import DictStore
 
 SCHEMA = pa.schema([("n", pa.int64()), ("v", pa.int64())])

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...core.pushdown.ipc_frames import from_frame, to_frame
 from ...core.rows.exact_integers import Int64s
 from ...core.rows.widening import with_nulls
-from ..runtime.store import Store
+from .store import Store
 
 __all__ = ["KeyPages"]
 
@@ -55,6 +55,11 @@ class KeyPages:
         """Return a JSON value."""
         return {"bits": self._bits, "rows": self.rows}
 
+    @property
+    def all_pages(self) -> Int64s:
+        """The pages that there may be."""
+        return np.arange(1 << self._bits)
+
     def pages(self, numbers: Int64s) -> Int64s:
         """Return the pages of some numbers, each once."""
         return np.unique(self._page(numbers))
@@ -82,7 +87,7 @@ class KeyPages:
         """
         self.rows += rows.num_rows - before
         if self.rows > _ROWS << self._bits:
-            others = np.setdiff1d(np.arange(1 << self._bits), pages)
+            others = np.setdiff1d(self.all_pages, pages)
             rows = pa.concat_tables([rows, self.read(others)])
             for page in others.tolist():
                 self._store.remove(self._kind, page)
