@@ -67,6 +67,7 @@ class AsOfShard:
         held = pa.schema([*plan.left.schema, pa.field(PANE, pa.int64())])
         self._held = Runs(self._store, "held", head.get("held", ()), 1, fit=lambda table: with_nulls(table, held))
         kept = pa.schema([*plan.right.schema, pa.field(_TIME, pa.int64()), pa.field(NUMBER, pa.int64())])
+        self._given_to = int(head.get("given", LOWEST))
         self._kept_schema = kept
         self._kept = KeyPages(self._store, "kept", NUMBER, kept, head.get("kept", {}))
         if head:
@@ -95,11 +96,14 @@ class AsOfShard:
         bounds = [self._progress.bound(side) for side in (LEFT, RIGHT)]
         times = rows[LEFT].column(PANE).to_numpy()
         # A time that is the bound itself may still come on the right.
-        ready = times < bounds[RIGHT]
-        due = [rows[LEFT].filter(pa.array(ready)), *self._held.tables(LOWEST, _before(bounds[RIGHT]))]
-        self._held.drop_below(bounds[RIGHT])
+        given_to = max(bounds[RIGHT], self._given_to)
+        ready = times < given_to
+        # Rows that were given may lie on in a run with others.
+        due = [rows[LEFT].filter(pa.array(ready)), *self._held.tables(self._given_to, _before(given_to))]
+        self._held.drop_below(given_to)
         self._held.add(rows[LEFT].filter(pa.array(~ready)))
-        first = self._held.first_from(LOWEST)
+        self._given_to = given_to
+        first = self._held.first_from(self._given_to)
         needed = bounds[LEFT] if first is None else min(bounds[LEFT], first)
         result = self._given(pa.concat_tables(due).combine_chunks(), rows[RIGHT], needed, bounds[RIGHT])
         self._counts["results"] += result.num_rows
@@ -222,6 +226,7 @@ class AsOfShard:
             "now_us": now_us,
             **self._progress.to_json(),
             "held": self._held.known,
+            "given": self._given_to,
             "kept": self._kept.to_json(),
         }
         self._store.put("head", 0, json.dumps(head).encode())

@@ -121,6 +121,14 @@ def test_a_row_waits_until_the_right_can_have_no_row_at_its_time():
     assert [report.needs for report in reports] == [11, 11, None]
 
 
+def test_a_row_that_was_given_is_not_given_again_when_others_of_its_batch_are():
+    found, _, reports = run_all(
+        plan(), [([("x", 9, 0, False), ("x", 10, 1, False)], 20, [], None), ([], None, [], 10), ([], None, [], 11)]
+    )
+    assert found == [[], [(0, None)], [(1, None)]]
+    assert [report.needs for report in reports] == [10, 11, None]
+
+
 def test_of_the_right_only_what_a_later_row_may_need_is_kept():
     rows = [("x", time, time, False) for time in range(10)]
     _, _, reports = run_all(plan(), [([], 5, rows, 20), ([], 9, [("x", 9, 90, False)], None)])
