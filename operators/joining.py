@@ -216,7 +216,14 @@ class Joining(KeyedRows):
         times = [_time_of(each, name) for each, name in ((self, "left"), (other, "right"))]
         left, right = _kinds(self, other, on, "join", {times[0]: times[1]})
         unit = unit_of(times[0], left.field(times[0]).type, text_argument("time_format", time_format))
-        return (JoinSide(tuple(on), times[0], left), JoinSide(tuple(on.values()), times[1], right)), unit
+        sides = (
+            JoinSide(names, time, schema, stream.key)
+            for names, time, schema, stream in zip(
+                (tuple(on), tuple(on.values())), times, (left, right), (self, other), strict=True
+            )
+        )
+        one, two = sides
+        return (one, two), unit
 
     def join_latest(
         self,

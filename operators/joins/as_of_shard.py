@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...core.feedback.join_reports import JoinReport
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
@@ -63,7 +64,7 @@ class AsOfShard:
         self._store = CountingStore(store)
         self._head = head = read_head(store)
         self._counts = {name: int(head.get(name, 0)) for name in _COUNTS}
-        self._progress = JoinProgress(plan.sides, head)
+        self._progress = JoinProgress(plan.sides, head, self._store)
         held = pa.schema([*plan.left.schema, pa.field(PANE, pa.int64())])
         self._held = Runs(self._store, "held", head.get("held", ()), 1, fit=lambda table: with_nulls(table, held))
         kept = pa.schema([*plan.right.schema, pa.field(_TIME, pa.int64()), pa.field(NUMBER, pa.int64())])
@@ -95,12 +96,15 @@ class AsOfShard:
             self._progress.hear(side, punctuation)
         bounds = [self._progress.bound(side) for side in (LEFT, RIGHT)]
         times = rows[LEFT].column(PANE).to_numpy()
+        _, raised = (self._progress.raised(side) for side in (LEFT, RIGHT))
         # A time that is the bound itself may still come on the right.
         given_to = max(bounds[RIGHT], self._given_to)
-        ready = times < given_to
+        ready = (times < given_to) | (times < self._own_bounds(rows[LEFT]))
         # Rows that were given may lie on in a run with others.
         due = [rows[LEFT].filter(pa.array(ready)), *self._held.tables(self._given_to, _before(given_to))]
         self._held.drop_below(given_to)
+        if raised is not None and raised.keys.num_rows:
+            due += self._let_go(given_to)
         self._held.add(rows[LEFT].filter(pa.array(~ready)))
         self._given_to = given_to
         first = self._held.first_from(self._given_to)
@@ -125,6 +129,29 @@ class AsOfShard:
             **self._counts,
         )
         return (pa.concat_tables(given) if given else None), report
+
+    def _own_bounds(self, left: pa.Table) -> Int64s:
+        """Return the bound on the right of each row's key of the left; the least number for a key without its own."""
+        return self._progress.own_bounds(RIGHT, left, self._plan.left.on)
+
+    def _let_go(self, begin: int) -> list[pa.Table]:
+        """Return the rows that wait whose key alone has been passed on the right. All that wait are read and written.
+
+        Parameters
+        ----------
+        begin : int
+            Rows of earlier times have left.
+        """
+        held = self._held.tables(begin, HIGHEST)
+        if not held:
+            return []
+        table = pa.concat_tables(held).combine_chunks()
+        passed = pa.array(table.column(PANE).to_numpy() < self._own_bounds(table))
+        due = table.filter(passed)
+        if due.num_rows:
+            self._held.drop_below(HIGHEST)
+            self._held.add(table.filter(pc.invert(passed)))
+        return [due]
 
     def _given(self, due: pa.Table, new: pa.Table, needed: int, bound: int) -> pa.Table:
         """Return the results of rows of the left, and keep what later ones may need of the right.
@@ -198,7 +225,7 @@ class AsOfShard:
         rows = by_arrival(checked_rows(rows, tombstones=side == RIGHT))
         times = checked_times(rows, each.time)
         self._counts[f"{SIDES[side]}_rows"] += len(times)
-        self._counts[f"{SIDES[side]}_late"] += int(np.count_nonzero(times < self._progress.bound(side)))
+        self._counts[f"{SIDES[side]}_late"] += self._progress.late(side, rows, times)
         keyless = without_key(rows, each.on)
         self._counts["without_key"] += int(np.count_nonzero(keyless))
         if side == LEFT:
@@ -229,6 +256,7 @@ class AsOfShard:
             "given": self._given_to,
             "kept": self._kept.to_json(),
         }
+        self._progress.save()
         self._store.put("head", 0, json.dumps(head).encode())
 
 

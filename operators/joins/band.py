@@ -37,6 +37,10 @@ class Band(Protocol):
         """Return the least time of a side that can still meet a later row, given the bound of the other side."""
         ...
 
+    def kept_from_each(self, side: int, bounds: Int64s) -> Int64s:
+        """Return :meth:`kept_from` of each of several bounds."""
+        ...
+
 
 @dataclasses.dataclass(frozen=True)
 class IntervalBand:
@@ -64,6 +68,12 @@ class IntervalBand:
     def kept_from(self, side: int, bound: int) -> int:
         """See :class:`Band`."""
         return shifted_bound(bound, -(self.after if side == LEFT else self.before))
+
+    def kept_from_each(self, side: int, bounds: Int64s) -> Int64s:
+        """See :class:`Band`."""
+        found = shifted(bounds, -(self.after if side == LEFT else self.before))
+        finite = (bounds != BEFORE_ALL) & (bounds != AFTER_ALL)
+        return np.where(finite, np.clip(found, BEFORE_ALL + 1, AFTER_ALL - 1), bounds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +105,10 @@ class TumblingBand:
         if bound in (BEFORE_ALL, AFTER_ALL):
             return bound
         return max(bound // self.size * self.size, LOWEST)
+
+    def kept_from_each(self, side: int, bounds: Int64s) -> Int64s:
+        """See :class:`Band`."""
+        return np.where(bounds == AFTER_ALL, bounds, self.partners(side, bounds)[0])
 
 
 def shifted(times: Int64s, by: int) -> Int64s:

@@ -54,11 +54,14 @@ class JoinSide:
         The column of the event time.
     schema : pyarrow.Schema
         Of the rows, the system column included.
+    key : tuple of str
+        The update key, to which punctuation may be limited.
     """
 
     on: tuple[str, ...]
     time: str
     schema: pa.Schema
+    key: tuple[str, ...] = ()
 
 
 class ResultColumn(NamedTuple):

@@ -24,6 +24,7 @@ from ..runtime.store import CountingStore, Store
 from .arriving import checked_rows, checked_times, numbers_of, rows_in, without_key
 from .band import LEFT, RIGHT, SIDES
 from .kept_columns import check_columns, columns_to_json
+from .key_bounds import RaisedBounds
 from .matching import SortedRows, equal_keys, matches, sorted_rows
 from .newest import NewestPairs
 from .pairs import Pairs, pair_condition, supersedes
@@ -79,7 +80,7 @@ class JoinShard:
         self._store = CountingStore(store)
         self._head = read_head(store)
         self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
-        self._progress = JoinProgress(plan.sides, self._head)
+        self._progress = JoinProgress(plan.sides, self._head, self._store)
         self._kept = [
             KeptSide(self._store, name, side, plan.band.segment, self._head.get(name, {}))
             for name, side in zip(SIDES, plan.sides, strict=True)
@@ -137,6 +138,7 @@ class JoinShard:
                 continue
             least, greatest = plan.band.partners(side, probe.times)
             least = np.maximum(least, self._kept[other].kept_from)
+            least = np.maximum(least, self._kept_from(other, side, probe))
             for rows in self._kept[other].between(int(least.min()), int(greatest.max())):
                 touched = np.zeros(len(rows.times), dtype=np.bool_)
                 for at, there in self._matches(side, probe, least, greatest, rows):
@@ -197,7 +199,10 @@ class JoinShard:
         if unmatched:
             self._give_unmatched(side, kept.leaving(kept_from), pairs)
         kept.drop_below(kept_from)
-        stays = new.rows.times >= kept_from
+        raised = self._progress.raised(1 - side)
+        if raised is not None and raised.keys.num_rows:
+            self._let_go(side, raised, pairs)
+        stays = (new.rows.times >= kept_from) & (new.rows.times >= self._kept_from(side, side, new.rows))
         if unmatched:
             self._give_unmatched(side, new.rows.table.filter(pa.array(~stays & ~met)), pairs)
             if plan.how == "anti":
@@ -210,16 +215,61 @@ class JoinShard:
             some = pa.array(stays)
             rows = SortedRows(new.rows.numbers[stays], new.rows.times[stays], new.rows.table.filter(some))
             kept.add(rows)
-        if self._supersedes[side] and kept.has_doubled:
-            self._counts[f"{SIDES[side]}_superseded"] += kept.thin(lambda rows: self._superseded(side, rows, bound))
+        if (self._supersedes[side] and kept.has_doubled) or kept.spare * 2 > kept.rows:
+            kept.thin(lambda rows: self._spare(side, rows, bound))
 
-    def _superseded(self, side: int, rows: SortedRows, bound: int) -> Int64s:
-        """Return the positions of kept rows that no later newest pair needs, nor a result without a partner."""
+    def _spare(self, side: int, rows: SortedRows, bound: int) -> Int64s:
+        """Return the positions of kept rows that no result needs any more."""
         plan, kept = self._plan, self._kept[side]
-        at = superseded(rows, plan.sides[side].on, plan.exact, plan.band, side, bound)
-        if plan.gives_unmatched(side):
-            at = at[kept.have_met(rows.table.column(ROW).to_numpy()[at], rows.times[at])]
-        return at
+        gone = rows.times < self._kept_from(side, side, rows)
+        if self._supersedes[side]:
+            at = superseded(rows, plan.sides[side].on, plan.exact, plan.band, side, bound)
+            if plan.gives_unmatched(side):
+                at = at[kept.have_met(rows.table.column(ROW).to_numpy()[at], rows.times[at])]
+            self._counts[f"{SIDES[side]}_superseded"] += int(np.count_nonzero(~gone[at]))
+            gone[at] = True
+        return np.flatnonzero(gone)
+
+    def _kept_from(self, side: int, of: int, rows: SortedRows) -> Int64s:
+        """Return the least time of a side that can still meet a later row, by the own bound of each row's key.
+
+        Parameters
+        ----------
+        side
+            Of the rows that are kept.
+        of, rows
+            Rows of a side, which have the keys.
+        """
+        keys = self._progress.keys[1 - side]
+        if keys.rows == 0:
+            return np.array(LOWEST, dtype=np.int64)
+        return self._plan.band.kept_from_each(side, keys.of(rows.numbers, rows.table, self._plan.sides[of].on))
+
+    def _let_go(self, side: int, raised: RaisedBounds, pairs: Pairs) -> None:
+        """Let go of the kept rows of single keys whose bound on the other side has risen."""
+        plan, kept = self._plan, self._kept[side]
+        least = np.maximum(plan.band.kept_from_each(side, raised.before), kept.kept_from)
+        greatest = plan.band.kept_from_each(side, raised.after)
+        some = greatest > least
+        keys, least, greatest = raised.keys.filter(pa.array(some)), least[some], greatest[some] - 1
+        if not keys.num_rows:
+            return
+        names = plan.sides[side].on, plan.sides[1 - side].on
+        numbers = numbers_of(keys, names[1])
+        for rows in kept.between(int(least.min()), int(greatest.max())):
+            gone = np.zeros(len(rows.times), dtype=np.bool_)
+            for at, there in matches(numbers, least, greatest, rows):
+                if plan.exact:
+                    gone[there] = True
+                else:
+                    same = equal_keys(keys, names[1], at, rows.table, names[0], there)
+                    gone[there[same.to_numpy(zero_copy_only=False)]] = True
+            kept.spare += int(np.count_nonzero(gone))
+            if plan.gives_unmatched(side) and gone.any():
+                number = rows.table.column(ROW).to_numpy()
+                gone[gone] = ~kept.have_met(number[gone], rows.times[gone])
+                self._give_unmatched(side, rows.table.filter(pa.array(gone)), pairs)
+                kept.mark(number[gone], rows.times[gone])  # given: not to be given again at the end of their time
 
     def _give_unmatched(self, side: int, rows: pa.Table, pairs: Pairs) -> None:
         if rows.num_rows:
@@ -233,7 +283,7 @@ class JoinShard:
         rows = by_arrival(checked_rows(rows))
         times = checked_times(rows, each.time)
         self._counts[f"{SIDES[side]}_rows"] += len(times)
-        self._counts[f"{SIDES[side]}_late"] += int(np.count_nonzero(times < self._progress.bound(side)))
+        self._counts[f"{SIDES[side]}_late"] += self._progress.late(side, rows, times)
         first = int(self._head.get(f"{SIDES[side]}_seq", 0))
         self._head[f"{SIDES[side]}_seq"] = first + len(times)
         number = (first + np.arange(len(times), dtype=np.int64)) * plan.shards + self._number
@@ -282,6 +332,7 @@ class JoinShard:
             **{name: kept.to_json() for name, kept in zip(SIDES, self._kept, strict=True)},
             "newest": [] if self._newest is None else self._newest.known,
         }
+        self._progress.save()
         self._store.put("head", 0, json.dumps(head).encode())
 
     def _report(self, batch_id: int, now_us: int, bounds: Sequence[int]) -> JoinReport:

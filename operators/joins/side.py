@@ -53,10 +53,13 @@ class KeptSide:
         self.kept_from = int(saved.get("from", LOWEST))
         """Rows with an earlier time meet nothing any more."""
         self._thinned = int(saved.get("thinned", 0))
+        self.spare = int(saved.get("spare", 0))
+        """About how many of the rows meet nothing any more, although their time has not passed."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
-        return {"rows": self._rows.known, "met": self._met.known, "from": self.kept_from, "thinned": self._thinned}
+        known = {"rows": self._rows.known, "met": self._met.known}
+        return {**known, "from": self.kept_from, "thinned": self._thinned, "spare": self.spare}
 
     @property
     def rows(self) -> int:
@@ -141,6 +144,7 @@ class KeptSide:
             self._rows.add(rows.table.filter(pa.array(stays)))
             self._forget_marks(rows.table.column(ROW).to_numpy()[stays])
         self._thinned = int(np.count_nonzero(stays))
+        self.spare = 0
         return len(gone)
 
     def first(self) -> int | None:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...core.rows.columns import column_at
 from ...core.rows.system_column import SYSTEM, system_array
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 
@@ -73,7 +74,7 @@ def key_mask(punctuation: pa.Table, key: Sequence[str]) -> npt.NDArray[np.bool_]
     """Return which punctuation rows are group-wise: they have a key, and apply to it alone."""
     given = np.zeros(punctuation.num_rows, dtype=np.bool_)
     for name in key:
-        given |= pc.is_valid(punctuation.column(name)).to_numpy(zero_copy_only=False)
+        given |= pc.is_valid(column_at(punctuation, name)).to_numpy(zero_copy_only=False)
     return given
 
 

@@ -132,6 +132,24 @@ def test_a_stream_meets_itself_and_the_table_keeps_the_newest_pair_of_each_key(s
     assert found == newest
 
 
+def test_punctuation_of_one_key_gives_the_rows_of_that_key_without_a_partner(spark, tmp_path):
+    write_csv(tmp_path / "feed" / "a-1.csv", "key,ms,value", [("k1", 1000, 1), ("k2", 1000, 2), ("k1", 1400, 3)])
+    # Rows without a value are the feed's own punctuation: of all keys up to 1010, of k1 alone up to 1200.
+    marks = [("k1", 1200, ""), ("", 1010, "")]
+    write_csv(tmp_path / "feed" / "b-1.csv", "key,ms,value", [("k1", 1205, 7), *marks])
+
+    def query(left):
+        one = feed(spark, tmp_path / "feed", "a", atEnd=left)
+        rows = csv_feed(spark, f"{tmp_path}/feed/b-*.csv", progress="embedded", atEnd=left)
+        two = us.UpdateStream(rows, key="key", event_time="ms")
+        return one.join(two, on="key", within=NEAR, how="left", shards=2)
+
+    write_to_end(query("keep"), tmp_path / "table", tmp_path / "checkpoint", key=("key", "left_row", "right_row"))
+    assert pairs_in(tmp_path / "table") == [(1, -1)]
+    write_to_end(query("close"), tmp_path / "table", tmp_path / "checkpoint", key=("key", "left_row", "right_row"))
+    assert pairs_in(tmp_path / "table") == [(1, -1), (2, -1), (3, -1)]
+
+
 @pytest.mark.parametrize("how", ["semi", "anti"])
 def test_rows_of_the_left_with_and_without_a_partner(spark, tmp_path, how):
     left = write_feed(tmp_path / "feed", "a", 2)
