@@ -48,8 +48,7 @@ class GroupedStream(Generic[StreamT]):
         Parameters
         ----------
         aggregates
-            The results' names, and what they are: ``vehicles=count(), speed=avg("speed")``. Sums, counts, averages,
-            variances and deviations: what a row that leaves its group can be taken out of.
+            The results' names, and what they are: ``vehicles=count(), slowest=min("speed")``.
 
         Returns
         -------
@@ -60,7 +59,7 @@ class GroupedStream(Generic[StreamT]):
         Raises
         ------
         OptionError
-            There is no aggregate, or one from which no row can be taken out.
+            There is no aggregate.
         SchemaError
             A column does not exist, has a type that an aggregate cannot take, or two columns of the results would have
             one name.
@@ -69,7 +68,11 @@ class GroupedStream(Generic[StreamT]):
         -----
         Guarantee: after each batch the table holds the aggregates of the newest row of each key, whatever the order of
         arrival and the batches. A key whose newest row has another group leaves the one and enters the other in one
-        commit.
+        commit. Approximate aggregates keep their error bounds.
+
+        Cost: a row that leaves its group is taken out of counts, sums, averages, variances and deviations. For all
+        other aggregates, values are kept by group. A batch then aggregates again at most a few hundred values for each
+        row of a small group, and twice the square root of the group's size for each row of a large one.
 
         Examples
         --------
@@ -96,13 +99,6 @@ class GroupedStream(Generic[StreamT]):
             )
         schema = to_arrow_schema(stream.schema, timezone="UTC")
         plain = GroupPlan(LatestSide(self.columns, "", schema, stream.key, stream.event_time), aggregates, self.shards)
-        if not plain.algebra.differential:
-            raise OptionError(
-                f"group_by(…).agg({plain.identity()['aggregates']})",
-                expected="aggregates from which a row can be taken out again: count, sum, avg, var, stddev",
-                hint="a window takes every aggregate; the least or greatest value of each key is an update stream of "
-                "its own",
-            )
         side = dataclasses.replace(plain.side, values=plain.algebra.inputs)
         plan = dataclasses.replace(plain, side=side)
         before = stream.plan

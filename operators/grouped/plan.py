@@ -10,10 +10,14 @@ import pyarrow as pa
 
 from ...core.rows.system_column import SYSTEM
 from ..aggregates.algebra import Aggregates
+from ..aggregates.functions import count
 from ..aggregates.parts import Aggregate
 from ..joins.latest_plan import LatestSide
 
-__all__ = ["GroupPlan"]
+__all__ = ["ROWS", "GroupPlan"]
+
+ROWS = "__upstream_rows"
+"""The aggregate that every plan has: how many keys a group has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +46,25 @@ class GroupPlan:
             See :meth:`~upstream.operators.aggregates.algebra.Aggregates.of`.
         """
         return Aggregates.of(self.aggregates, self.side.schema)
+
+    @cached_property
+    def added(self) -> Aggregates:
+        """The aggregates from which rows can be taken out, and besides them the number of rows."""
+        return Aggregates.of({**self._which(differential=True), ROWS: count()}, self.side.schema)
+
+    @cached_property
+    def held(self) -> Aggregates | None:
+        """The aggregates for which the values of each group are kept; None if there are none."""
+        found = self._which(differential=False)
+        return Aggregates.of(found, self.side.schema) if found else None
+
+    def _which(self, *, differential: bool) -> dict[str, Aggregate]:
+        schema = self.side.schema
+        return {
+            name: each
+            for name, each in self.aggregates.items()
+            if Aggregates.of({name: each}, schema).differential == differential
+        }
 
     @cached_property
     def schema(self) -> pa.Schema:

@@ -164,6 +164,8 @@ def _same(kept: pa.Table, at: Int64s, rows: pa.Table, names: tuple[str, ...]) ->
         return np.zeros(rows.num_rows, dtype=np.bool_)
     found = np.ones(rows.num_rows, dtype=np.bool_)
     for name in names:
+        if pa.types.is_nested(rows.column(name).type):  # Arrow does not compare these
+            return np.zeros(rows.num_rows, dtype=np.bool_)
         one, two = kept.column(name).take(pa.array(at)), rows.column(name)
         equal = pc.fill_null(pc.equal(one, two), False).to_numpy()
         found &= equal | (one.is_null().to_numpy() & two.is_null().to_numpy())

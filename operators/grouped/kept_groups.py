@@ -1,0 +1,172 @@
+"""What a shard keeps of each group of newest rows, and which groups a batch changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.rows.exact_integers import Int64s
+from ...core.rows.newest import key_codes
+from ...core.rows.system_column import deleted_mask
+from ..aggregates.algebra import Aggregates
+from ..joins.arriving import numbers_of
+from ..joins.side import NUMBER
+from ..runtime.arrivals import micros
+from ..runtime.key_pages import KeyPages
+from ..runtime.store import Store
+from .members import Asked, Members, buckets_for
+from .plan import ROWS, GroupPlan
+
+__all__ = ["ChangedGroups", "KeptGroups"]
+
+_BITS = "__upstream_bits"
+
+
+class ChangedGroups(NamedTuple):
+    """Groups after a batch.
+
+    Attributes
+    ----------
+    groups : pyarrow.Table
+        The columns of the groups that have a key.
+    values : pyarrow.Table
+        Their aggregates.
+    arrival : int64 array of length groups
+        When the last of their changes arrived.
+    gone : pyarrow.Table
+        The columns of the groups that have no key any more, and had one before the batch.
+    gone_arrival : int64 array of length gone
+    """
+
+    groups: pa.Table
+    values: pa.Table
+    arrival: Int64s
+    gone: pa.Table
+    gone_arrival: Int64s
+
+
+class KeptGroups:
+    """The groups of a shard.
+
+    Parameters
+    ----------
+    store : Store
+        The shard's state.
+    name : str
+        What the pages are called.
+    plan : GroupPlan
+    saved
+        What :meth:`to_json` gave; empty at first.
+    """
+
+    def __init__(self, store: Store, name: str, plan: GroupPlan, saved: Any) -> None:
+        self._plan = plan
+        side = plan.side
+        groups = [side.schema.field(each) for each in side.on]
+        own = [pa.field(each, pa.int64()) for each in (_BITS, NUMBER)]
+        self._schema = pa.schema([*groups, *plan.added.state_schema, *own])
+        self._pages = KeyPages(store, name, NUMBER, self._schema, saved.get("groups", {}))
+        self._members = (
+            None if plan.held is None else Members(store, f"{name}_members", side, plan.held, saved.get("members", {}))
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value."""
+        return {
+            "groups": self._pages.to_json(),
+            **({} if self._members is None else {"members": self._members.to_json()}),
+        }
+
+    @property
+    def rows(self) -> int:
+        """The number of groups."""
+        return self._pages.rows
+
+    def changed(self, changes: pa.Table) -> ChangedGroups:
+        """Apply changes of keys' newest rows, of which there is at least one; return the groups that they change.
+
+        Parameters
+        ----------
+        changes
+            Rows that enter their group, and tombstones, with former values, of rows that leave it.
+        """
+        side, added = self._plan.side, self._plan.added
+        numbers = numbers_of(changes, side.on)
+        pages = self._pages.pages(numbers)
+        kept = self._pages.read(pages)
+        before, group, first = _groups(kept, changes, side.on)
+        n = len(first)
+        groups, number = changes.select(list(side.on)).take(pa.array(first)).combine_chunks(), numbers[first]
+        deleted = deleted_mask(changes).to_numpy()
+        known = before[before >= 0]
+        was = kept.filter(pa.array(before >= 0))
+        state = added.combine(
+            pa.concat_tables(
+                [was.select(added.state_schema.names), _lifted(added, changes, group, ~deleted, n)]
+            ).combine_chunks(),
+            np.concatenate([known, np.arange(n)]),
+            n,
+        )
+        state = added.retract(state, _lifted(added, changes, group, deleted, n))
+        values = added.lower(state)
+        count = values.column(ROWS).to_numpy()
+        bits = np.zeros(n, dtype=np.int64)
+        bits[known] = was.column(_BITS).to_numpy()
+        if self._members is not None:
+            after = buckets_for(count, bits)
+            assert self._plan.held is not None
+            asked = Asked(groups, number, bits, after, changes, group, deleted)
+            lowered = self._plan.held.lower(self._members.changed(asked))
+            bits = after
+            for name in lowered.column_names:
+                values = values.append_column(name, lowered.column(name))
+        new = groups
+        for name in added.state_schema.names:
+            new = new.append_column(name, state.column(name))
+        new = new.append_column(_BITS, pa.array(bits)).append_column(NUMBER, pa.array(number))
+        there = pa.array(count > 0)
+        self._pages.write(
+            pages,
+            kept.num_rows,
+            pa.concat_tables([kept.filter(pa.array(before < 0)), new.filter(there).cast(self._schema)]),
+        )
+        arrival = np.zeros(n, dtype=np.int64)
+        np.maximum.at(arrival, group, micros(changes, "arrival"))
+        left = np.zeros(n, dtype=np.bool_)
+        left[known] = count[known] == 0
+        return ChangedGroups(
+            groups.filter(there),
+            values.filter(there).select(list(self._plan.aggregates)),
+            arrival[count > 0],
+            groups.filter(pa.array(left)),
+            arrival[left],
+        )
+
+
+def _groups(kept: pa.Table, changes: pa.Table, on: Sequence[str]) -> tuple[Int64s, Int64s, Int64s]:
+    """Return numbers for the groups of some changes, and the groups that have them.
+
+    Returns
+    -------
+    before : int64 array of length kept
+        The number of each kept group; -1 for one without a change.
+    group : int64 array of length changes
+    first : int64 array of length groups
+        The position of each group's first change.
+    """
+    both = [(kept.column(name).chunks, changes.column(name)) for name in on]
+    codes, size = key_codes([pa.chunked_array([*one, *two.chunks], two.type) for one, two in both])
+    touched, first, group = np.unique(codes[kept.num_rows :], return_index=True, return_inverse=True)
+    place = np.full(size, -1, dtype=np.int64)
+    place[touched] = np.arange(len(touched))
+    return place[codes[: kept.num_rows]], group, first
+
+
+def _lifted(
+    algebra: Aggregates, changes: pa.Table, group: Int64s, which: npt.NDArray[np.bool_], groups: int
+) -> pa.Table:
+    return algebra.lift(changes.filter(pa.array(which)).combine_chunks(), group[which], groups)

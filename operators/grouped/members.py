@@ -1,0 +1,211 @@
+"""The values of each group, for aggregates from which no row can be taken out: minima, lists, sketches.
+
+The rows of a group lie in buckets by a hash of their key, and a large group has beside each bucket the partial
+aggregate of its rows. A batch aggregates the buckets anew whose rows change, and combines the group's buckets.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...core.rows.exact_integers import Int64s
+from ..aggregates.algebra import Aggregates
+from ..joins.arriving import numbers_of
+from ..joins.latest_plan import LatestSide
+from ..joins.side import NUMBER
+from ..joins.versions import places
+from ..runtime.key_pages import KeyPages
+from ..runtime.store import Store
+
+__all__ = ["Asked", "Members", "buckets_for"]
+
+Mask = npt.NDArray[np.bool_]
+
+_HASH, _BUCKET = "__upstream_hash", "__upstream_bucket"
+_ROWS_OF_BUCKET = 256
+_MOST_BITS = 20
+
+
+class Asked(NamedTuple):
+    """The groups that a batch changes, and their changes.
+
+    Attributes
+    ----------
+    groups : pyarrow.Table
+        The columns of each group.
+    numbers : int64 array of length groups
+        The numbers by which groups are found.
+    bits, after : int64 arrays of length groups
+        Into how many buckets a group is divided, as a power of two: before the batch, and from now on.
+    changes : pyarrow.Table
+        Rows that enter groups, and tombstones of rows that leave them.
+    group : int64 array of length changes
+        The position of each change's group.
+    deleted : bool array of length changes
+        Which changes are tombstones.
+    """
+
+    groups: pa.Table
+    numbers: Int64s
+    bits: Int64s
+    after: Int64s
+    changes: pa.Table
+    group: Int64s
+    deleted: Mask
+
+
+def buckets_for(rows: Int64s, bits: Int64s) -> Int64s:
+    """Return into how many buckets groups are divided, as a power of two.
+
+    Parameters
+    ----------
+    rows : int64 array of length groups
+        The number of rows of each group.
+    bits : int64 array of length groups
+        What it was before. It stays unless it is too small, or four times too large.
+    """
+    some = np.log2(np.maximum(rows, 1))
+    # Of small groups a bucket has some hundred rows; a large group has as many buckets as a bucket has rows.
+    wanted = np.ceil(np.minimum(np.maximum(some - np.log2(_ROWS_OF_BUCKET), 0), some / 2)).astype(np.int64)
+    wanted = np.minimum(wanted, _MOST_BITS)
+    return np.where((wanted > bits) | (wanted < bits - 1), wanted, bits)
+
+
+class Members:
+    """The rows of a shard's groups.
+
+    Parameters
+    ----------
+    store : Store
+        The shard's state.
+    name : str
+        What the pages are called.
+    side : LatestSide
+        The input.
+    algebra : Aggregates
+        Of any kind: nothing is retracted.
+    saved
+        What :meth:`to_json` gave; empty at first.
+    """
+
+    def __init__(self, store: Store, name: str, side: LatestSide, algebra: Aggregates, saved: Any) -> None:
+        self._side = side
+        self._algebra = algebra
+        self._columns = list(dict.fromkeys([*side.on, *side.key, *algebra.inputs]))
+        fields = [side.schema.field(each) for each in self._columns]
+        own = [pa.field(each, pa.int64()) for each in (_HASH, NUMBER)]
+        self._schema = pa.schema([*fields, *own])
+        self._rows = KeyPages(store, f"{name}_rows", NUMBER, self._schema, saved.get("rows", {}))
+        groups = [side.schema.field(each) for each in side.on]
+        own = [pa.field(each, pa.int64()) for each in (_BUCKET, NUMBER)]
+        self._parts_schema = pa.schema([*groups, *algebra.state_schema, *own])
+        self._parts = KeyPages(store, f"{name}_parts", NUMBER, self._parts_schema, saved.get("parts", {}))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value."""
+        return {"rows": self._rows.to_json(), "parts": self._parts.to_json()}
+
+    def changed(self, asked: Asked) -> pa.Table:
+        """Apply the changes, and return the state of each group."""
+        hashes = _mixed(numbers_of(asked.changes, self._side.key))
+        touched = _pairs(asked.group, _bucket(hashes, asked.bits[asked.group]))
+        states, codes, buckets = self._of_buckets(asked, hashes, touched)
+        return self._of_groups(asked, touched, states, codes, buckets)
+
+    def _of_buckets(self, asked: Asked, hashes: Int64s, touched: Int64s) -> tuple[pa.Table, Int64s, Int64s]:
+        """Keep the rows that are; return the state of each bucket with a change, with its group and its number."""
+        split = np.flatnonzero(asked.after != asked.bits)
+        before, now = (_every(split, bits[split]) for bits in (asked.bits, asked.after))
+        old = np.unique(np.concatenate([touched, before]))
+        places_of = [_place(asked.numbers[each >> _MOST_BITS], each & _LOW) for each in (old, now)]
+        pages = self._rows.pages(np.concatenate(places_of))
+        kept = self._rows.read(pages)
+        group = places(asked.groups, kept, self._side.on) if kept.num_rows else np.empty(0, dtype=np.int64)
+        known = group >= 0
+        hash_of = kept.column(_HASH).to_numpy()
+        mine = known.copy()
+        at = group[known]
+        mine[known] = np.isin(_pairs(at, _bucket(hash_of[known], asked.bits[at])), old)
+        rows = kept.filter(pa.array(mine)).combine_chunks()
+        stays = np.ones(rows.num_rows, dtype=np.bool_)
+        replaced = places(rows, asked.changes, tuple(dict.fromkeys([*self._side.on, *self._side.key])))
+        stays[replaced[replaced >= 0]] = False
+        enters = ~asked.deleted
+        rows = rows.filter(pa.array(stays)).select([*self._columns, _HASH])
+        new = (
+            asked.changes.filter(pa.array(enters)).select(self._columns).append_column(_HASH, pa.array(hashes[enters]))
+        )
+        rows = pa.concat_tables([rows, new.cast(rows.schema)]).combine_chunks()
+        group = np.concatenate([group[mine][stays], asked.group[enters]])
+        bucket = _bucket(rows.column(_HASH).to_numpy(), asked.after[group])
+        number = pa.array(_place(asked.numbers[group], bucket))
+        others = kept.filter(pa.array(~mine))
+        self._rows.write(
+            pages, kept.num_rows, pa.concat_tables([others, rows.append_column(NUMBER, number).cast(self._schema)])
+        )
+        found, codes = np.unique(_pairs(group, bucket), return_inverse=True)
+        states = self._algebra.lift(rows, codes, len(found))
+        return states, found >> _MOST_BITS, found & _LOW
+
+    def _of_groups(self, asked: Asked, touched: Int64s, states: pa.Table, codes: Int64s, buckets: Int64s) -> pa.Table:
+        """Keep the states of buckets of large groups; return the state of each group."""
+        n = asked.groups.num_rows
+        large = np.flatnonzero((asked.bits > 0) | (asked.after > 0))
+        if len(large) == 0:
+            return self._algebra.combine(states, codes, n)
+        pages = self._parts.pages(asked.numbers[large])
+        kept = self._parts.read(pages)
+        group = places(asked.groups, kept, self._side.on)
+        bucket = kept.column(_BUCKET).to_numpy()
+        stays = group >= 0
+        at = group[stays]
+        stays[stays] = (asked.after[at] == asked.bits[at]) & ~np.isin(_pairs(at, bucket[stays]), touched)
+        same = kept.filter(pa.array(stays))
+        new = np.flatnonzero(asked.after[codes] > 0)
+        parts = asked.groups.take(pa.array(codes[new]))
+        for name in self._algebra.state_schema.names:
+            parts = parts.append_column(name, states.column(name).take(pa.array(new)))
+        parts = parts.append_column(_BUCKET, pa.array(buckets[new]))
+        parts = parts.append_column(NUMBER, pa.array(asked.numbers[codes[new]]))
+        others = kept.filter(pa.array(group < 0))
+        self._parts.write(pages, kept.num_rows, pa.concat_tables([others, same, parts.cast(self._parts_schema)]))
+        whole = pa.concat_tables([same.select(states.column_names), states]).combine_chunks()
+        return self._algebra.combine(whole, np.concatenate([group[stays], codes]), n)
+
+
+_LOW = (1 << _MOST_BITS) - 1
+
+
+def _pairs(group: Int64s, bucket: Int64s) -> Int64s:
+    """Return a number for each pair of a group's position and a bucket."""
+    return (group << _MOST_BITS) | bucket
+
+
+def _every(groups: Int64s, bits: Int64s) -> Int64s:
+    """Return the pairs of groups and each of their buckets."""
+    sizes = np.int64(1) << bits
+    begins = np.cumsum(sizes) - sizes
+    return _pairs(np.repeat(groups, sizes), np.arange(int(sizes.sum())) - np.repeat(begins, sizes))
+
+
+def _bucket(hashes: Int64s, bits: Int64s) -> Int64s:
+    """Return the bucket of rows, by the highest bits of their hashes."""
+    shift = np.minimum(64 - bits, 63).astype(np.uint64)
+    return np.where(bits == 0, 0, (hashes.view(np.uint64) >> shift).astype(np.int64))
+
+
+def _place(numbers: Int64s, bucket: Int64s) -> Int64s:
+    """Return the number by which a bucket's rows are found; that of a group with one bucket is the group's."""
+    return np.where(bucket == 0, numbers, _mixed(numbers ^ _mixed(bucket)))
+
+
+def _mixed(numbers: Int64s) -> Int64s:
+    """Return a hash of whole numbers: the last steps of splitmix64."""
+    bits = numbers.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (bits ^ (bits >> np.uint64(31))).view(np.int64)
