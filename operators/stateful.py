@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..conf.arguments import column_argument, count_argument, duration_argument, path_argument, text_argument
+from ..conf.arguments import (
+    column_argument,
+    count_argument,
+    duration_argument,
+    names_argument,
+    path_argument,
+    text_argument,
+)
 from ..conf.deprecation import refuse_unknown
-from ..conf.errors import OptionError
+from ..conf.errors import OptionError, SchemaError
+from ..core.rows.collations import check_collations
 from ..core.rows.event_times import check_time_zone
+from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut, check_complete
 from ..plan.nodes import Queue
 from ..plan.promises import check_promised
@@ -153,6 +163,7 @@ class Stateful(KeyedRows):
         duration: str,
         slide: str | None = None,
         *,
+        by: str | Sequence[str] | None = None,
         output: Output = "latest",
         early: bool = False,
         method: Literal["auto", "wid", "paned", "adaptive", "buffering"] = "auto",
@@ -182,6 +193,10 @@ class Stateful(KeyedRows):
         slide
             SLIDE, how far they are apart [default: `duration`, windows that tumble]. ``1 row`` for a window by time
             that ends with each row.
+        by
+            The columns by which rows have windows of their own [default: the update key]. With more columns than the
+            key, a vehicle has windows for each route; with others, such as the route alone, a window has the rows of
+            many keys. They are the results' key, and rows are shuffled by them. Every row has to have them.
         output
             ``latest``: of each key the latest window that is complete (tr620 §6.2.1). ``all``: every window that has a
             row. ``eager``: commit to each key's latest started window and pass over all others until it closes
@@ -237,11 +252,13 @@ class Stateful(KeyedRows):
         --------
         >>> means = stream.window("15 minutes", slide="1 minute").agg(speed=us.avg("speed"))
         >>> days = stream.window("1 day", zone="Europe/Paris", output="all").agg(rows=us.count())
+        >>> speeds = stream.window("1 hour", by="speed").agg(vehicles=us.count())
         """
         others: dict[str, Any] = {**deprecated}
         checkpoint = checkpoint_argument(others.pop("checkpoint_location", None))
         refuse_unknown("UpdateStream.window", others)
         self._check_key_columns("window")
+        group = self._group_argument(by)
         emit = emit_for(output, early=early)
         check_method(method)
         check_tombstones(tombstones)
@@ -269,6 +286,7 @@ class Stateful(KeyedRows):
             self,
             {
                 "windows": windows,
+                "by": group,
                 "time": not by_rows,
                 "checkpoint": checkpoint,
                 "emit": emit,
@@ -284,6 +302,21 @@ class Stateful(KeyedRows):
                 "shards": shards,
             },
         )
+
+    def _group_argument(self, by: str | Sequence[str] | None) -> tuple[str, ...] | None:
+        """Return the columns by which rows have windows; None for the update key."""
+        names = names_argument("by", by)
+        if names is None:
+            return None
+        group = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+        absent = [name for name in group if name not in self.schema.names or name == SYSTEM]
+        if absent:
+            raise SchemaError(
+                f"windows by {', '.join(absent)}, which the stream does not have as a column",
+                expected="columns among " + ", ".join(name for name in self.schema.names if name != SYSTEM),
+            )
+        check_collations(self.schema, names=group)
+        return None if group == self.key else group
 
 
 def _seconds(name: str, value: str) -> float:

@@ -52,8 +52,8 @@ class WindowedStream(Generic[StreamT]):
         -------
         UpdateStream
             Of results: the key, ``window_id``, ``window_start``, ``window_end``, ``window_time``, ``final``, and the
-            aggregates. Its key is the stream's. Its time is ``window_time``, the last instant inside the window, so
-            that a later window holds exactly the windows inside it.
+            aggregates. Its key is the stream's, or the columns of ``by``. Its time is ``window_time``, the last instant
+            inside the window, so that a later window holds exactly the windows inside it.
 
         Raises
         ------
@@ -79,13 +79,14 @@ class WindowedStream(Generic[StreamT]):
         from .windows.shards.results import RESULT_COLUMNS, result_schema
 
         stream, given = self.stream, self.options
-        taken = {*stream.key, *RESULT_COLUMNS, SYSTEM} & set(aggregates)
+        key: tuple[str, ...] = given["by"] or stream.key
+        taken = {*key, *RESULT_COLUMNS, SYSTEM} & set(aggregates)
         if taken:
             raise SchemaError(
                 f"an aggregate is named {', '.join(sorted(taken))}, and results have a column of that name",
                 expected="another name than the key's columns, " + ", ".join(RESULT_COLUMNS),
             )
-        hidden = set(stream.key) & set(RESULT_COLUMNS)
+        hidden = set(key) & set(RESULT_COLUMNS)
         if hidden:
             raise SchemaError(
                 f"the key has the column {', '.join(sorted(hidden))}, and results have a column of that name",
@@ -108,7 +109,8 @@ class WindowedStream(Generic[StreamT]):
             )
         automatic = given["method"] == "auto"
         plan = WindowPlan(
-            key=stream.key,
+            key=key,
+            update_key=None if given["by"] is None else stream.key,
             time=None if by_rows else stream.event_time,
             time_format=given["time_format"],
             time_zone=given["time_zone"],
@@ -130,7 +132,7 @@ class WindowedStream(Generic[StreamT]):
         spark_schema: StructType = from_arrow_schema(result_schema(plan))
         return stream.__class__._of(
             Window(
-                stream.key, "window_time", spark_schema, left_out_by_windows(plan), False, plan.shards,
+                key, "window_time", spark_schema, left_out_by_windows(plan), False, plan.shards,
                 inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"],
                 late_location=given["late_location"], paced=plan.flush_rows is not None,
             )

@@ -136,12 +136,12 @@ def in_batches(table: pa.Table, schema: pa.Schema) -> Batches:
     yield from table.cast(schema).combine_chunks().to_batches(max_chunksize=10_000)
 
 
-def check_keys(rows: pa.Table, key: Sequence[str], operator: str) -> None:
+def check_keys(rows: pa.Table, key: Sequence[str], operator: str, part_of: str = "update key") -> None:
     """Refuse rows without a key."""
     for name in key:
         if rows.column(name).null_count:
             raise SchemaError(
-                f"{rows.column(name).null_count} rows have no {name}, and it is part of the update key",
+                f"{rows.column(name).null_count} rows have no {name}, and it is part of the {part_of}",
                 expected="a value in every row: a row without a key updates nothing",
                 hint=f"leave such rows out before the {operator}, for example "
                 f'where("{name} IS NOT NULL OR {SYSTEM}.punctuation")',

@@ -60,7 +60,7 @@ def build_windows(node: Window, before: Compiled, folder: str, *, fused: bool = 
     needed: list[str] | None = None
     if late is None:  # a late row is put aside whole; else no other column has to be turned into Arrow
         time = [] if plan.time is None else [plan.time]
-        needed = list(dict.fromkeys([*plan.key, *time, *plan.algebra.inputs, SYSTEM]))
+        needed = list(dict.fromkeys([*plan.key, *plan.rows_key, *time, *plan.algebra.inputs, SYSTEM]))
         plan = dataclasses.replace(plan, schema=pa.schema([plan.schema.field(name) for name in needed]))
     processor = WindowProcessor(plan, folder, late)
     if fused:

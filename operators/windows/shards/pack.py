@@ -104,8 +104,8 @@ def frames_of(table: pa.Table, plan: WindowPlan, slots: Sequence[int], final: in
     """
     shards = len(slots)
     rows, punctuation = split_punctuation(table)
-    check_keys(rows, plan.key, "window")
-    rows, gone = plan.checked(rows)
+    rows, gone = plan.checked(rows)  # a tombstone has its key, and need not have another column
+    check_keys(rows, plan.key, "window", "update key" if plan.update_key is None else "window's group")
     found: list[tuple[int, bytes]] = []
     whole = np.ones(rows.num_rows, dtype=np.bool_)
     times = np.empty(0, dtype=np.int64)

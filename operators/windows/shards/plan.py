@@ -63,7 +63,7 @@ class WindowPlan:
     Attributes
     ----------
     key : tuple of str
-        The update key's columns.
+        The columns by which rows have windows of their own: the update key's, unless `update_key` is given.
     time : str or None
         The column of the windowing attribute; None for windows over the rows of each key.
     time_format, time_zone : str
@@ -90,6 +90,8 @@ class WindowPlan:
         For slow flush: the most results that leave a shard in a batch.
     flush_windows : int
         For lazy flush: how many windows later a result leaves at the latest.
+    update_key : tuple of str or None
+        Of the rows, if windows are by other columns than it: these are `key` then. None if they are by the update key.
     """
 
     key: tuple[str, ...]
@@ -108,6 +110,7 @@ class WindowPlan:
     flush: ResultsFlush = "eager"
     flush_rows: int | None = None
     flush_windows: int = 1
+    update_key: tuple[str, ...] | None = None
 
     @cached_property
     def algebra(self) -> Aggregates:
@@ -138,6 +141,11 @@ class WindowPlan:
     def key_schema(self) -> pa.Schema:
         """The schema of the update key's columns."""
         return pa.schema([self.schema.field(name) for name in self.key])
+
+    @property
+    def rows_key(self) -> tuple[str, ...]:
+        """The update key of the rows, and of their group-wise punctuation."""
+        return self.key if self.update_key is None else self.update_key
 
     @property
     def by_rows(self) -> bool:

@@ -224,14 +224,14 @@ class WindowShard:
         name = self._plan.time
         bounds = bounds_in(punctuation.column(name), lambda times: self._plan.times(pa.table([times], [name])))
         feeds = system_field(punctuation, "source")
-        single = key_mask(punctuation, self._plan.key)
+        single = key_mask(punctuation, self._plan.rows_key)
         self._feeds.hear(feeds.filter(pa.array(~single)).to_pylist(), bounds[~single].tolist())
         if single.any():
             own = feeds.filter(pa.array(single))
             known = pc.unique(own).to_pylist()
             self._feeds.hear(known, [LOWEST] * len(known))  # feeds, though they have promised nothing for all keys
-            keys = punctuation.filter(pa.array(single)).select(list(self._plan.key))
-            if not self._plan.paned.endless and self._plan.emit != "eager":
+            keys = punctuation.filter(pa.array(single)).select(list(self._plan.rows_key))
+            if not self._plan.paned.endless and self._plan.emit != "eager" and self._plan.update_key is None:
                 self._ahead.hear(keys, own, bounds[single])
 
     def _bound(self) -> int | None:
