@@ -11,9 +11,10 @@ from typing import Any
 
 from .errors import OptionError
 from .options import positive_int
-from .units import parse_duration_us
+from .units import parse_bytes, parse_duration_us
 
 __all__ = [
+    "bytes_argument",
     "column_argument",
     "count_argument",
     "duration_argument",
@@ -40,6 +41,25 @@ def whole_argument(name: str, value: Any) -> int | None:
         return int(parser.parse(str(value)))
     except ValueError:
         raise _refused(name, value, parser.expected) from None
+
+
+def bytes_argument(name: str, value: Any) -> int | None:
+    """Return the bytes of a size such as ``"512 MB"``, or of a number of bytes; None stays None.
+
+    Raises
+    ------
+    OptionError
+        The argument is something else, or no byte.
+    """
+    if value is None:
+        return None
+    try:
+        found = -1 if isinstance(value, bool) else parse_bytes(str(value))
+    except ValueError:
+        found = -1
+    if found < 1:
+        raise OptionError(f"{name}={value!r}", expected="a size such as '512 MB'", hint=f"correct {name}")
+    return found
 
 
 def count_argument(name: str, value: Any, *, least: int = 1) -> int:

@@ -10,6 +10,7 @@ __all__ = [
     "MalformedRowError",
     "OptionError",
     "SchemaError",
+    "StateLimitError",
     "TableError",
     "UpstreamError",
 ]
@@ -100,6 +101,13 @@ class TableError(UpstreamError, RuntimeError):
 class AggregateOverflowError(UpstreamError, OverflowError):
     """A sum or a mean does not fit its type. As in Spark's ANSI mode it never wraps. An ``OverflowError``: cast the
     column to a wider type.
+    """
+
+
+class StateLimitError(UpstreamError, RuntimeError):
+    """An operator's state exceeds the limit that it was given. A ``RuntimeError``.
+
+    Raise the limit, or choose that rows are dropped.
     """
 
 

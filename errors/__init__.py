@@ -24,6 +24,7 @@ from ..conf.errors import FeedChangedError as FeedChangedError
 from ..conf.errors import MalformedRowError as MalformedRowError
 from ..conf.errors import OptionError as OptionError
 from ..conf.errors import SchemaError as SchemaError
+from ..conf.errors import StateLimitError as StateLimitError
 from ..conf.errors import TableError as TableError
 from ..conf.errors import UpstreamError as UpstreamError
 
@@ -35,6 +36,7 @@ __all__ = [
     "MalformedRowError",
     "OptionError",
     "SchemaError",
+    "StateLimitError",
     "TableError",
     "UpstreamError",
 ]

@@ -61,12 +61,15 @@ class Place:
         Rows, or partial aggregates, that wait there.
     micros : bool
         Whether bounds are microseconds; else they are in the unit of a time column of numbers.
+    counts : mapping of str to int
+        Rows of which a place does not give all results, by what became of them.
     """
 
     name: str
     feeds: Sequence[FeedState]
     held: int = 0
     micros: bool = True
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @property
     def behind(self) -> Mapping[str, int]:
@@ -84,7 +87,8 @@ class Place:
     def __str__(self) -> str:
         apart = "" if self.apart is None else f", {self._far(self.apart)} apart"
         held = f", {self.held:,} held" if self.held else ""
-        lines = [f"{self.name}: {len(self.feeds)} feeds{apart}{held}"]
+        rows = "".join(f", {count:,} {what}" for what, count in self.counts.items() if count)
+        lines = [f"{self.name}: {len(self.feeds)} feeds{apart}{held}{rows}"]
         behind = self.behind
         for each in self.feeds:
             reached = (
@@ -148,7 +152,11 @@ def live_places(folders: Sequence[str], *, micros: bool) -> list[Place]:
             joins = read_reports(folder, JoinReport)
             bounds = [feed for report in joins for feed in report.bounds.items()]
             held = sum(report.left_kept + report.right_kept for report in joins)
-            found.append(Place(f"join {name}", _least(bounds), held, micros))
+            counts = {
+                "shed": sum(report.left_shed + report.right_shed for report in joins),
+                "unsure": sum(report.left_unsure + report.right_unsure for report in joins),
+            }
+            found.append(Place(f"join {name}", _least(bounds), held, micros, counts))
         elif kind == "upstream-windows":
             windows = read_reports(folder, WindowReport)
             least = [("all feeds", each.bound) for each in windows if each.bound is not None]

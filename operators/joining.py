@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
-from ..conf.arguments import count_argument, names_argument, text_argument
+from ..conf.arguments import bytes_argument, count_argument, names_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import LeftOut, check_complete
 from ..plan.newest_nodes import LatestJoin, Versions
@@ -18,7 +18,7 @@ from .joins.as_of_plan import AsOfHow, AsOfPlan
 from .joins.band import LEFT
 from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
 from .joins.pairs import pair_condition
-from .joins.plan import How, JoinOutput, JoinPlan, JoinSide
+from .joins.plan import How, JoinOutput, JoinPlan, JoinSide, OnLimit
 from .joins.within import Interval, band_of, distance_of, unit_of
 from .keyed import KeyedRows, checkpoint_argument
 
@@ -43,6 +43,8 @@ class Joining(KeyedRows):
         condition: str | None = None,
         suffix: str = "_right",
         time_format: str | None = None,
+        state_limit: str | int | None = None,
+        on_limit: OnLimit = "fail",
         checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
@@ -74,6 +76,12 @@ class Joining(KeyedRows):
             What is put behind the names of columns of the right that the left has too.
         time_format
             What a time column of whole numbers counts, such as ``epoch_ms``; without it `within` takes whole numbers.
+        state_limit
+            The most bytes of rows that the join keeps, such as ``"512 MB"``. Each shard may keep its part of them. No
+            limit by default. It may change from run to run, as may `on_limit`.
+        on_limit
+            ``fail`` ends the query at the limit. ``drop_oldest`` drops the rows with the oldest event times, and counts
+            them: their pairs are missing. A row whose partner may have been dropped is not given as one without.
         checkpoint_location
             A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
         shards
@@ -116,6 +124,10 @@ class Joining(KeyedRows):
                 expected="'all', or 'latest' for a join that gives pairs",
                 hint="correct output",
             )
+        if on_limit not in get_args(OnLimit):
+            raise OptionError(
+                f"on_limit={on_limit!r}", expected="one of " + ", ".join(get_args(OnLimit)), hint="correct on_limit"
+            )
         columns = columns_of_on(on)
         sides, unit = self._timed_sides(other, columns, time_format)
         plan = JoinPlan(
@@ -127,6 +139,8 @@ class Joining(KeyedRows):
             suffix=text_argument("suffix", suffix) or "_right",
             unit_us=unit,
             shards=count_argument("shards", shards),
+            state_limit=bytes_argument("state_limit", state_limit),
+            on_limit=on_limit,
         )
         pair_condition(plan)  # refuses what cannot be computed
         return self._joined(other, plan, checkpoint_argument(checkpoint_location))

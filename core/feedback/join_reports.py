@@ -35,6 +35,10 @@ class JoinReport(Report):
         Rows that are kept.
     left_superseded, right_superseded : int
         Rows that were dropped earlier than their time, since the newest pair of a key no longer needs them.
+    left_shed, right_shed : int
+        Rows that were dropped for want of space, although they might have met others.
+    left_unsure, right_unsure : int
+        Rows that came when a partner may have been shed, and had none then. They are not given as rows without one.
     state_bytes : int
         Size of what was written in this batch.
     bounds : mapping of str to int
@@ -61,5 +65,9 @@ class JoinReport(Report):
     bounds: Mapping[str, int]
     left_superseded: int = 0
     right_superseded: int = 0
+    left_shed: int = 0
+    right_shed: int = 0
+    left_unsure: int = 0
+    right_unsure: int = 0
     promised: int | None = None
     needs: int | None = None

@@ -49,6 +49,11 @@ class NewestPairs:
         """The runs there are, as a JSON value."""
         return self._given.known
 
+    @property
+    def bytes(self) -> int:
+        """The size in the store."""
+        return self._given.bytes
+
     def filtered(self, results: pa.Table, promised: int) -> pa.Table:
         """Return the newest result of each key, unless a newer one with its time was given before.
 

@@ -21,6 +21,7 @@ __all__ = [
     "JoinOutput",
     "JoinPlan",
     "JoinSide",
+    "OnLimit",
     "ResultColumn",
     "distance_text",
     "on_text",
@@ -29,6 +30,9 @@ __all__ = [
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 """What becomes of rows without a partner, as in SQL."""
+
+OnLimit = Literal["fail", "drop_oldest"]
+"""What a join does whose state exceeds its limit."""
 
 JoinOutput = Literal["all", "latest"]
 """Every pair once; or of each key and batch the newest pair."""
@@ -99,6 +103,9 @@ class JoinPlan:
     unit_us : int or None
         Microseconds of one unit of the times; None for numbers of which that is not known.
     shards : int
+    state_limit : int or None
+        The most bytes that all shards together keep; each may keep its part.
+    on_limit : OnLimit
     """
 
     left: JoinSide
@@ -110,6 +117,8 @@ class JoinPlan:
     suffix: str = "_right"
     unit_us: int | None = 1
     shards: int = 1
+    state_limit: int | None = None
+    on_limit: OnLimit = "fail"
 
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
@@ -193,7 +202,8 @@ class JoinPlan:
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run."""
-        return {}
+        limit = "" if self.state_limit is None else f"{self.state_limit:,} bytes, then {self.on_limit}"
+        return {"state limit": limit}
 
     def _within(self) -> str:
         if isinstance(self.band, IntervalBand):

@@ -25,6 +25,7 @@ from .arriving import checked_rows, checked_times, numbers_of, rows_in, without_
 from .band import LEFT, RIGHT, SIDES
 from .kept_columns import check_columns, columns_to_json
 from .key_bounds import RaisedBounds
+from .limit import cut_time, over_limit
 from .matching import SortedRows, equal_keys, matches, sorted_rows
 from .newest import NewestPairs
 from .pairs import Pairs, pair_condition, supersedes
@@ -40,7 +41,7 @@ Mask = npt.NDArray[np.bool_]
 _VERSION = 1
 _COUNTS = (
     *("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key"),
-    *("left_superseded", "right_superseded"),
+    *("left_superseded", "right_superseded", "left_shed", "right_shed", "left_unsure", "right_unsure"),
 )
 
 
@@ -122,6 +123,8 @@ class JoinShard:
         results = pairs.table(self._number, int(self._head.get("seq", 0)))
         if self._newest is not None:
             results = self._newest.filtered(results, promised)
+        if plan.state_limit is not None:
+            self._stay_below(plan.state_limit // plan.shards, bounds)
         self._head["seq"] = int(self._head.get("seq", 0)) + pairs.rows
         self._counts["results"] += results.num_rows
         given = [results] if results.num_rows else []
@@ -202,6 +205,8 @@ class JoinShard:
         raised = self._progress.raised(1 - side)
         if raised is not None and raised.keys.num_rows:
             self._let_go(side, raised, pairs)
+        if unmatched and self._kept[1 - side].shed_to > LOWEST:
+            met = self._or_unsure(side, new, met)
         stays = (new.rows.times >= kept_from) & (new.rows.times >= self._kept_from(side, side, new.rows))
         if unmatched:
             self._give_unmatched(side, new.rows.table.filter(pa.array(~stays & ~met)), pairs)
@@ -217,6 +222,39 @@ class JoinShard:
             kept.add(rows)
         if (self._supersedes[side] and kept.has_doubled) or kept.spare * 2 > kept.rows:
             kept.thin(lambda rows: self._spare(side, rows, bound))
+
+    def _or_unsure(self, side: int, new: _Arrived, met: Mask) -> Mask:
+        """Return which new rows are never given without a partner: those that may have met a row that was shed, too."""
+        least = self._plan.band.partners(side, new.rows.times)[0]
+        unsure = ~met & (least < self._kept[1 - side].shed_to)
+        self._counts[f"{SIDES[side]}_unsure"] += int(np.count_nonzero(unsure))
+        return met | unsure
+
+    def _bytes(self) -> int:
+        return sum(kept.bytes for kept in self._kept) + (0 if self._newest is None else self._newest.bytes)
+
+    def _stay_below(self, limit: int, bounds: Sequence[int]) -> None:
+        """Keep the shard's part of the state limit, or refuse to go on."""
+        if self._bytes() <= limit:
+            return
+        for side, kept in enumerate(self._kept):  # what waits only for the end of its part of time goes first
+            kept.thin(lambda rows, side=side: self._spare(side, rows, bounds[1 - side]))
+        over = self._bytes()
+        if over <= limit:
+            return
+        plan = self._plan
+        assert plan.state_limit is not None
+        if plan.on_limit == "drop_oldest":
+            # One eighth more, so that a shard at its limit does not do so in each batch.
+            least = over - limit * 7 // 8
+            while any(kept.rows for kept in self._kept):
+                cut = cut_time([(kept.times(), kept.bytes) for kept in self._kept], plan.band.segment, least)
+                for name, kept in zip(SIDES, self._kept, strict=True):
+                    self._counts[f"{name}_shed"] += kept.shed(cut)
+                if self._bytes() <= limit:
+                    return
+                least *= 2  # a value in the store is not empty without rows, so that bytes do not go row by row
+        raise over_limit(self._number, over, limit, plan)
 
     def _spare(self, side: int, rows: SortedRows, bound: int) -> Int64s:
         """Return the positions of kept rows that no result needs any more."""

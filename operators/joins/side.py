@@ -53,18 +53,36 @@ class KeptSide:
         self.kept_from = int(saved.get("from", LOWEST))
         """Rows with an earlier time meet nothing any more."""
         self._thinned = int(saved.get("thinned", 0))
+        self.shed_to = int(saved.get("shed", LOWEST))
+        """Rows with an earlier time were dropped for want of space, although they might have met others."""
         self.spare = int(saved.get("spare", 0))
         """About how many of the rows meet nothing any more, although their time has not passed."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
         known = {"rows": self._rows.known, "met": self._met.known}
-        return {**known, "from": self.kept_from, "thinned": self._thinned, "spare": self.spare}
+        return {**known, "from": self.kept_from, "thinned": self._thinned, "spare": self.spare, "shed": self.shed_to}
 
     @property
     def rows(self) -> int:
         """The number of rows that are kept, those included that wait only for the end of their part."""
         return self._rows.rows
+
+    @property
+    def bytes(self) -> int:
+        """The size of the rows in the store, and of what is recorded of them."""
+        return self._rows.bytes + self._met.bytes
+
+    def times(self) -> Int64s:
+        """Return the times of the rows that are kept."""
+        found = [rows.times for rows in self.between(LOWEST, HIGHEST)]
+        times = np.concatenate([np.empty(0, dtype=np.int64), *found])
+        return times[times >= self.kept_from]
+
+    def shed(self, cut: int) -> int:
+        """Drop the rows of earlier times for want of space, and return their number."""
+        self.shed_to = max(self.shed_to, cut)
+        return self.thin(lambda rows: np.flatnonzero(rows.times < cut))
 
     def between(self, least: int, greatest: int) -> Iterator[SortedRows]:
         """Yield the kept rows of some times, both ends inclusive, and perhaps others, each part sorted."""

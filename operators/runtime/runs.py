@@ -41,6 +41,8 @@ class Run(NamedTuple):
         Entries, or rows, in it.
     level : int
         How often it was merged.
+    size : int
+        Its bytes in the store; 0 in states of earlier versions.
     """
 
     number: int
@@ -48,6 +50,7 @@ class Run(NamedTuple):
     last: int
     rows: int
     level: int
+    size: int = 0
 
 
 class Runs:
@@ -95,6 +98,11 @@ class Runs:
     def rows(self) -> int:
         """The number of entries in all runs."""
         return sum(run.rows for run in self._runs)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all runs in the store."""
+        return sum(run.size for run in self._runs)
 
     @property
     def last_pane(self) -> int | None:
@@ -196,9 +204,10 @@ class Runs:
 
     def _put(self, table: pa.Table, panes: Int64s, level: int) -> None:
         number = max((run.number for run in self._runs), default=-1) + 1
-        self._store.put(self._kind, number, to_frame(table))
+        frame = to_frame(table)
+        self._store.put(self._kind, number, frame)
         self._loaded[number] = table
-        self._runs.append(Run(number, int(panes[0]), int(panes[-1]), table.num_rows, level))
+        self._runs.append(Run(number, int(panes[0]), int(panes[-1]), table.num_rows, level, len(frame)))
         self.written += 1
 
     def _load(self, run: Run) -> pa.Table:

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from upstream import latest, write_batch, write_latest
-from upstream.conf.arguments import count_argument, names_argument, path_argument, text_argument, whole_argument
+from upstream.conf.arguments import (
+    bytes_argument,
+    count_argument,
+    names_argument,
+    path_argument,
+    text_argument,
+    whole_argument,
+)
 from upstream.conf.errors import OptionError
 from upstream.sink.admin.history_change import change_keep
 from upstream.sink.admin.rebucket import rebucket_table
@@ -21,6 +28,16 @@ class Frame:
 
 def test_numbers_are_taken_as_text_too() -> None:
     assert [whole_argument("buckets", each) for each in (None, 2, "2", " 16 ")] == [None, 2, 2, 16]
+
+
+def test_sizes_are_texts_or_numbers_of_bytes() -> None:
+    assert [bytes_argument("limit", each) for each in (None, 7, "7", "2 kB", "1 MB")] == [None, 7, 7, 2048, 1 << 20]
+
+
+@pytest.mark.parametrize("value", [0, -1, "0 MB", "two", True, [2], "", "5 meters"])
+def test_what_is_no_size_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(OptionError, match=r"limit=.* a size such as"):
+        bytes_argument("limit", value)
 
 
 @pytest.mark.parametrize("value", [0, -1, "0", "two", 2.5, True, [2], ""])

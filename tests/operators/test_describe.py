@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from upstream.core.feedback.checkpoint_layout import feeds_folder, reorder_folder
+from upstream.core.feedback.checkpoint_layout import feeds_folder, joins_folder, reorder_folder
 from upstream.core.feedback.feed_reports import FeedReport, FeedReports
+from upstream.core.feedback.join_reports import JoinReport
 from upstream.core.feedback.reorder_reports import ReorderReport
 from upstream.core.feedback.report_files import write_report
 from upstream.operators.describe import Description, FeedState, Place, live_places, source_feeds
@@ -44,6 +45,20 @@ def test_reports_below_the_checkpoint_are_read(tmp_path):
     assert reordering.feeds == [FeedState("left/x", 30), FeedState("right/y", ENDED, ended=True)]
     assert reordering.held == 4
     assert "left/x: complete to 30" in str(reordering)
+
+
+def test_rows_that_a_join_shed_are_shown(tmp_path):
+    folder = joins_folder(str(tmp_path), 0)
+    for shard, shed in ((0, 3), (1, 4)):
+        report = JoinReport(
+            shard=shard, batch_id=1, now_us=1, left_rows=9, right_rows=9, results=0, unmatched=0, left_late=0,
+            right_late=0, without_key=0, left_kept=2, right_kept=0, state_bytes=9, bounds={"left/x": 5, "right/y": 7},
+            left_shed=shed, right_shed=1, right_unsure=6,
+        )  # fmt: skip
+        write_report(folder, report)
+    (place,) = live_places([folder], micros=False)
+    assert (place.held, place.counts) == (4, {"shed": 9, "unsure": 12})
+    assert "4 held, 9 shed, 12 unsure" in str(place)
 
 
 def test_progress_of_the_source_is_in_the_last_planned_offset(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import upstream as us
-from upstream.conf.errors import OptionError
+from upstream.conf.errors import OptionError, StateLimitError
 from upstream.operators.joining import columns_of_on
 from upstream.testing import StreamTester
 
@@ -33,6 +33,42 @@ def test_joins_run_without_spark():
     (pair,) = tester.batch([{"k": "a", "t": 13, "v": 3}], into="right")
     assert (pair["v"], pair["v_right"], pair["join_time"]) == (1, 3, 13)
     assert [(row["v"], row["v_right"]) for row in tester.end()] == [(2, None)]
+
+
+def bounded(**limit):
+    def steps(left, right):
+        return left.join(right, on="k", within=us.interval(before=99, after=99), how="left", shards=1, **limit)
+
+    return StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
+
+
+def test_a_limit_of_the_state_drops_the_oldest_rows():
+    tester = bounded(state_limit="3.9 kB", on_limit="drop_oldest")
+    tester.batch([{"k": "a", "t": at, "v": at} for at in range(50)], into="left")
+    tester.batch([{"k": "b", "t": 3, "v": 0}], into="right")
+    ended = sorted(row["v"] for row in tester.end())
+    assert 0 < len(ended) < 50
+    assert ended == list(range(50 - len(ended), 50))
+
+
+def test_a_limit_of_the_state_may_change():
+    tester = bounded(state_limit=4000)
+    rows = [{"k": "a", "t": at, "v": at} for at in range(50)]
+    with pytest.raises(StateLimitError, match="state_limit=4000"):
+        tester.batch(rows, into="left")
+    higher = bounded(state_limit="1 MB")
+    tester.restart(higher._steps)
+    tester.batch(rows, into="left")
+    tester.batch([{"k": "b", "t": 3, "v": 0}], into="right")
+    assert len(tester.end()) == 50
+
+
+@pytest.mark.parametrize(
+    ("limit", "match"), [({"state_limit": "much"}, "a size such as"), ({"on_limit": "shrug"}, "fail, drop_oldest")]
+)
+def test_a_limit_that_is_none(limit, match):
+    with pytest.raises(OptionError, match=match):
+        bounded(**limit)
 
 
 def test_newest_rows_run_without_spark():

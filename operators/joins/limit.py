@@ -1,0 +1,46 @@
+"""The limit of a join's state: from which time on rows stay, and the error where none may go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...conf.errors import StateLimitError
+from ...core.rows.exact_integers import Int64s
+from .plan import JoinPlan
+
+__all__ = ["cut_time", "over_limit"]
+
+
+def cut_time(sides: Sequence[tuple[Int64s, int]], segment: int, least: int) -> int:
+    """Return a time such that the rows before it have about so many bytes, or more.
+
+    It is the end of a part of time, unless nothing would be left.
+
+    Parameters
+    ----------
+    sides
+        Of each side, the times of its rows and their bytes. There is a row.
+    segment : int
+        The length of a part.
+    least : int
+        The bytes that have to go.
+    """
+    times = np.concatenate([times for times, _ in sides])
+    each = np.concatenate([np.full(len(times), size / max(len(times), 1)) for times, size in sides])
+    order = np.argsort(times, kind="stable")
+    last = min(int(np.searchsorted(np.cumsum(each[order]), least)), len(times) - 1)
+    time = int(times[order[last]])
+    whole = (time // segment + 1) * segment
+    return whole if whole <= int(times[order[-1]]) else time + 1
+
+
+def over_limit(shard: int, size: int, limit: int, plan: JoinPlan) -> StateLimitError:
+    """Return the error of a shard that keeps more than its part of the limit."""
+    return StateLimitError(
+        f"shard {shard} of the join on {', '.join(plan.left.on)} keeps {size:,} bytes",
+        expected=f"at most {limit:,}, which is its part of state_limit={plan.state_limit} among {plan.shards} shards",
+        hint="raise state_limit, which may change from run to run; or drop rows with on_limit='drop_oldest'; a stream "
+        "whose watermark stands still makes the join keep all rows of the other one",
+    )
