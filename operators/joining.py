@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
-from ..conf.arguments import bytes_argument, count_argument, names_argument, text_argument
+from ..conf.arguments import bytes_argument, count_argument, names_argument, path_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import LeftOut, check_complete
 from ..plan.newest_nodes import LatestJoin, Versions
 from ..plan.nodes import Join
 from ..plan.promises import check_promised
 from .joins.as_of_plan import AsOfHow, AsOfPlan
-from .joins.band import LEFT
+from .joins.band import LEFT, reach_back
 from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
 from .joins.pairs import pair_condition
 from .joins.plan import How, JoinOutput, JoinPlan, JoinSide, OnLimit
+from .joins.release.arguments import OutputOrder, release_plan
+from .joins.release.choice import Release
 from .joins.within import Interval, band_of, distance_of, unit_of
 from .keyed import KeyedRows, checkpoint_argument
 
@@ -45,6 +47,11 @@ class Joining(KeyedRows):
         time_format: str | None = None,
         state_limit: str | int | None = None,
         on_limit: OnLimit = "fail",
+        output_order: OutputOrder | None = None,
+        release: Release | None = None,
+        cost: float | None = None,
+        alpha: float | None = None,
+        late_location: str | os.PathLike[str] | None = None,
         checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
@@ -82,6 +89,22 @@ class Joining(KeyedRows):
         on_limit
             ``fail`` ends the query at the limit. ``drop_oldest`` drops the rows with the oldest event times, and counts
             them: their pairs are missing. A row whose partner may have been dropped is not given as one without.
+        output_order
+            ``event_time`` releases the results of each shard, and so of each key, in the order of their times. By
+            default they leave in any order, as soon as they are found. What waits for the order does not count toward
+            `state_limit`.
+        release
+            How they come into that order. ``filter``, the default, matches rows at once and holds the results.
+            ``sync`` lets rows wait instead, and enter the join in the order of time. ``adaptive`` chooses: it holds
+            results while `cost` times the window times both arrival rates is at least `alpha`.
+        cost
+            For ``adaptive``: seconds to compare two rows. By default it is measured.
+        alpha
+            For ``adaptive``: the load from which on results are held, 0.3 by default. Holding them takes at least
+            ``alpha / (1 + alpha)`` off the time to respond.
+        late_location
+            With `output_order`: a folder in which results are written that come too late for the order. By default
+            they are only counted.
         checkpoint_location
             A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
         shards
@@ -111,9 +134,14 @@ class Joining(KeyedRows):
         Tombstones end the query. A row with a null in `on` meets nothing; outer joins leave it out and count it, an
         anti join gives it.
 
+        In the order of time (Hammad et al.), a result leaves once the watermark of the results has come to its time.
+        The results of a late row that lie below what has left are set aside and counted.
+
         Examples
         --------
-        >>> both = stream.join(other, on="vehicle_id", within=us.interval(before="2 minutes", after="3 minutes"))
+        >>> near = us.interval(before="2 minutes", after="3 minutes")
+        >>> both = stream.join(other, on="vehicle_id", within=near)
+        >>> in_order = stream.join(other, on="vehicle_id", within=near, output_order="event_time")
         """
         _check_partner("join", other)
         if how not in get_args(How):
@@ -130,9 +158,10 @@ class Joining(KeyedRows):
             )
         columns = columns_of_on(on)
         sides, unit = self._timed_sides(other, columns, time_format)
+        band = band_of(within, tumbling, unit)
         plan = JoinPlan(
             *sides,
-            band_of(within, tumbling, unit),
+            band,
             how=how,
             output=output,
             condition=text_argument("condition", condition),
@@ -141,9 +170,14 @@ class Joining(KeyedRows):
             shards=count_argument("shards", shards),
             state_limit=bytes_argument("state_limit", state_limit),
             on_limit=on_limit,
-        )
+            release=release_plan(
+                output_order, release, output=output, cost=cost, alpha=alpha, late_location=late_location,
+                window=reach_back(band), unit_us=unit,
+            ),
+        )  # fmt: skip
         pair_condition(plan)  # refuses what cannot be computed
-        return self._joined(other, plan, checkpoint_argument(checkpoint_location))
+        late = None if late_location is None else path_argument("late_location", late_location)
+        return self._joined(other, plan, checkpoint_argument(checkpoint_location), late)
 
     def join_as_of(
         self,
@@ -344,7 +378,7 @@ class Joining(KeyedRows):
             )
         )  # fmt: skip
 
-    def _joined(self, other: KeyedRows, plan: JoinPlan, checkpoint: str | None) -> Self:
+    def _joined(self, other: KeyedRows, plan: JoinPlan, checkpoint: str | None, late: str | None) -> Self:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         left_out: LeftOut | None = None
@@ -360,6 +394,7 @@ class Joining(KeyedRows):
                 key, plan.time, self.schema if alone else from_arrow_schema(plan.schema), left_out, False,
                 plan.shards if key == plan.sides[LEFT].on else None,
                 inputs=(self.plan, other.plan), specification=plan, checkpoint=checkpoint, keeping=plan.keeps,
+                late_location=late,
             )
         )  # fmt: skip
 

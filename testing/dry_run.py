@@ -24,6 +24,8 @@ from ..operators.joins.latest_shard import LatestJoinShard, VersionShard
 from ..operators.joins.pack import join_pack, latest_pack, newest_pack
 from ..operators.joins.plan import JoinPlan
 from ..operators.joins.processor import join_shard
+from ..operators.joins.release.tick_planner import ReleasePlanner
+from ..operators.joins.shard import JoinShard
 from ..operators.queue.build import is_duration, queue_pack
 from ..operators.queue.control import Control, ShardPlan
 from ..operators.queue.shard import QueueShard
@@ -158,7 +160,7 @@ class DryRun:
             case Reorder():
                 found = self._reordered(node, before, checkpoint, late)
             case Join():
-                found = self._joined(node, before, checkpoint)
+                found = self._joined(node, before, checkpoint, late)
             case Versions():
                 found = self._versions(node, before[0], checkpoint)
             case LatestJoin() | Grouped():
@@ -225,14 +227,39 @@ class DryRun:
             _report(checkpoint, place, shard, report)
             yield result
 
-    def _joined(self, node: Join, before: list[pa.Table], checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
+    def _joined(
+        self, node: Join, before: list[pa.Table], checkpoint: Checkpoint, late: list[pa.Table]
+    ) -> Iterable[pa.Table | None]:
         plan = node.specification
         assert isinstance(plan, JoinPlan | AsOfPlan)
         frames: list[Frames] = []
         for rows, side, name in zip(before, plan.sides, SIDES, strict=True):
             packing = join_pack(side.on, range(plan.shards), name)
             frames.append(_frames(packing(named(name)(iter(rows.select(side.schema.names).to_batches())))))
-        return self._in_shards(node, frames, checkpoint)
+        if isinstance(plan, AsOfPlan) or plan.release is None:
+            return self._in_shards(node, frames, checkpoint)
+        return self._joined_in_order(node, plan, frames, checkpoint, late)
+
+    def _joined_in_order(
+        self, node: Join, plan: JoinPlan, frames: list[Frames], checkpoint: Checkpoint, late: list[pa.Table]
+    ) -> Iterable[pa.Table | None]:
+        place, mode = self._places[node], None
+        assert plan.release is not None
+        if plan.release.adaptive:
+            planner = ReleasePlanner(tuple(range(plan.shards)), lambda: checkpoint.said(place), plan.release)
+            start = checkpoint.ticks.get(place) or planner.initial()
+            tick = planner.plan(start, checkpoint.clock_us)
+            if tick != start:
+                checkpoint.ticks[place], mode = tick, tick["mode"]
+        shards = range(plan.shards) if mode else sorted(set[int]().union(*frames))
+        for shard in shards:
+            operator = JoinShard(shard, plan, checkpoint.store(place, shard))
+            left, right = (each.get(shard, []) for each in frames)
+            result, report = operator.run(left, right, checkpoint.batch, mode)
+            if operator.late is not None:
+                late.append(operator.late)
+            _report(checkpoint, place, shard, report)
+            yield result
 
     def _versions(self, node: Versions, rows: pa.Table, checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
         plan = node.specification

@@ -46,8 +46,19 @@ class JoinReport(Report):
     promised : int or None
         The bound of the results' times.
     needs : int or None
-        The least low-watermark, in microseconds, that would release a row without a partner; None if none waits, or
-        the unit of the times is not known.
+        The least low-watermark, in microseconds, that would release a row without a partner, or something that waits
+        for the order of time; None if nothing waits, or the unit of the times is not known.
+    release : str or None
+        How results come into the order of time: ``sync`` or ``filter``; None if they leave as they are found.
+    queued, held : int
+        Rows that wait to enter the join, and results that wait to leave it.
+    late_results : int
+        Results below what had been released, which were set aside.
+    rates : list of float
+        Rows a second of the left and the right.
+    comparisons : int
+    spent_s : float
+        New rows times kept ones of the other side, of this batch, and the seconds that went into comparing them.
     """
 
     batch_id: int
@@ -71,3 +82,10 @@ class JoinReport(Report):
     right_unsure: int = 0
     promised: int | None = None
     needs: int | None = None
+    release: str | None = None
+    queued: int = 0
+    held: int = 0
+    late_results: int = 0
+    rates: list[float] = dataclasses.field(default_factory=list)
+    comparisons: int = 0
+    spent_s: float = 0.0

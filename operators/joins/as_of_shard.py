@@ -126,6 +126,8 @@ class AsOfShard:
             needs=None
             if first is None or plan.unit_us is None or bounds[RIGHT] == ENDED
             else (first + 1) * plan.unit_us,
+            release=None,
+            rates=[],
             **self._counts,
         )
         return (pa.concat_tables(given) if given else None), report

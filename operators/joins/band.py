@@ -14,7 +14,7 @@ import numpy as np
 from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ...core.watermark.bounds import AFTER_ALL, BEFORE_ALL
 
-__all__ = ["LEFT", "RIGHT", "SIDES", "Band", "IntervalBand", "TumblingBand", "shifted", "shifted_bound"]
+__all__ = ["LEFT", "RIGHT", "SIDES", "Band", "IntervalBand", "TumblingBand", "reach_back", "shifted", "shifted_bound"]
 
 LEFT, RIGHT = 0, 1
 SIDES = ("left", "right")
@@ -109,6 +109,12 @@ class TumblingBand:
     def kept_from_each(self, side: int, bounds: Int64s) -> Int64s:
         """See :class:`Band`."""
         return np.where(bounds == AFTER_ALL, bounds, self.partners(side, bounds)[0])
+
+
+def reach_back(band: Band) -> float:
+    """Return how far a row looks back among the rows of the other side, on average over both: half of their reach."""
+    least, greatest = band.partners(LEFT, np.zeros(1, dtype=np.int64))
+    return (int(greatest[0]) - int(least[0])) / 2
 
 
 def shifted(times: Int64s, by: int) -> Int64s:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...conf.session import register_data_source
 from ...core.rows.buckets import integers_with_hash
 from ..reorder.build import named
 from ..runtime.arrow_steps import chained
 from ..runtime.compiled import Compiled
+from ..runtime.rows_aside import late_rows_of
 from ..runtime.sharded import InShards
 from .as_of_plan import AsOfPlan
 from .band import LEFT, SIDES
 from .latest_plan import LatestJoinPlan, VersionPlan
 from .pack import join_pack, latest_pack, newest_pack
 from .plan import JoinPlan
+from .release.choice import ReleasePlan
+from .release.tick_planner import ReleaseTicks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,12 +45,25 @@ def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
 
     plan = node.specification
     assert isinstance(plan, JoinPlan | AsOfPlan)
+    late = late_rows_of(node)
     slots = integers_with_hash(range(plan.shards))
     left, right = (
         rows.packed(chained((named(name), join_pack(side.on, slots, name))), side.schema.names)
         for rows, side, name in zip(before, plan.sides, SIDES, strict=True)
     )
-    return Compiled(InShards(plan.schema, left.union(right), tuple(slots), JoinProcessor(plan, folder)), node.schema)
+    packed = left.union(right)
+    if isinstance(plan, JoinPlan) and plan.release is not None and plan.release.adaptive:
+        packed = packed.union(_choices(packed, plan.release, folder, slots))
+    return Compiled(InShards(plan.schema, packed, tuple(slots), JoinProcessor(plan, folder, late)), node.schema)
+
+
+def _choices(packed: DataFrame, release: ReleasePlan, folder: str, slots: Sequence[int]) -> DataFrame:
+    """Return the choices between both ways to the order of time: a message for each shard when another one is made."""
+    session = packed.sparkSession
+    register_data_source(session)
+    session.dataSource.register(ReleaseTicks)
+    options = {**release.options(), "feedback": folder, "slots": ",".join(map(str, slots))}
+    return session.readStream.format("upstream_release").options(**options).load()
 
 
 def build_versions(node: Versions, before: Compiled, folder: str) -> Compiled:

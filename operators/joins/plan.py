@@ -13,6 +13,7 @@ from ...conf.errors import SchemaError
 from ...core.rows.system_column import SYSTEM
 from .band import LEFT, RIGHT, SIDES, Band, IntervalBand
 from .matching import is_exact
+from .release.choice import ReleasePlan
 
 __all__ = [
     "JOIN_TIME",
@@ -106,6 +107,8 @@ class JoinPlan:
     state_limit : int or None
         The most bytes that all shards together keep; each may keep its part.
     on_limit : OnLimit
+    release : ReleasePlan or None
+        How results come into the order of time; None if they leave as they are found.
     """
 
     left: JoinSide
@@ -119,6 +122,7 @@ class JoinPlan:
     shards: int = 1
     state_limit: int | None = None
     on_limit: OnLimit = "fail"
+    release: ReleasePlan | None = None
 
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
@@ -143,6 +147,10 @@ class JoinPlan:
     def gives_unmatched(self, side: int) -> bool:
         """Return whether rows of a side without a partner are results."""
         return self.how in (("left", "full", "anti") if side == LEFT else ("right", "full"))
+
+    def waits_for_other(self, side: int) -> bool:
+        """Return whether results with a row's time may come until the other side has passed its partners."""
+        return self.gives_unmatched(side) or (side == LEFT and self.left_alone)
 
     def marks(self, side: int) -> bool:
         """Return whether it has to be known which rows of a side have met a partner."""
@@ -197,13 +205,14 @@ class JoinPlan:
             "how": self.how,
             "output": self.output,
             "condition": self.condition or "",
+            "order": "none" if self.release is None else self.release.identity(),
             "shards": str(self.shards),
         }
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run."""
         limit = "" if self.state_limit is None else f"{self.state_limit:,} bytes, then {self.on_limit}"
-        return {"state limit": limit}
+        return {"state limit": limit, **({} if self.release is None else self.release.changeable())}
 
     def _within(self) -> str:
         if isinstance(self.band, IntervalBand):

@@ -8,11 +8,13 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from ...core.feedback.report_files import write_report
+from ..runtime.rows_aside import RowsAside
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
 from .as_of_plan import AsOfPlan
 from .as_of_shard import AsOfShard
 from .plan import JoinPlan
+from .release.choice import Mode
 from .shard import JoinShard
 
 __all__ = ["JoinProcessor", "join_shard"]
@@ -31,6 +33,8 @@ class JoinProcessor(ShardProcessor):
     plan : JoinPlan or AsOfPlan
     folder : str
         Where the shards leave their reports.
+    late : RowsAside or None
+        Where results go that are too late for the order of time.
 
     Notes
     -----
@@ -40,15 +44,26 @@ class JoinProcessor(ShardProcessor):
 
     state = "upstream_join_v1"
 
-    def __init__(self, plan: JoinPlan | AsOfPlan, folder: str) -> None:
+    def __init__(self, plan: JoinPlan | AsOfPlan, folder: str, late: RowsAside | None = None) -> None:
         self._plan = plan
         self._folder = folder
+        self._late = late
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames: dict[str, list[bytes]] = {"left": [], "right": []}
+        mode: Mode | None = None
         for row in rows:
-            frames[row.control].append(bytes(row.frame))
-        result, report = join_shard(shard, self._plan, store).run(frames["left"], frames["right"], batch_id())
+            if row.frame is None:
+                mode = row.control
+            else:
+                frames[row.control].append(bytes(row.frame))
+        join = join_shard(shard, self._plan, store)
+        if isinstance(join, AsOfShard):
+            result, report = join.run(frames["left"], frames["right"], batch_id())
+        else:
+            result, report = join.run(frames["left"], frames["right"], batch_id(), mode)
+            if join.late is not None and self._late is not None:
+                self._late.write(report.batch_id, shard, join.late)
         write_report(self._folder, report)
         return result

@@ -61,17 +61,17 @@ class JoinProgress:
         for each in self.keys:
             each.save()
 
-    def hear(self, side: int, punctuation: pa.Table) -> None:
-        """Raise the bounds of a side's input partitions, and those of single keys."""
+    def hear(self, side: int, punctuation: pa.Table, *, single: bool = True) -> None:
+        """Raise the bounds of a side's input partitions, and those of single keys unless they are to be left out."""
         if punctuation.num_rows == 0:
             return
         each = self._sides[side]
-        single = key_mask(punctuation, [*each.on, *each.key])
-        rows = punctuation.filter(pa.array(~single))
+        of_keys = key_mask(punctuation, [*each.on, *each.key])
+        rows = punctuation.filter(pa.array(~of_keys))
         if rows.num_rows:
             at = bounds_in(rows.column(each.time), ordered)
             self._feeds[side].hear(system_field(rows, "source").to_pylist(), at.tolist())
-        if single.any():
+        if single and of_keys.any():
             # Of the others' rows with these columns, which a longer key tells apart, more may come.
             whole = ~without_key(punctuation, each.on)
             whole &= ~key_mask(punctuation, [name for name in each.key if name not in each.on])

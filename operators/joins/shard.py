@@ -7,7 +7,8 @@ figures drive it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ from .newest import NewestPairs
 from .pairs import Pairs, pair_condition, supersedes
 from .plan import JoinPlan
 from .progress import JoinProgress
+from .release.choice import Mode
+from .release.ordered_release import InputColumns, OrderedRelease
 from .side import NUMBER, ROW, KeptSide
 from .superseded import superseded
 
@@ -68,6 +71,8 @@ class JoinShard:
     plan : JoinPlan
     store : Store
         The shard's state.
+    clock : callable
+        Seconds, for the cost of comparing rows.
 
     Raises
     ------
@@ -75,7 +80,9 @@ class JoinShard:
         The state was written for another join, for other columns, or by another version.
     """
 
-    def __init__(self, number: int, plan: JoinPlan, store: Store) -> None:
+    def __init__(
+        self, number: int, plan: JoinPlan, store: Store, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._number = number
         self._plan = plan
         self._store = CountingStore(store)
@@ -89,15 +96,31 @@ class JoinShard:
         self._newest = NewestPairs(self._store, plan, self._head.get("newest", ())) if plan.output == "latest" else None
         self._condition = pair_condition(plan)
         self._supersedes = [supersedes(plan, side) for side in (LEFT, RIGHT)]
+        self._release = self._ordered_release(clock)
         if self._head:
             self._check()
 
+    @property
+    def late(self) -> pa.Table | None:
+        """After :meth:`run`: results that are too late for the order of time; None without any."""
+        return None if self._release is None else self._release.late
+
     def run(
-        self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1
+        self, left: Sequence[bytes], right: Sequence[bytes], batch_id: int = -1, mode: Mode | None = None
     ) -> tuple[pa.Table | None, JoinReport]:
         """Join the rows that arrived with those that are kept, and with each other.
 
         The order inside a batch: rows meet first, then the batch's punctuation counts, then rows are kept and dropped.
+        In the order of time, punctuation first decides which rows enter.
+
+        Parameters
+        ----------
+        left, right
+            Frames of both sides.
+        batch_id : int
+            Spark's number of the batch.
+        mode : Mode or None
+            What the shard does from this batch on for the order of time, if that changes.
 
         Returns
         -------
@@ -111,12 +134,19 @@ class JoinShard:
         for each in new:
             for table in (each.rows.table, each.punctuation):
                 now_us = max(now_us, int(micros(table, "arrival").max(initial=0)))
+        release = self._release
+        bounds: list[int] = []
+        if release is not None:
+            # Rows that wait have not met yet, whatever is known of their key: its own bound does not count.
+            bounds = self._heard(new, single=False)
+            new, bounds = self._entering(release, new, bounds, now_us, mode)
         pairs = Pairs(plan)
         met = [np.zeros(len(each.rows.times), dtype=np.bool_) for each in new]
         self._join(new, met, pairs)
-        for side, each in enumerate(new):
-            self._progress.hear(side, each.punctuation)
-        bounds = [self._progress.bound(side) for side in (LEFT, RIGHT)]
+        if release is None:
+            bounds = self._heard(new)
+        else:
+            release.compared()
         promised = max(self._progress.promised, plan.promise(*bounds))
         for side in (LEFT, RIGHT):
             self._keep(side, new[side], met[side], bounds[1 - side], pairs)
@@ -125,12 +155,47 @@ class JoinShard:
             results = self._newest.filtered(results, promised)
         if plan.state_limit is not None:
             self._stay_below(plan.state_limit // plan.shards, bounds)
+        if release is not None:
+            results = release.leave(results, self._progress.promised, promised)
         self._head["seq"] = int(self._head.get("seq", 0)) + pairs.rows
         self._counts["results"] += results.num_rows
         given = [results] if results.num_rows else []
         given += self._progress.promise(promised, plan.schema, plan.time, self._number, now_us)
         self._save(now_us)
         return (pa.concat_tables(given) if given else None), self._report(batch_id, now_us, bounds)
+
+    def _heard(self, new: list[_Arrived], *, single: bool = True) -> list[int]:
+        """Take the batch's punctuation, that of single keys too unless it is to be left out; return both bounds."""
+        for side, each in enumerate(new):
+            self._progress.hear(side, each.punctuation, single=single)
+        return [self._progress.bound(side) for side in (LEFT, RIGHT)]
+
+    def _ordered_release(self, clock: Callable[[], float]) -> OrderedRelease | None:
+        """Return what brings results into the order of time, if they are to be."""
+        plan = self._plan
+        if plan.release is None:
+            return None
+        inputs = [
+            InputColumns(name, pa.schema([*side.schema, (ROW, pa.int64()), (NUMBER, pa.int64())]), side.time)
+            for name, side in zip(SIDES, plan.sides, strict=True)
+        ]
+        saved = self._head.get("release", {})
+        return OrderedRelease(plan.release, self._store, inputs, plan.schema, plan.time, saved, clock)
+
+    def _entering(
+        self, release: OrderedRelease, new: list[_Arrived], bounds: list[int], now_us: int, mode: Mode | None
+    ) -> tuple[list[_Arrived], list[int]]:
+        """Return the rows that enter the join in this batch, and the bounds of those that will."""
+        tables, bounds = release.enter([each.rows.table for each in new], bounds, now_us, mode)
+        entering: list[_Arrived] = []
+        for each, side, table in zip(new, self._plan.sides, tables, strict=True):
+            rows = each.rows
+            if table is not rows.table:
+                numbers, times = table.column(NUMBER).to_numpy(), checked_times(table, side.time)
+                rows = sorted_rows(numbers, times, table.combine_chunks())
+            entering.append(each._replace(rows=rows))
+        release.compare([len(each.rows.times) for each in entering], [kept.rows for kept in self._kept])
+        return entering, bounds
 
     def _join(self, new: list[_Arrived], met: list[Mask], pairs: Pairs) -> None:
         """Find all pairs with a new row. A kept row that has met one for the first time is marked."""
@@ -346,7 +411,21 @@ class JoinShard:
             if first is not None and bounds[1 - side] != ENDED:
                 reach = plan.band.partners(side, np.array([first], dtype=np.int64))[1]
                 found.append((int(reach[0]) + 1) * plan.unit_us)
+        if self._release is not None:
+            found += [need * plan.unit_us for need in self._needs_of_release(self._release, bounds)]
         return min(found, default=None)
+
+    def _needs_of_release(self, release: OrderedRelease, bounds: Sequence[int]) -> Iterator[int]:
+        """Yield the low-watermarks that let something go that waits for the order of time."""
+        plan, queued, held = self._plan, release.first_queued, release.first_held
+        if min(bounds) == ENDED:
+            return
+        if queued is not None:
+            yield queued
+        if held is not None:
+            at = np.array([held], dtype=np.int64)
+            last = [plan.band.partners(side, at)[1] for side in (LEFT, RIGHT) if plan.waits_for_other(side)]
+            yield max([held, *(int(each[0]) + 1 for each in last)])
 
     def _check(self) -> None:
         check_identity(
@@ -356,7 +435,9 @@ class JoinShard:
             "inputs, columns and number of shards",
             other_layout(self._head["layout"], _VERSION),
         )
-        check_columns(self._plan.sides, self._head["columns"], [each.rows for each in self._kept])
+        waiting, queued = (0, (0, 0)) if self._release is None else (self._release.held, self._release.queued)
+        rows = [kept.rows + queue + waiting for kept, queue in zip(self._kept, queued, strict=True)]
+        check_columns(self._plan.sides, self._head["columns"], rows)
 
     def _save(self, now_us: int) -> None:
         head = {
@@ -369,11 +450,16 @@ class JoinShard:
             **self._progress.to_json(),
             **{name: kept.to_json() for name, kept in zip(SIDES, self._kept, strict=True)},
             "newest": [] if self._newest is None else self._newest.known,
+            **({} if self._release is None else {"release": self._release.to_json()}),
         }
         self._progress.save()
         self._store.put("head", 0, json.dumps(head).encode())
 
     def _report(self, batch_id: int, now_us: int, bounds: Sequence[int]) -> JoinReport:
+        release = self._release
+        ordered: dict[str, int] = {}
+        if release is not None:
+            ordered = {name: getattr(release, name) for name in ("held", "late_results", "comparisons")}
         return JoinReport(
             shard=self._number,
             batch_id=batch_id,
@@ -384,5 +470,10 @@ class JoinShard:
             bounds=self._progress.bounds,
             promised=self._progress.promised if self._progress.promised > LOWEST else None,
             needs=self._needs(bounds),
+            release=None if release is None else release.mode,
+            queued=0 if release is None else sum(release.queued),
+            rates=[] if release is None else list(release.rates),
+            spent_s=0.0 if release is None else release.spent_s,
+            **ordered,
             **self._counts,
         )

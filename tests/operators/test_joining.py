@@ -6,6 +6,8 @@ import pytest
 
 import upstream as us
 from upstream.conf.errors import OptionError, StateLimitError
+from upstream.conf.errors import OptionError
+from upstream.core.feedback.join_reports import JoinReport
 from upstream.operators.joining import columns_of_on
 from upstream.testing import StreamTester
 
@@ -94,3 +96,40 @@ def test_as_of_runs_without_spark():
     tester.batch([{"k": "a", "t": 10, "v": 1}], into="left")
     tester.batch([{"k": "a", "t": 9, "v": 2}, {"k": "a", "t": 11, "v": 3}], into="right")
     assert [(row["v"], row["v_right"]) for row in tester.end()] == [(1, 2)]
+
+
+def in_order(**given):
+    def steps(left, right):
+        near = us.interval(before=2, after=2)
+        return left.join(right, on="k", within=near, output_order="event_time", shards=2, **given)
+
+    return StreamTester(steps, "k STRING, t BIGINT, v BIGINT", key="k", event_time="t", time_format="epoch_us")
+
+
+@pytest.mark.parametrize("release", ["sync", "filter"])
+def test_results_in_the_order_of_time_run_without_spark(release):
+    tester = in_order(release=release)
+    rows = [{"k": "a", "t": 10, "v": 1}, {"k": "a", "t": 12, "v": 2}]
+    assert tester.batch(rows, into="left", punctuation=12) == []
+    assert tester.batch([{"k": "a", "t": 12, "v": 3}], into="right", punctuation=10) == []
+    found = tester.batch([{"k": "a", "t": 11, "v": 4}], into="right", punctuation=12)
+    assert [row["join_time"] for row in found] == [11, 12, 12, 12]
+    tester.restart()
+    assert tester.batch([{"k": "a", "t": 10, "v": 5}], into="right") != []  # with the left's row at 12, at the bound
+    assert [(row["join_time"], row["v"], row["v_right"]) for row in tester.late] == [(10, 1, 5)]
+
+
+def test_the_way_to_the_order_is_chosen_without_spark():
+    tester = in_order(release="adaptive", cost=1e7, time_format="epoch_us")
+    for second in range(1, 4):
+        rows = [{"k": key, "t": second, "v": second} for key in "ab"]
+        tester.batch(rows, into="left", punctuation=second)
+        tester.batch(rows, into="right", punctuation=second)
+    reports = [
+        each for place in tester._checkpoint.reports.values() for each in place.values() if isinstance(each, JoinReport)
+    ]
+    assert {each.release for each in reports} == {"filter"}
+    (tick,) = tester._checkpoint.ticks.values()
+    assert (tick["tick"], tick["mode"], tick["cost"]) == (1, "filter", 1e7)
+    assert tick["load"] > 0.3
+    assert len([*tester.table.column("v").to_pylist(), *tester.end()]) == 2 * (3 + 2 * 2 + 2)

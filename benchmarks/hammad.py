@@ -1,0 +1,348 @@
+"""Figures 5 to 10 of Hammad et al.: how long a window join in the order of time takes to respond, by ordering rows
+(``sync``), by holding results (``filter``), and by whichever is worth it (``adaptive``).
+
+A model by events: two streams arrive, and comparing a row with a window takes ``c·w·λ`` (§4.1). Which rows may enter,
+which way is chosen, and how rates are measured is decided by the classes that a join's shards and planner run. As in
+the paper's formulas, each stream's rows are compared on a processor of their own, and the rows of the fast stream
+count.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from upstream.operators.joins.release.choice import Mode, ReleasePlan, choose, enters_up_to, load_of
+from upstream.operators.joins.release.rates import ArrivalRates
+
+from .shapes import Curve, Figure, Panel
+from .simulator import Estimate, estimate
+
+__all__ = [
+    "Setting",
+    "figure_5",
+    "figure_6",
+    "figure_7",
+    "figure_8",
+    "figure_9",
+    "figure_10",
+    "respond",
+]
+
+_S = 1_000_000
+SLOW, FAST = 0, 1
+WAYS = ("sync", "filter", "adaptive")
+ALPHA = 0.3
+_HALF_LIFE_S = 600.0  # the rates do not change in these runs
+
+Arrival = tuple[int, int]
+"""When, in µs, and in which stream: that is the row's time, too."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """A join.
+
+    Attributes
+    ----------
+    cost_s : float
+        c: what it takes to compare two rows.
+    window_s : float
+        w.
+    slow, fast : float
+        λ₁ and λ₂, in rows per second.
+    """
+
+    cost_s: float
+    window_s: float
+    slow: float
+    fast: float
+
+    @property
+    def n(self) -> float:
+        """Rows of the fast stream for each of the slow one."""
+        return self.fast / self.slow
+
+    @property
+    def load(self) -> float:
+        """c·w·λ₁·λ₂."""
+        return load_of(self.cost_s, self.window_s, [(self.slow, self.fast)])
+
+    def row_us(self, stream: int) -> float:
+        """Return what it takes to compare a row of a stream with the window of the other: C_S and C_T."""
+        return self.cost_s * self.window_s * (self.slow if stream == FAST else self.fast) * _S
+
+    @property
+    def expected_filter(self) -> float:
+        """Equation 5, in seconds."""
+        return (self.n + 1) / (2 * self.fast)
+
+    @property
+    def expected_sync(self) -> float:
+        """Equation 3, in seconds."""
+        return self.expected_filter + (self.n + 1) * self.row_us(FAST) / _S / 2
+
+
+def even(setting: Setting, periods: int, seed: int) -> list[Arrival]:
+    """Return arrivals at a constant pace, as in §4.1; those of the fast stream up to a tenth of a gap later."""
+    random = np.random.default_rng(seed)
+    slow = (np.arange(periods) / setting.slow * _S).astype(np.int64)
+    gap = _S / setting.fast
+    count = round(periods * setting.n)
+    fast = np.maximum((np.arange(count) * gap + random.uniform(0.001, 0.1, count) * gap).astype(np.int64), 1)
+    return list(heapq.merge([(int(at), SLOW) for at in slow], [(int(at), FAST) for at in fast]))
+
+
+def exponential(setting: Setting, periods: int, seed: int) -> list[Arrival]:
+    """Return arrivals with exponential gaps, as in §7.1."""
+    random = np.random.default_rng(seed)
+    slow = np.cumsum(random.exponential(_S / setting.slow, periods)).astype(np.int64)
+    fast = np.cumsum(random.exponential(_S / setting.fast, round(1.2 * periods * setting.n))).astype(np.int64)
+    fast = fast[fast < slow[-1]]
+    return list(heapq.merge([(int(at), SLOW) for at in slow], [(int(at), FAST) for at in fast]))
+
+
+class _Join:
+    """Rows that wait to be compared, those whose results are held, and how long those took that have left."""
+
+    def __init__(self, setting: Setting, mode: Mode) -> None:
+        self._setting, self.mode = setting, mode
+        self._queues: tuple[deque[int], deque[int]] = (deque(), deque())
+        self._free = [0.0, 0.0]
+        self._held: deque[tuple[int, float]] = deque()  # rows of the fast stream in order, and when they were compared
+        self.took_us: list[float] = []
+
+    def arrive(self, stream: int, now: int) -> None:
+        self._queues[stream].append(now)
+
+    def go(self, now: int, shown: Sequence[int]) -> None:
+        """Compare the rows that may enter, and let results leave that neither stream can precede."""
+        until = enters_up_to(self.mode, shown)
+        for stream, queue in enumerate(self._queues):
+            while queue and queue[0] <= until:
+                at = queue.popleft()
+                self._free[stream] = max(self._free[stream], now) + self._setting.row_us(stream)
+                if stream == FAST:
+                    self._held.append((at, self._free[stream]))
+        while self._held and self._held[0][0] <= min(shown):
+            at, compared = self._held.popleft()
+            self.took_us.append(max(compared, now) - at)
+
+
+def respond(
+    setting: Setting, way: str, arrivals: Sequence[Arrival], alpha: float = ALPHA
+) -> tuple[float, dict[Mode, int]]:
+    """Run one way; return the average response time of the fast stream's rows, in seconds, and how often each way ran.
+
+    Parameters
+    ----------
+    setting
+    way
+        One of :data:`WAYS`.
+    arrivals
+        By time.
+    alpha
+        For ``adaptive``.
+    """
+    plan = ReleasePlan(
+        "adaptive" if way == "adaptive" else "sync" if way == "sync" else "filter", setting.cost_s, alpha
+    )
+    join, rates = _Join(setting, plan.first), ArrivalRates()
+    shown = [-1, -1]
+    ran: dict[Mode, int] = {"sync": 0, "filter": 0}
+    for now, stream in arrivals:
+        shown[stream] = now
+        join.arrive(stream, now)
+        rates = rates.seen(int(stream == SLOW), int(stream == FAST), now, _HALF_LIFE_S)
+        if plan.adaptive:
+            join.mode = choose(load_of(setting.cost_s, setting.window_s, [rates.per_second]), alpha)
+        ran[join.mode] += 1
+        if min(shown) >= 0:
+            join.go(now, shown)
+    return float(np.mean(join.took_us)) / _S, ran
+
+
+_Arrivals = Callable[[Setting, int, int], list[Arrival]]
+
+
+def _curves(
+    settings: Sequence[Setting],
+    x: Sequence[float],
+    ways: Sequence[str],
+    arrive: _Arrivals,
+    periods: Sequence[int],
+    seeds: int,
+) -> dict[str, Curve]:
+    found: dict[str, list[Estimate]] = {way: [] for way in ways}
+    for setting, count in zip(settings, periods, strict=True):
+        runs = [arrive(setting, count, seed) for seed in range(seeds)]
+        for way in ways:
+            found[way].append(estimate([respond(setting, way, run)[0] for run in runs]))
+    return {way: Curve(way, x, found[way]) for way in ways}
+
+
+def _relative(curves: dict[str, Curve]) -> list[Curve]:
+    """Return each way's response time as a share of that of ``sync``."""
+    sync = curves["sync"].means
+    return [
+        Curve(
+            way, curve.x, [Estimate(each.mean / one, each.half / one) for each, one in zip(curve.y, sync, strict=True)]
+        )
+        for way, curve in curves.items()
+        if way != "sync"
+    ]
+
+
+def _off_the_formulas(settings: Sequence[Setting], curves: dict[str, Curve], within: float = 0.03) -> list[str]:
+    """Return where ``sync`` and ``filter`` are not as equations 3 and 5 have them, and 7 the gain between them."""
+    differs: list[str] = []
+    for at, setting in enumerate(settings):
+        sync, held = curves["sync"].means[at], curves["filter"].means[at]
+        x = curves["sync"].x[at]
+        for way, found, wanted in (("sync", sync, setting.expected_sync), ("filter", held, setting.expected_filter)):
+            if abs(found - wanted) > within * wanted:
+                differs.append(f"{way} takes {found:.4g} s at {x:g}, wanted {wanted:.4g} (within {within:.0%})")
+        gain, wanted = 1 - held / sync, setting.load / (1 + setting.load)
+        if abs(gain - wanted) > 0.03 or gain > 0.5:
+            differs.append(f"holding results takes {gain:.1%} off at {x:g}, wanted {wanted:.1%} and ½ at most")
+    return differs
+
+
+def _off_the_choice(settings: Sequence[Setting], curves: dict[str, Curve]) -> list[str]:
+    """Return where ``adaptive`` is not the way that its load asks for: at α itself it may be either."""
+    differs: list[str] = []
+    for at, setting in enumerate(settings):
+        sync, held, found = (curves[way].means[at] for way in WAYS)
+        x = curves["sync"].x[at]
+        if abs(setting.load - ALPHA) < 0.05 * ALPHA:
+            if not held * 0.98 <= found <= sync * 1.02:
+                differs.append(f"adaptive takes {found:.4g} s at {x:g}, where α is reached: not between both ways")
+        elif abs(found - (held if setting.load > ALPHA else sync)) > 0.02 * found:
+            differs.append(f"adaptive takes {found:.4g} s at {x:g}: not as {choose(setting.load, ALPHA)}")
+    return differs
+
+
+def figure_5(quick: bool) -> Figure:
+    """Repeat figure 5: λ 1 and 10, a window of a day, and c that doubles from 0.01 µs."""
+    costs = [0.01e-6 * 2**step for step in range(7)]
+    settings = [Setting(cost, 86_400, 1, 10) for cost in costs]
+    x = [cost * 1e6 for cost in costs]
+    curves = _curves(settings, x, WAYS[:2], even, [100 if quick else 600] * 7, 2 if quick else 5)
+    return Figure(
+        "Window join in order, by the cost of comparing two rows (window of a day)",
+        [
+            Panel("response time", "c [µs]", "s", list(curves.values()), log_x=True),
+            Panel("relative to sync", "c [µs]", "share", _relative(curves), log_x=True),
+        ],
+        _off_the_formulas(settings, curves),
+    )
+
+
+def figure_6(quick: bool) -> Figure:
+    """Repeat figure 6: λ₂ 1, a window of a day, c 0.1 ms, and λ₁ up to 0.1."""
+    rates = [0.001, 0.003, 0.01, 0.03, 0.1] if quick else [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1]
+    settings = [Setting(1e-4, 86_400, rate, 1) for rate in rates]
+    periods = [max(20, round(4000 * rate)) for rate in rates]
+    curves = _curves(settings, rates, WAYS[:2], even, periods, 2 if quick else 5)
+    return Figure(
+        "Window join in order, by the rate of the slow stream (window of a day)",
+        [
+            Panel("response time", "λ₁ [rows/s]", "s", list(curves.values()), log=True, log_x=True),
+            Panel("relative to sync", "λ₁ [rows/s]", "share", _relative(curves), log_x=True),
+        ],
+        _off_the_formulas(settings, curves),
+    )
+
+
+def _by_cost(quick: bool) -> tuple[list[Setting], dict[str, Curve], dict[str, Curve]]:
+    costs = [1e-6, 1e-5, 1e-4, 5e-4, 7e-4, 1e-3]
+    settings = [Setting(cost, 60, 1, 10) for cost in costs]
+    x = [cost * 1e3 for cost in costs]
+    periods, seeds = [300 if quick else 1200] * len(costs), 2 if quick else 5
+    return (
+        settings,
+        _curves(settings, x, WAYS, even, periods, seeds),
+        _curves(settings, x, WAYS, exponential, periods, seeds),
+    )
+
+
+def _by_rate(quick: bool) -> tuple[list[Setting], dict[str, Curve], dict[str, Curve]]:
+    rates = [0.01, 0.03, 0.1, 0.3, 1.0]
+    settings = [Setting(5e-4, 60, rate, 10) for rate in rates]
+    periods, seeds = [max(30, round((200 if quick else 1200) * rate)) for rate in rates], 2 if quick else 5
+    return (
+        settings,
+        _curves(settings, rates, WAYS, even, periods, seeds),
+        _curves(settings, rates, WAYS, exponential, [4 * each for each in periods], seeds),
+    )
+
+
+def _off_with_exponential_gaps(curves: dict[str, Curve]) -> list[str]:
+    """Return where the order of the ways is another one than at a constant pace."""
+    differs: list[str] = []
+    for at, x in enumerate(curves["sync"].x):
+        sync, held, found = (curves[way].means[at] for way in WAYS)
+        if not held <= sync or not held * 0.98 <= found <= sync * 1.02:
+            differs.append(f"with exponential gaps filter {held:.4g}, adaptive {found:.4g}, sync {sync:.4g} s at {x:g}")
+    return differs
+
+
+def figure_7(quick: bool) -> Figure:
+    """Repeat figure 7: the cost grows with the number of queries; λ 1 and 10, a window of a minute, α 0.3."""
+    settings, curves, random = _by_cost(quick)
+    differs = _off_the_formulas(settings, curves) + _off_the_choice(settings, curves)
+    return Figure(
+        "Window join in order, by the number of queries: response time",
+        [
+            Panel("constant pace", "c [ms]", "s", list(curves.values()), log_x=True),
+            Panel("exponential gaps", "c [ms]", "s", list(random.values()), log_x=True),
+        ],
+        differs + _off_with_exponential_gaps(random),
+    )
+
+
+def figure_8(quick: bool) -> Figure:
+    """Repeat figure 8: the same relative to ``sync``."""
+    settings, curves, random = _by_cost(quick)
+    return Figure(
+        "Window join in order, by the number of queries: relative to sync",
+        [
+            Panel("constant pace", "c [ms]", "share", _relative(curves), log_x=True),
+            Panel("exponential gaps", "c [ms]", "share", _relative(random), log_x=True),
+        ],
+        _off_the_formulas(settings, curves) + _off_the_choice(settings, curves),
+    )
+
+
+def figure_9(quick: bool) -> Figure:
+    """Repeat figure 9: λ₁ from 0.01 to 1, λ₂ 10, a window of a minute, c 0.5 ms, α 0.3."""
+    settings, curves, random = _by_rate(quick)
+    differs = _off_the_formulas(settings, curves) + _off_the_choice(settings, curves)
+    for way, curve in curves.items():
+        if not 45 < curve.means[0] < 55 or sorted(curve.means, reverse=True) != curve.means:
+            differs.append(f"{way} does not fall from about 50 s: {curve.means}")
+    return Figure(
+        "Window join in order, by the rate of the slow stream: response time",
+        [
+            Panel("constant pace", "λ₁ [rows/s]", "s", list(curves.values()), log=True, log_x=True),
+            Panel("exponential gaps", "λ₁ [rows/s]", "s", list(random.values()), log=True, log_x=True),
+        ],
+        differs + _off_with_exponential_gaps(random),
+    )
+
+
+def figure_10(quick: bool) -> Figure:
+    """Repeat figure 10: the same relative to ``sync``."""
+    settings, curves, random = _by_rate(quick)
+    return Figure(
+        "Window join in order, by the rate of the slow stream: relative to sync",
+        [
+            Panel("constant pace", "λ₁ [rows/s]", "share", _relative(curves), log_x=True),
+            Panel("exponential gaps", "λ₁ [rows/s]", "share", _relative(random), log_x=True),
+        ],
+        _off_the_formulas(settings, curves) + _off_the_choice(settings, curves),
+    )

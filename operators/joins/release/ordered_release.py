@@ -1,0 +1,199 @@
+"""A shard's rows before the join, and its results behind it, for results in the order of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ....core.rows.exact_integers import Int64s
+from ....core.rows.sort_keys import ordered
+from ....core.rows.system_column import system_field
+from ...runtime.store import Store
+from .choice import Mode, ReleasePlan, bounds_inside, enters_up_to
+from .rates import ArrivalRates
+from .time_queue import TimeQueue
+
+__all__ = ["InputColumns", "OrderedRelease"]
+
+
+class InputColumns(NamedTuple):
+    """The rows of one input.
+
+    Attributes
+    ----------
+    name : str
+        The input's.
+    schema : pyarrow.Schema
+        Of its rows as they enter the join.
+    time : str
+    """
+
+    name: str
+    schema: pa.Schema
+    time: str
+
+
+class OrderedRelease:
+    """Both ways to the order of time, and the switch between them.
+
+    Whichever way it is, results leave by one queue that releases them in the order of time, so a switch never breaks
+    that order. With ``sync``, a second queue for each input holds rows until neither input can show an earlier one.
+
+    Parameters
+    ----------
+    plan : ReleasePlan
+    store : Store
+        The shard's state.
+    inputs : sequence of InputColumns
+        The left and the right.
+    results, time
+        The columns of results, and that of their time.
+    saved : mapping
+        What :meth:`to_json` gave; empty at first.
+    clock : callable
+        Seconds, for the cost of comparing rows.
+
+    Attributes
+    ----------
+    mode : Mode
+        What the shard does.
+    late : pyarrow.Table or None
+        After :meth:`leave`: results of the batch below what had been released.
+    late_results : int
+        How many there have been.
+    comparisons : int
+    spent_s : float
+        Rows that were compared in the batch, each with all rows of the other input that are kept; and how long it took.
+    """
+
+    def __init__(
+        self,
+        plan: ReleasePlan,
+        store: Store,
+        inputs: Sequence[InputColumns],
+        results: pa.Schema,
+        time: str,
+        saved: Mapping[str, Any],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._results, self._time = results, time
+        self._queues = [
+            TimeQueue(store, f"{each.name}_queue", each.schema, each.time, saved.get(f"{each.name}_queue", {}))
+            for each in inputs
+        ]
+        self._held = TimeQueue(store, "held", results, time, saved.get("held", {}))
+        # A fixed choice may be another one than before: that is a switch like any other.
+        self.mode: Mode = saved.get("mode", plan.first) if plan.adaptive else plan.first
+        self._rates = ArrivalRates.from_json(saved.get("rates", {}))
+        self.late: pa.Table | None = None
+        self.late_results = int(saved.get("late_results", 0))
+        self.comparisons, self.spent_s = 0, 0.0
+        self._began = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value."""
+        return {
+            "mode": self.mode,
+            "rates": self._rates.to_json(),
+            "left_queue": self._queues[0].to_json(),
+            "right_queue": self._queues[1].to_json(),
+            "held": self._held.to_json(),
+            "late_results": self.late_results,
+        }
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """Rows a second of the left and the right."""
+        return self._rates.per_second
+
+    @property
+    def queued(self) -> tuple[int, int]:
+        """How many rows of the left and the right wait to enter the join."""
+        return self._queues[0].rows, self._queues[1].rows
+
+    @property
+    def held(self) -> int:
+        """How many results wait."""
+        return self._held.rows
+
+    @property
+    def first_held(self) -> int | None:
+        """The least time of a result that waits."""
+        return self._held.first
+
+    @property
+    def first_queued(self) -> int | None:
+        """The least time of a row that waits to enter the join."""
+        return min((each for queue in self._queues if (each := queue.first) is not None), default=None)
+
+    def enter(
+        self, rows: Sequence[pa.Table], bounds: Sequence[int], now_us: int, asked: Mode | None = None
+    ) -> tuple[list[pa.Table], list[int]]:
+        """Take the rows that arrived, and return those that enter the join, and the bounds of those that will.
+
+        Parameters
+        ----------
+        rows
+            Of the left and the right.
+        bounds
+            Of the rows that will arrive.
+        now_us : int
+            The last arrival.
+        asked : Mode or None
+            What to do from this batch on, if that changes.
+        """
+        if asked is not None and self._plan.adaptive:
+            self.mode = asked
+        left, right = rows
+        self._rates = self._rates.seen(left.num_rows, right.num_rows, now_us)
+        if self.mode == "filter":
+            entering = [
+                pa.concat_tables([queue.drain(), each], promote_options="default") if queue.rows else each
+                for queue, each in zip(self._queues, rows, strict=True)
+            ]
+        else:
+            until = enters_up_to(self.mode, bounds)
+            entering = [queue.release(each, until) for queue, each in zip(self._queues, rows, strict=True)]
+        return entering, bounds_inside(self.mode, bounds)
+
+    def compare(self, new: Sequence[int], kept: Sequence[int]) -> None:
+        """Begin to compare new rows of both inputs with those that are kept, and with each other."""
+        self.comparisons = new[0] * kept[1] + new[1] * kept[0] + new[0] * new[1]
+        self._began = self._clock()
+
+    def compared(self) -> None:
+        """End what :meth:`compare` began."""
+        self.spent_s = self._clock() - self._began
+
+    def leave(self, results: pa.Table, before: int, promised: int) -> pa.Table:
+        """Take the results of a batch, and return those that leave, in the order of time.
+
+        Parameters
+        ----------
+        results
+            Of the batch.
+        before, promised : int
+            The bound of results' times that was promised before the batch, and that after it.
+        """
+        late = self._times(results) < before
+        if late.any():
+            # Later results have left already: whoever asked for the order of time would get these out of it.
+            self.late = results.filter(pa.array(late))
+            self.late_results += int(np.count_nonzero(late))
+            results = results.filter(pa.array(~late))
+        found = self._held.release(results, promised)
+        if found.num_rows > 1:
+            seq = system_field(found, "seq").to_numpy()
+            found = found.take(pa.array(np.lexsort((seq, self._times(found)))))
+        return found
+
+    def _times(self, rows: pa.Table) -> Int64s:
+        if not rows.num_rows:
+            return np.empty(0, dtype=np.int64)
+        return ordered(rows.column(self._time)).astype(np.int64, copy=False)

@@ -1,0 +1,240 @@
+"""Results of a join in the order of time: every way to it, every switch between them, restarts, and late rows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.join_batches import BANDS, HOWS, LEFT, RIGHT, frame, meets, plan, streams
+from kit.join_pairs import expected
+
+from upstream.conf.errors import CheckpointError
+from upstream.core.rows.split import split_punctuation
+from upstream.operators.joins.band import IntervalBand
+from upstream.operators.joins.release.choice import ReleasePlan
+from upstream.operators.joins.shard import JoinShard
+from upstream.operators.runtime.feeds import ENDED
+from upstream.operators.runtime.store import DictStore
+
+MODES = st.lists(st.sampled_from([None, "sync", "filter"]), min_size=4, max_size=4)
+
+
+def ordered(release="adaptive", **changes):
+    return plan(release=ReleasePlan(release), **changes)
+
+
+def numbers(join, rows):
+    """Pairs of row numbers, -1 for none, with the results' times."""
+    found = rows.to_pylist()
+    if join.left_alone:
+        return [((row["a"], -1), row["t"]) for row in found]
+    none = {None: -1}
+    return [((none.get(row["a"], row["a"]), none.get(row["b"], row["b"])), row["join_time"]) for row in found]
+
+
+class Run:
+    """Batches of (left rows, left bound, right rows, right bound), each with a mode to change to."""
+
+    def __init__(self, join, batches, modes=(), clock=lambda: 0.0):
+        store = DictStore()
+        self.given, self.late, self.promises, self.reports = [], [], [], []
+        modes = list(modes) + [None] * len(batches)
+        for number, ((left, left_bound, right, right_bound), mode) in enumerate(zip(batches, modes, strict=False)):
+            shard = JoinShard(0, join, store, clock)  # as a restart does
+            result, report = shard.run(
+                [frame(LEFT, left, left_bound, "left/f")] if left or left_bound is not None else [],
+                [frame(RIGHT, right, right_bound, "right/f")] if right or right_bound is not None else [],
+                number,
+                mode,
+            )
+            self.given.append([])
+            promise = None
+            if result is not None:
+                rows, punctuation = split_punctuation(result)
+                self.given[-1] = numbers(join, rows)
+                promise = punctuation.column(join.time).to_pylist()[-1] if punctuation.num_rows else None
+            self.late += [] if shard.late is None else numbers(join, shard.late)
+            self.promises.append(promise)
+            self.reports.append(report)
+        self.kinds = {kind for kind, _ in store.values}
+
+    @property
+    def pairs(self):
+        return sorted(pair for batch in self.given for pair, _ in batch)
+
+    @property
+    def times(self):
+        return [time for batch in self.given for _, time in batch]
+
+
+@given(streams(), BANDS, st.sampled_from(HOWS), MODES)
+def test_all_results_leave_once_in_the_order_of_time_across_switches(case, band, how, modes):
+    (left, right), batches = case
+    join = ordered(band=band, how=how)
+    run = Run(join, batches, modes)
+    assert run.pairs == expected(left, right, meets(band), how)
+    assert run.times == sorted(run.times)
+    assert run.late == []
+    promised = -(1 << 62)
+    for batch, promise in zip(run.given, run.promises, strict=True):
+        assert all(time >= promised for _, time in batch)
+        promised = promised if promise is None else max(promised, promise)
+    last = run.reports[-1]
+    assert (last.left_kept, last.right_kept, last.queued, last.held, last.needs) == (0, 0, 0, 0, None)
+    assert run.kinds == {"head"}
+
+
+@given(streams(), BANDS, st.sampled_from(HOWS), st.sampled_from(["sync", "filter"]))
+def test_a_fixed_way_gives_the_same(case, band, how, release):
+    (left, right), batches = case
+    run = Run(ordered(release, band=band, how=how), batches, ["filter", "sync", "filter"])
+    assert run.pairs == expected(left, right, meets(band), how)
+    assert run.times == sorted(run.times)
+    assert {each.release for each in run.reports} == {release}, "it does not change, whatever is asked"
+
+
+@st.composite
+def late_streams(draw):
+    """Bounds that rows of later batches fall below."""
+    both, batches = [[], []], []
+    count = draw(st.integers(2, 5))
+    for batch in range(count):
+        cells = []
+        for rows in both:
+            new = [
+                (draw(st.sampled_from([1, 2])), draw(st.integers(0, 20)), len(rows) + at)
+                for at in range(draw(st.integers(0, 4)))
+            ]
+            rows.extend(new)
+            cells += [new, ENDED if batch == count - 1 else draw(st.none() | st.integers(0, 22))]
+        batches.append(tuple(cells))
+    return both, batches
+
+
+@given(late_streams(), BANDS, st.sampled_from(HOWS))
+def test_held_results_and_those_set_aside_are_those_of_the_join_without_an_order(case, band, how):
+    _, batches = case
+    run = Run(ordered("filter", band=band, how=how), batches)
+    plain = Run(plan(band, how), batches)
+    assert run.times == sorted(run.times)
+    assert sorted([*run.pairs, *(pair for pair, _ in run.late)]) == plain.pairs
+    assert run.reports[-1].late_results == len(run.late)
+    assert run.reports[-1].results == len(run.pairs)
+
+
+@given(late_streams(), BANDS, MODES)
+def test_late_rows_never_break_the_order_and_no_pair_comes_twice(case, band, modes):
+    (left, right), batches = case
+    run = Run(ordered(band=band), batches, modes)
+    assert run.times == sorted(run.times)
+    both = [*run.pairs, *(pair for pair, _ in run.late)]
+    assert len(both) == len(set(both))
+    assert set(both) <= set(expected(left, right, meets(band), "inner"))
+    assert run.reports[-1].late_results == len(run.late)
+
+
+def test_a_result_at_the_bound_leaves_and_one_behind_it_waits():
+    batches = [([(1, 10, 0), (1, 11, 1)], 12, [(1, 10, 0)], 10)]
+    for release in ("sync", "filter"):
+        run = Run(ordered(release, band=IntervalBand(2, 2)), batches)
+        assert run.given == [[((0, 0), 10)]]
+        assert run.reports[0].needs == 11
+        assert (run.reports[0].queued, run.reports[0].held) == ((1, 0) if release == "sync" else (0, 1))
+
+
+def test_a_late_result_is_set_aside_below_the_promise_and_given_at_it():
+    first = ([(1, 10, 0), (1, 11, 1)], 12, [], 11)
+    for time, late in ((10, True), (11, False)):
+        run = Run(ordered("filter", band=IntervalBand(1, 1)), [first, ([], None, [(1, time, 0)], None)])
+        assert run.late == ([((0, 0), 10)] if late else [])
+        assert ((1, 0), 11) in run.given[1]
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full", "semi", "anti"])
+@pytest.mark.parametrize("release", ["sync", "filter"])
+def test_what_is_needed_releases_what_is_held(how, release):
+    """Otherwise a silent feed would be asked for more, and more, for nothing."""
+    join = ordered(release, band=IntervalBand(2, 3), how=how)
+    batches = [([(1, 10, 0), (1, 30, 1)], 31, [(1, 11, 0), (2, 30, 1)], 8)]
+    before = Run(join, batches)
+    needs = before.reports[-1].needs
+    assert needs is not None
+    after = Run(join, [*batches, ([], None, [], needs)])
+    one, two = before.reports[-1], after.reports[-1]
+    assert two.results > one.results or two.queued < one.queued or two.held < one.held
+    assert two.needs is None or two.needs > needs
+    done = Run(join, [*batches, ([], 100, [], 100)])
+    assert done.reports[-1].needs is None
+
+
+def test_a_switch_back_empties_what_is_held_in_step():
+    """§6, steps E to K: what is held leaves at the bound that lets it go, beside what enters in order by then."""
+    join = ordered(band=IntervalBand(6, 6))
+    batches = [
+        ([(1, 1, 0)], 1, [(1, 5, 0), (1, 7, 1)], 7),
+        ([(1, 2, 1)], 2, [(1, 8, 2)], 8),
+        ([(1, 6, 2)], 6, [], None),
+        ([(1, 9, 3)], 9, [], None),
+    ]
+    run = Run(join, batches, ["filter", "sync"])
+    assert [each.release for each in run.reports] == ["filter", "sync", "sync", "sync"]
+    assert [(each.held, each.queued) for each in run.reports] == [(2, 0), (4, 1), (3, 1), (0, 1)]
+    assert run.given[2] == [((0, 0), 5), ((1, 0), 5), ((2, 0), 6)]
+    assert run.times == sorted(run.times)
+
+
+def test_a_switch_to_holding_lets_waiting_rows_enter_at_once():
+    join = ordered(band=IntervalBand(6, 6))
+    batches = [([(1, 5, 0)], 5, [(1, 3, 0)], 3), ([], None, [], None)]
+    run = Run(join, batches, [None, "filter"])
+    assert [(each.held, each.queued) for each in run.reports] == [(0, 1), (1, 0)]
+
+
+def test_what_is_compared_is_counted_and_timed_by_the_given_clock():
+    ticks = iter(range(100))
+    batches = [([(1, 1, 0), (1, 2, 1)], 0, [(1, 1, 0)], 0), ([(1, 2, 2)], 0, [], None)]
+    run = Run(ordered("filter"), batches, clock=lambda: next(ticks) * 0.5)
+    assert [each.comparisons for each in run.reports] == [2, 1]
+    assert [each.spent_s for each in run.reports] == [0.5, 0.5]
+
+
+def test_an_ordered_join_takes_no_state_of_one_without_an_order():
+    store = DictStore()
+    JoinShard(0, plan(), store).run([frame(LEFT, [(1, 1, 0)], 0)], [])
+    with pytest.raises(CheckpointError, match="order 'none', now 'event_time'"):
+        JoinShard(0, ordered("sync"), store)
+    other = DictStore()
+    JoinShard(0, ordered("sync"), other).run([frame(LEFT, [(1, 1, 0)], 0)], [])
+    JoinShard(0, ordered("filter"), other)
+
+
+def figure_1(release):
+    """The motivating example (§1, Fig. 1 C): S and T by the clock of arrival, keys a to d as numbers, w = 6."""
+    a, b, c, d = range(1, 5)
+    s, t = [(d, 2, 2), (c, 4, 4), (b, 6, 6)], [(a, 1, 1), (a, 5, 5)]
+    arrivals = [(6, s, t), (9, [], [(b, 9, 9)]), (10, [], [(c, 10, 10)])]
+    arrivals += [(11, [(a, 8, 8)], []), (12, [(a, 12, 12)], [])]
+    batches = [
+        (left, left[-1][1] if left else None, right, right[-1][1] if right else None) for _, left, right in arrivals
+    ]
+    run = Run(ordered(release, band=IntervalBand(6, 6)), batches)
+    at = [(clock, pair) for (clock, _, _), found in zip(arrivals, run.given, strict=True) for pair, _ in found]
+    return at, {clock: each for (clock, _, _), each in zip(arrivals, run.reports, strict=True)}
+
+
+def test_the_motivating_example_with_rows_in_order():
+    """Fig. 3: b9 and c10 wait in the queue of T; ⟨a8,a5⟩ leaves at 11, ⟨b6,b9⟩ and then ⟨c4,c10⟩ at 12."""
+    at, reports = figure_1("sync")
+    assert at == [(11, (8, 5)), (12, (6, 9)), (12, (4, 10))]
+    assert [reports[clock].queued for clock in (9, 10, 11)] == [1, 2, 2]
+    assert [reports[clock].promised for clock in (9, 10, 11, 12)] == [6, 6, 8, 10]
+    assert all(each.held == 0 for each in reports.values()), "the results of rows in order need not wait"
+
+
+def test_the_motivating_example_with_results_in_order():
+    """Fig. 4: ⟨b6,b9⟩ is held from 9, ⟨c4,c10⟩ from 10; ⟨a8,a5⟩ leaves at 11 (trigger 8), both at 12 (trigger 10)."""
+    at, reports = figure_1("filter")
+    assert at == [(11, (8, 5)), (12, (6, 9)), (12, (4, 10))]
+    assert [reports[clock].held for clock in (6, 9, 10, 11, 12)] == [0, 1, 2, 2, 0]
+    assert [reports[clock].promised for clock in (9, 10, 11, 12)] == [6, 6, 8, 10]
+    assert all(each.queued == 0 for each in reports.values())
