@@ -128,14 +128,16 @@ def test_the_choice_changes_in_both_directions_and_is_journaled(spark, tmp_path)
 
 
 def test_late_results_are_set_aside_as_files(spark, tmp_path):
-    # Both sides have come to 1090 - 60 before a row at 1010 meets one that is still kept.
     files = {"a-0": [(1015, 0), (1090, 1)], "b-0": [(1090, 0)], "b-1": [(1010, 1), (1035, 2)]}
-    for name, rows in files.items():
-        file = tmp_path / "feed" / f"{name}.csv"
-        write_csv(file, "key,ms,value", [("k", *row) for row in rows])
-        os.utime(file, (1_600_000_000 + int(name[-1]),) * 2)
-    place = tmp_path / "checkpoint"
-    found = collected(joined(spark, tmp_path / "feed", late_location=str(tmp_path / "late")), place)
+    place, found = tmp_path / "checkpoint", []
+    # Both sides have come to 1090 - 60 before a row at 1010 meets one that is still kept.
+    for names, at_end in ((("a-0", "b-0"), "keep"), (("b-1",), "close")):
+        for name in names:
+            file = tmp_path / "feed" / f"{name}.csv"
+            write_csv(file, "key,ms,value", [("k", *row) for row in files[name]])
+            os.utime(file, (1_600_000_000 + int(name[-1]),) * 2)
+        stream = joined(spark, tmp_path / "feed", at_end, late_location=str(tmp_path / "late"))
+        found += collected(stream, place)
     assert [row[1:4] for row in found] == [(1035, 0, 2), (1090, 1, 0)]
     late = pl.read_parquet(tmp_path / "late" / "*.parquet")
     assert late.select("join_time", "value", "value_right").rows() == [(1015, 0, 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +10,12 @@ from kit.join_batches import BANDS, HOWS, LEFT, RIGHT, frame, meets, plan, strea
 from kit.join_pairs import expected
 
 from upstream.conf.errors import CheckpointError
+from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.split import split_punctuation
 from upstream.operators.joins.band import IntervalBand
 from upstream.operators.joins.release.choice import ReleasePlan
 from upstream.operators.joins.shard import JoinShard
-from upstream.operators.runtime.feeds import ENDED
+from upstream.operators.runtime.feeds import ENDED, punctuation_rows
 from upstream.operators.runtime.store import DictStore
 
 MODES = st.lists(st.sampled_from([None, "sync", "filter"]), min_size=4, max_size=4)
@@ -238,3 +240,17 @@ def test_the_motivating_example_with_results_in_order():
     assert [reports[clock].held for clock in (6, 9, 10, 11, 12)] == [0, 1, 2, 2, 0]
     assert [reports[clock].promised for clock in (9, 10, 11, 12)] == [6, 6, 8, 10]
     assert all(each.queued == 0 for each in reports.values())
+
+
+@pytest.mark.parametrize("release", ["sync", "filter"])
+def test_punctuation_of_a_key_does_not_let_go_of_what_a_waiting_row_will_meet(release):
+    """The right's row at 10 has come and waits; that no other row of its key comes below 50 is no reason to forget."""
+    of_key = to_frame(punctuation_rows(RIGHT, ["right/f"], 0, k=pa.array([1]), t=pa.array([50])))
+    store, found = DictStore(), []
+    for left, right in (
+        ([frame(LEFT, [(1, 8, 0)], 9, "left/f")], [frame(RIGHT, [(1, 10, 0)], 9, "right/f"), of_key]),
+        ([frame(LEFT, [], 20, "left/f")], [frame(RIGHT, [], 20, "right/f")]),
+    ):
+        result, _ = JoinShard(0, ordered(release), store).run(left, right)
+        found.append(numbers(ordered(release), split_punctuation(result)[0]))
+    assert found == [[], [((0, 0), 10)]]
