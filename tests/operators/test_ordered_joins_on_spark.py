@@ -42,6 +42,7 @@ def write_feed(folder, name, arrivals_s, per_file=40):
 
 def joined(spark, folder, at_end="close", **given):
     options = {"progress": "bounded", "progressDelay": f"{DELAY_MS} ms", "maxFilesPerTrigger": 1, "atEnd": at_end}
+    options["confirmations"] = 1
     left, right = (
         us.UpdateStream(csv_feed(spark, f"{folder}/{name}-*.csv", **options), key="key", event_time="ms")
         for name in "ab"
