@@ -6,7 +6,6 @@ import pytest
 
 import upstream as us
 from upstream.conf.errors import OptionError, StateLimitError
-from upstream.conf.errors import OptionError
 from upstream.core.feedback.join_reports import JoinReport
 from upstream.operators.joining import columns_of_on
 from upstream.testing import StreamTester
