@@ -14,9 +14,10 @@ from ...core.rows.newest import key_codes
 from ...core.rows.system_column import deleted_mask
 from ..aggregates.algebra import Aggregates
 from ..joins.arriving import numbers_of
+from ..joins.key_runs import KeyRuns
 from ..joins.side import NUMBER
 from ..runtime.arrivals import micros
-from ..runtime.key_pages import KeyPages
+from ..runtime.run_files import RunFiles
 from ..runtime.store import Store
 from .members import Asked, Members, buckets_for
 from .plan import ROWS, GroupPlan
@@ -57,19 +58,20 @@ class KeptGroups:
     store : Store
         The shard's state.
     name : str
-        What the pages are called.
+        What the groups are called in the store.
     plan : GroupPlan
     saved
         What :meth:`to_json` gave; empty at first.
+    files : RunFiles, optional
     """
 
-    def __init__(self, store: Store, name: str, plan: GroupPlan, saved: Any) -> None:
+    def __init__(self, store: Store, name: str, plan: GroupPlan, saved: Any, files: RunFiles | None = None) -> None:
         self._plan = plan
         side = plan.side
         groups = [side.schema.field(each) for each in side.on]
         own = [pa.field(each, pa.int64()) for each in (_BITS, NUMBER)]
         self._schema = pa.schema([*groups, *plan.added.state_schema, *own])
-        self._pages = KeyPages(store, name, NUMBER, self._schema, saved.get("groups", {}))
+        self._runs = KeyRuns(store, name, NUMBER, self._schema, saved.get("groups", {}), files=files)
         self._members = (
             None if plan.held is None else Members(store, f"{name}_members", side, plan.held, saved.get("members", {}))
         )
@@ -77,14 +79,14 @@ class KeptGroups:
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
         return {
-            "groups": self._pages.to_json(),
+            "groups": self._runs.to_json(),
             **({} if self._members is None else {"members": self._members.to_json()}),
         }
 
     @property
     def rows(self) -> int:
         """The number of groups."""
-        return self._pages.rows
+        return self._runs.rows
 
     def changed(self, changes: pa.Table) -> ChangedGroups:
         """Apply changes of keys' newest rows, of which there is at least one; return the groups that they change.
@@ -96,8 +98,8 @@ class KeptGroups:
         """
         side, added = self._plan.side, self._plan.added
         numbers = numbers_of(changes, side.on)
-        pages = self._pages.pages(numbers)
-        kept = self._pages.read(pages)
+        found = self._runs.find(numbers)
+        kept = found.rows
         before, group, first = _groups(kept, changes, side.on)
         n = len(first)
         groups, number = changes.select(list(side.on)).take(pa.array(first)).combine_chunks(), numbers[first]
@@ -129,11 +131,7 @@ class KeptGroups:
             new = new.append_column(name, state.column(name))
         new = new.append_column(_BITS, pa.array(bits)).append_column(NUMBER, pa.array(number))
         there = pa.array(count > 0)
-        self._pages.write(
-            pages,
-            kept.num_rows,
-            pa.concat_tables([kept.filter(pa.array(before < 0)), new.filter(there).cast(self._schema)]),
-        )
+        self._runs.replace(found, before < 0, new.filter(there).cast(self._schema))
         arrival = np.zeros(n, dtype=np.int64)
         np.maximum.at(arrival, group, micros(changes, "arrival"))
         left = np.zeros(n, dtype=np.bool_)

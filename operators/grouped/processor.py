@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from ...core.feedback.report_files import write_report
+from ..runtime.run_files import of_worker
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
 from .plan import GroupPlan
@@ -34,6 +35,8 @@ class GroupProcessor(ShardProcessor):
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
-        result, report = GroupShard(shard, self._plan, store).run([bytes(row.frame) for row in rows], batch_id())
+        result, report = GroupShard(shard, self._plan, store, of_worker()).run(
+            [bytes(row.frame) for row in rows], batch_id()
+        )
         write_report(self._folder, report)
         return result

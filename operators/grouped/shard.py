@@ -18,6 +18,7 @@ from ...core.rows.system_column import SYSTEM, deleted_mask, system_array
 from ..joins.arriving import rows_in, without_key
 from ..joins.versions import LatestVersions
 from ..runtime.arrivals import micros
+from ..runtime.run_files import RunFiles
 from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
 from .kept_groups import KeptGroups
@@ -38,6 +39,7 @@ class GroupShard:
     plan : GroupPlan
     store : Store
         The shard's state.
+    files : RunFiles, optional
 
     Raises
     ------
@@ -45,7 +47,7 @@ class GroupShard:
         The state was written for other groups or aggregates, or by another version.
     """
 
-    def __init__(self, number: int, plan: GroupPlan, store: Store) -> None:
+    def __init__(self, number: int, plan: GroupPlan, store: Store, files: RunFiles | None = None) -> None:
         self._number = number
         self._plan = plan
         self._store = CountingStore(store)
@@ -59,8 +61,8 @@ class GroupShard:
                 other_layout(head["layout"], _LAYOUT),
             )
         side = plan.side
-        self._versions = LatestVersions(self._store, "keys", side, head.get("keys", {})) if side.stays else None
-        self._groups = KeptGroups(self._store, "groups", plan, head.get("groups", {}))
+        self._versions = LatestVersions(self._store, "keys", side, head.get("keys", {}), files) if side.stays else None
+        self._groups = KeptGroups(self._store, "groups", plan, head.get("groups", {}), files)
         self._counts = {name: int(head.get(name, 0)) for name in ("left_rows", "results", "retracted")}
         self._without_key = int(head.get("without_key", 0))
 

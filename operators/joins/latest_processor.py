@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from ...core.feedback.report_files import write_report
+from ..runtime.run_files import of_worker
 from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
 from .latest_plan import LatestJoinPlan, VersionPlan
@@ -35,7 +36,7 @@ class VersionProcessor(ShardProcessor):
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
         frames = [bytes(row.frame) for row in rows]
-        result, report = VersionShard(shard, self._plan, store).run(frames, batch_id())
+        result, report = VersionShard(shard, self._plan, store, of_worker()).run(frames, batch_id())
         write_report(self._folder, report)
         return result
 
@@ -61,6 +62,7 @@ class LatestJoinProcessor(ShardProcessor):
         frames: dict[str, list[bytes]] = {"left": [], "right": []}
         for row in rows:
             frames[row.control].append(bytes(row.frame))
-        result, report = LatestJoinShard(shard, self._plan, store).run(frames["left"], frames["right"], batch_id())
+        join = LatestJoinShard(shard, self._plan, store, of_worker())
+        result, report = join.run(frames["left"], frames["right"], batch_id())
         write_report(self._folder, report)
         return result

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,16 +19,19 @@ from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import ordered
 from ...core.rows.system_column import SYSTEM, deleted_mask, with_system_fields
 from ..runtime.arrivals import by_arrival
-from ..runtime.key_pages import KeyPages
 from ..runtime.pack import newest_rows
+from ..runtime.run_files import RunFiles
 from ..runtime.store import Store
+from .key_runs import Found, KeyRuns
 from .latest_plan import GONE, VERSION, LatestSide
 from .matching import key_numbers
 from .side import NUMBER
 
-__all__ = ["LatestVersions", "places"]
+__all__ = ["ALIVE", "TIME", "LatestVersions", "newer_versions", "places", "row_times"]
 
-_TIME, _ALIVE = "__upstream_time", "__upstream_alive"
+TIME, ALIVE = "__upstream_time", "__upstream_alive"
+
+Mask = npt.NDArray[np.bool_]
 
 
 class LatestVersions:
@@ -38,29 +42,30 @@ class LatestVersions:
     store : Store
         The shard's state.
     name : str
-        What the pages are called.
+        What the runs are called.
     side : LatestSide
     saved
         What :meth:`to_json` gave; empty at first.
+    files : RunFiles, optional
     """
 
-    def __init__(self, store: Store, name: str, side: LatestSide, saved: Any) -> None:
+    def __init__(self, store: Store, name: str, side: LatestSide, saved: Any, files: RunFiles | None = None) -> None:
         self._side = side
         self._columns = list(dict.fromkeys([*side.key, *side.on, *(side.values or ())]))
         self._compared = side.on if side.values is None else (*side.on, *side.values)
         fields = [side.schema.field(each) for each in self._columns]
-        own = [pa.field(each, pa.int64()) for each in (NUMBER, VERSION, _TIME)]
-        self._schema = pa.schema([*fields, *own, pa.field(_ALIVE, pa.bool_())])
-        self._pages = KeyPages(store, name, NUMBER, self._schema, saved)
+        own = [pa.field(each, pa.int64()) for each in (NUMBER, VERSION, TIME)]
+        self._schema = pa.schema([*fields, *own, pa.field(ALIVE, pa.bool_())])
+        self._runs = KeyRuns(store, name, NUMBER, self._schema, saved, files=files)
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
-        return self._pages.to_json()
+        return self._runs.to_json()
 
     @property
     def rows(self) -> int:
         """The number of keys, deleted ones included."""
-        return self._pages.rows
+        return self._runs.rows
 
     def changes(self, rows: pa.Table) -> pa.Table:
         """Return what becomes of each key: its newest row, and a tombstone where it was before.
@@ -86,19 +91,14 @@ class LatestVersions:
             return side.versioned.empty_table()
         rows, _ = newest_rows(by_arrival(rows), list(side.key), side.event_time)
         rows = rows.combine_chunks()
-        times = self._times(rows)
+        times = row_times(rows, side)
         numbers = key_numbers([rows.column(name) for name in side.key])
-        pages = self._pages.pages(numbers)
-        kept = self._pages.read(pages)
+        found = self._runs.find(numbers)
+        kept = found.rows
         at = places(kept, rows, side.key)
         known = at >= 0
         was = np.where(known, at, 0)
-        version, before = np.ones(rows.num_rows, dtype=np.int64), np.zeros(rows.num_rows, dtype=np.bool_)
-        newer = np.ones(rows.num_rows, dtype=np.bool_)
-        if kept.num_rows:
-            version = np.where(known, kept.column(VERSION).to_numpy()[was] + 1, 1)
-            before = known & kept.column(_ALIVE).to_numpy()[was]
-            newer = ~known | (times >= kept.column(_TIME).to_numpy()[was])
+        version, newer, before = newer_versions(kept, at, times)
         deleted = deleted_mask(rows).to_numpy()
         same = before & _same(kept, was, rows, self._compared)
         moved = before & newer & (deleted | ~same)
@@ -108,8 +108,8 @@ class LatestVersions:
         given = rows.filter(stays)
         given = given.append_column(VERSION, pa.array(version).filter(stays))
         given = given.append_column(GONE, pa.array(np.zeros(given.num_rows, dtype=np.bool_)))
-        self._keep(kept, at[known & newer], rows.filter(pa.array(newer)), pages, {
-            NUMBER: numbers[newer], VERSION: version[newer], _TIME: times[newer], _ALIVE: ~deleted[newer],
+        self._keep(found, at[known & newer], rows.filter(pa.array(newer)), {
+            NUMBER: numbers[newer], VERSION: version[newer], TIME: times[newer], ALIVE: ~deleted[newer],
         })  # fmt: skip
         return pa.concat_tables([left, given.cast(side.versioned)])
 
@@ -125,24 +125,53 @@ class LatestVersions:
         columns |= {SYSTEM: marked.column(SYSTEM), VERSION: pa.array(version), GONE: pa.array(gone)}
         return pa.table({name: columns[name] for name in side.versioned.names}).cast(side.versioned)
 
-    def _keep(self, kept: pa.Table, replaced: Int64s, rows: pa.Table, pages: Int64s, own: dict[str, Any]) -> None:
-        stays = np.ones(kept.num_rows, dtype=np.bool_)
+    def _keep(self, found: Found, replaced: Int64s, rows: pa.Table, own: dict[str, Any]) -> None:
+        stays = np.ones(found.rows.num_rows, dtype=np.bool_)
         stays[replaced] = False
         new = pa.table({**{name: rows.column(name) for name in self._columns}, **own}).cast(self._schema)
-        self._pages.write(pages, kept.num_rows, pa.concat_tables([kept.filter(pa.array(stays)), new]))
+        self._runs.replace(found, stays, new)
 
-    def _times(self, rows: pa.Table) -> Int64s:
-        name = self._side.event_time
-        if name is None:
-            return np.full(rows.num_rows, LOWEST, dtype=np.int64)
-        column = rows.column(name)
-        if column.null_count:
-            raise MalformedRowError(
-                f"{column.null_count} of {len(column)} rows have no time in {name!r}, so none is newer than another",
-                expected="a time in each row",
-                hint="take such rows out before the join, and count them",
-            )
-        return ordered(column).astype(np.int64, copy=False)
+
+def row_times(rows: pa.Table, side: LatestSide) -> Int64s:
+    """Return the times by which rows are newer; equal ones if only the order of arrival counts.
+
+    Raises
+    ------
+    MalformedRowError
+        A row has no time.
+    """
+    name = side.event_time
+    if name is None:
+        return np.full(rows.num_rows, LOWEST, dtype=np.int64)
+    column = rows.column(name)
+    if column.null_count:
+        raise MalformedRowError(
+            f"{column.null_count} of {len(column)} rows have no time in {name!r}, so none is newer than another",
+            expected="a time in each row",
+            hint="take such rows out before the join, and count them",
+        )
+    return ordered(column).astype(np.int64, copy=False)
+
+
+def newer_versions(kept: pa.Table, at: Int64s, times: Int64s) -> tuple[Int64s, Mask, Mask]:
+    """Return the versions of arriving rows, which of them are newer than the kept ones, and which keys had a row.
+
+    Parameters
+    ----------
+    kept
+        With :data:`VERSION`, :data:`TIME` and :data:`ALIVE`.
+    at
+        Where each row's key is among them; -1 if it is not.
+    times
+        Of the rows.
+    """
+    known = at >= 0
+    if not kept.num_rows:
+        return np.ones(len(at), dtype=np.int64), ~known, known
+    was = np.where(known, at, 0)
+    version = np.where(known, kept.column(VERSION).to_numpy()[was] + 1, 1)
+    newer = ~known | (times >= kept.column(TIME).to_numpy()[was])
+    return version, newer, known & kept.column(ALIVE).to_numpy()[was]
 
 
 def places(kept: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
@@ -158,7 +187,7 @@ def places(kept: pa.Table, rows: pa.Table, key: tuple[str, ...]) -> Int64s:
     return place[codes[kept.num_rows :]]
 
 
-def _same(kept: pa.Table, at: Int64s, rows: pa.Table, names: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _same(kept: pa.Table, at: Int64s, rows: pa.Table, names: tuple[str, ...]) -> Mask:
     """Return which rows have the values of the kept rows in some columns; a null equals a null."""
     if kept.num_rows == 0:
         return np.zeros(rows.num_rows, dtype=np.bool_)

@@ -162,10 +162,10 @@ def test_a_group_that_empties_keeps_no_values():
         query.batch([(key, "x", 1, key, "a", False) for key in range(30)])
         query.batch([(key, None, 2, None, None, True) for key in range(30)])
     assert query.table == {}
-    assert {kind for kind, _ in query.store.values} == {"keys"}
+    assert {kind.split("/")[0] for kind, _ in query.store.values} == {"keys"}
 
 
 def test_values_are_kept_only_where_an_aggregate_needs_them():
     query = Query(plan({"n": count(), "total": sum_("v")}))
     query.batch([(1, "x", 1, 5, "a", False)])
-    assert {kind for kind, _ in query.store.values} == {"keys", "groups"}
+    assert {kind.split("/")[0] for kind, _ in query.store.values} == {"keys", "groups"}

@@ -184,19 +184,19 @@ def test_a_key_that_has_the_join_columns_needs_no_stage_of_its_own(left, right):
         assert query.table == {tuple(key): value for key, value in pairs.items()}
 
 
-def test_a_thousand_keys_and_more_are_in_pages_of_which_a_batch_reads_its_own():
+def test_a_batch_writes_the_rows_that_change():
     query = Query(plan(("r",), shards=1))
     routes = [(at, f"r{at}", 1, at, False) for at in range(3000)]
     buses = [(at, f"r{at % 3000}", 1, at, False) for at in range(6000)]
     query.batch(buses, routes)
     assert len(query.table) == 6000
-    assert len([1 for kind, _ in query.stores["join", 0].values if kind == "left"]) > 5
+    assert len([1 for kind, _ in query.stores["join", 0].values if kind == "left/0"]) > 5
     before = {**query.stores["join", 0].values}
     query.batch([(17, "r2", 2, 9000, False)], [])
     after = query.stores["join", 0].values
-    changed = [name for name in after if after[name] != before.get(name)]
-    assert len([kind for kind, _ in changed if kind == "left"]) == 2  # the page it left, and the one where it is now
-    assert not [kind for kind, _ in changed if kind == "right"]
+    changed = {name: after[name] for name in after if after[name] != before.get(name)}
+    assert changed.keys() == {("head", 0), ("left/1", 0)}
+    assert from_frame(changed["left/1", 0]).num_rows == 2  # where it was, and where it is now
     assert query.table[17,] == (9000, 2, 2)
     query.batch([], [(0, "r2", 3, 9001, False)])
     assert [query.table[key,] for key in (2, 3002, 17)] == [(2, 9001, 3), (3002, 9001, 3), (9000, 9001, 3)]

@@ -1,0 +1,136 @@
+"""One side of a join of newest rows in a batch."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.rows.exact_integers import Int64s
+from ...core.rows.system_column import SYSTEM, deleted_mask
+from ..runtime.arrivals import by_arrival, micros
+from ..runtime.pack import newest_rows
+from .arriving import numbers_of, without_key
+from .key_runs import KeyRuns
+from .latest_plan import GONE, VERSION, LatestSide
+from .side import NUMBER
+from .versions import ALIVE, TIME, newer_versions, places, row_times
+
+__all__ = ["ARRIVAL", "FIRST", "NewestSide", "kept_schema"]
+
+Mask = npt.NDArray[np.bool_]
+
+ARRIVAL, FIRST = "__upstream_arrival", "__upstream_first"
+"""Columns of kept rows: their arrivals in microseconds."""
+
+_DELETED = "__upstream_deleted"
+
+
+class NewestSide:
+    """One side in a batch: the rows that were, what changes, and the rows that are.
+
+    The rows that come have versions already, or, where a key cannot move, are the side's own and get versions here.
+
+    Parameters
+    ----------
+    side : LatestSide
+    runs : KeyRuns
+        The rows that are kept.
+    rows : pyarrow.Table
+        Those that come.
+
+    Attributes
+    ----------
+    numbers : int64 array
+        Of the values of `on` of the rows that come.
+    keyless : pyarrow.Table
+        Rows with a null in `on`.
+    same, new, removed : pyarrow.Table
+        Rows that stay, rows that have come, and those that are no longer.
+    gone : pyarrow.Table
+        Keys that are deleted, as they were.
+    """
+
+    def __init__(self, side: LatestSide, runs: KeyRuns, rows: pa.Table) -> None:
+        self._side = side
+        self._runs = runs
+        if side.stays and rows.num_rows:
+            rows, _ = newest_rows(by_arrival(rows), list(side.key), side.event_time)
+        keyless = without_key(rows, side.on)
+        rows = _kept(rows.combine_chunks())
+        self.keyless = rows.filter(pa.array(keyless & ~_flags(rows, _DELETED)))
+        self.gone = rows.filter(pa.array(_flags(rows, GONE))) if not side.stays else rows.slice(0, 0)
+        if keyless.any():
+            rows = rows.filter(pa.array(~keyless)).combine_chunks()
+        self.numbers = numbers_of(rows, side.on)
+        self._rows = rows.append_column(NUMBER, pa.array(self.numbers))
+
+    def read(self, numbers: Int64s) -> None:
+        """Read the rows with some numbers, and apply the changes."""
+        side, rows = self._side, self._rows
+        self._found = found = self._runs.find(numbers)
+        kept = found.rows
+        at = places(kept, rows, tuple(dict.fromkeys([*side.key, *side.on])))
+        deleted = _flags(rows, _DELETED)
+        if side.stays:
+            times = row_times(rows, side)
+            version, newer, before = newer_versions(kept, at, times)
+            for name, values in ((VERSION, version), (TIME, times), (ALIVE, ~deleted)):
+                rows = rows.append_column(name, pa.array(values))
+            if not newer.all():
+                rows, at, deleted, before = rows.filter(pa.array(newer)), at[newer], deleted[newer], before[newer]
+        else:
+            before = at >= 0
+        self._stays = stays = np.ones(kept.num_rows, dtype=np.bool_)
+        stays[at[at >= 0]] = False
+        # What is removed, as it was, and with the version and the arrival of the row that removes it.
+        removed = deleted & before
+        was, cause = kept.take(pa.array(at[removed])), rows.filter(pa.array(removed))
+        for name in (VERSION, ARRIVAL, FIRST):
+            was = was.set_column(was.schema.get_field_index(name), name, cause.column(name))
+        self.removed = was.combine_chunks()
+        if side.stays:
+            self.gone = self.removed
+        there = ~deleted
+        new = rows if there.all() else rows.filter(pa.array(there)).combine_chunks()
+        kind = kept.schema
+        self.new = new.select(kind.names).cast(kind)
+        # A deleted key that has no versions elsewhere is kept with the time of its deletion.
+        self._changed = rows.select(kind.names).cast(kind) if side.stays else self.new
+        alive = stays & _flags(kept, ALIVE) if side.stays else stays
+        self.same = kept.filter(pa.array(alive)).combine_chunks()
+
+    def keep(self) -> None:
+        """Keep the rows that are."""
+        self._runs.replace(self._found, self._stays, self._changed)
+
+    @cached_property
+    def now(self) -> pa.Table:
+        """The rows that are."""
+        return pa.concat_tables([self.same, self.new]).combine_chunks()
+
+
+def kept_schema(side: LatestSide) -> pa.Schema:
+    """Return the columns of the rows that are kept of a side."""
+    fields = [field for field in side.schema if field.name != SYSTEM]
+    own = [*(ARRIVAL, FIRST, VERSION, NUMBER), *((TIME,) if side.stays else ())]
+    alive = [pa.field(ALIVE, pa.bool_())] if side.stays else []
+    return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in own), *alive])
+
+
+def _kept(rows: pa.Table) -> pa.Table:
+    """Return rows with what is needed of their system column."""
+    arrival = micros(rows, "arrival")
+    first, deleted = micros(rows, "first_arrival", arrival), deleted_mask(rows)
+    rows = rows.drop_columns([SYSTEM])
+    for name, values in ((ARRIVAL, pa.array(arrival)), (FIRST, pa.array(first)), (_DELETED, deleted)):
+        rows = rows.append_column(name, values)
+    return rows
+
+
+def _flags(rows: pa.Table, name: str) -> Mask:
+    column = rows.column(name)
+    return (pc.fill_null(column, False) if column.null_count else column).to_numpy()

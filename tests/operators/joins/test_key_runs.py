@@ -1,0 +1,223 @@
+"""Sorted runs: what is found is what was written last, with files, without them, and with those of a failed batch."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.operators.joins.key_runs import KeyRuns
+from upstream.operators.runtime.run_files import RunFiles
+from upstream.operators.runtime.store import DictStore
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("k", pa.int64()), ("v", pa.int64())])
+
+
+class Counting(DictStore):
+    """A store that notes what is read and written."""
+
+    def __init__(self, values=()):
+        super().__init__()
+        self.values = dict(values)
+        self.got, self.kept, self.removed = [], [], []
+
+    def get(self, kind, page):
+        self.got.append((kind, page))
+        return super().get(kind, page)
+
+    def put(self, kind, page, value):
+        self.kept.append((kind, page))
+        super().put(kind, page, value)
+
+
+def rows(pairs, value=0):
+    numbers, keys = ([pair[at] for pair in pairs] for at in (0, 1))
+    values = value if isinstance(value, list) else [value] * len(pairs)
+    return pa.table([pa.array(each, pa.int64()) for each in (numbers, keys, values)], schema=SCHEMA)
+
+
+def numbers_of(*given):
+    return np.array(sorted({*given}), dtype=np.int64)
+
+
+class Shard:
+    """Rows by (number, key) over batches, each of which may fail after it has written."""
+
+    def __init__(self, within=(), files=None):
+        self.within, self.files = within, files
+        self.store, self.saved = Counting(), {}
+
+    def runs(self, store=None):
+        return KeyRuns(self.store if store is None else store, "r", "n", SCHEMA, self.saved, self.within, self.files)
+
+    def write(self, changes, *, fails=False):
+        """Put (number, key, value) or delete, where the value is None."""
+        store = Counting(self.store.values)
+        runs = self.runs(store)
+        found = runs.find(numbers_of(*(number for number, _, _ in changes)))
+        gone = {(number, key) for number, key, _ in changes}
+        stays = np.array([(row["n"], row["k"]) not in gone for row in found.rows.to_pylist()], dtype=np.bool_)
+        new = [row for row in changes if row[2] is not None]
+        runs.replace(found, stays, rows([row[:2] for row in new], [row[2] for row in new]))
+        if not fails:
+            self.store, self.saved = store, runs.to_json()
+        return store
+
+    def read(self, *given):
+        asked = set(given)
+        table = self.runs().find(numbers_of(*given)).rows
+        assert table.schema == SCHEMA
+        return {(row["n"], row["k"]): row["v"] for row in table.to_pylist() if row["n"] in asked}
+
+
+NUMBERS = st.sampled_from([-(2**62), -1, 0, 1, 2, 3, 2**31, 2**62])
+CHANGES = st.dictionaries(st.tuples(NUMBERS, st.integers(0, 3)), st.none() | st.integers(0, 9), max_size=8)
+
+
+@given(st.lists(st.tuples(CHANGES, st.booleans()), max_size=14), st.booleans(), st.booleans())
+def test_every_number_has_what_was_written_last_whatever_failed(batches, many, with_files):
+    with tempfile.TemporaryDirectory() as folder:
+        files = RunFiles(Path(folder, "runs"), 1 << 20) if with_files else None
+        shard, expected = Shard(("k",) if many else (), files), {}
+        for drawn, fails in batches:
+            # Without `within` there is one row for each number.
+            changes = {(number, key if many else 0): value for (number, key), value in drawn.items()}
+            given_ = [(*pair, value) for pair, value in changes.items()]
+            if fails:
+                shard.write(given_, fails=True)
+                # An attempt with other rows wrote files, and none of them is taken for those of the next attempt.
+                continue
+            shard.write(given_)
+            for pair, value in changes.items():
+                expected.pop(pair, None)
+                if value is not None:
+                    expected[pair] = value
+            assert shard.read(*(number for number, _ in {*expected, *changes})) == expected
+            assert shard.runs().rows == len(expected)
+            for number in {number for number, _ in expected}:
+                assert shard.read(number) == {pair: v for pair, v in expected.items() if pair[0] == number}
+
+
+def test_what_is_written_follows_from_what_changes_and_runs_are_merged():
+    chance, shard = np.random.default_rng(1), Shard()
+    shard.write([(number, 0, 0) for number in range(50_000)])
+    first = len(shard.store.kept)
+    assert first == 64
+    expected, written, most, counts = dict.fromkeys(range(50_000), 0), 0, 0, []
+    for batch in range(1, 200):
+        changed = chance.choice(50_000, 500, replace=False).tolist()
+        store = shard.write([(number, 0, batch) for number in changed])
+        expected.update(dict.fromkeys(changed, batch))
+        written += len(store.kept)
+        counts.append(len(shard.saved["runs"]))
+        most = max(most, len(store.values))
+    assert {number: value for (number, _), value in shard.read(*range(50_000)).items()} == expected
+    assert max(counts) <= 10
+    # Twice the rows that there are, at most, and less than one page of a batch in three written again.
+    assert sum(run[2] for run in shard.saved["runs"]) <= 2 * 50_000
+    assert most <= 3 * first
+    assert written < 200 * first / 3
+
+
+def test_deleted_rows_leave_nothing_behind_once_runs_are_merged():
+    shard = Shard()
+    shard.write([(number, 0, 0) for number in range(5000)])
+    for low in range(0, 5000, 500):
+        shard.write([(number, 0, None) for number in range(low, low + 500)])
+    assert shard.runs().rows == 0
+    assert sum(run[2] for run in shard.saved["runs"]) <= 5000
+    for low in range(0, 5000, 500):
+        shard.write([(9, 0, 1)])
+        shard.write([(number, 0, 1) for number in range(low, low + 500)])
+        shard.write([(number, 0, None) for number in range(low, low + 500)])
+    assert sum(run[2] for run in shard.saved["runs"]) <= 5000
+    assert shard.read(9, 10) == {(9, 0): 1}
+    assert len(shard.store.values) <= 8
+
+
+def test_a_row_that_never_was_leaves_no_marker():
+    shard = Shard()
+    shard.write([(1, 0, None)])
+    assert shard.store.values == {}
+    assert shard.saved == {"runs": [], "next": 0, "rows": 0}
+
+
+def test_a_few_numbers_are_found_without_reading_the_other_pages():
+    shard = Shard()
+    shard.write([(number, 0, 0) for number in range(50_000)])
+    shard.write([(7, 0, 1)])
+    shard.store.got.clear()
+    assert shard.read(7, 8) == {(7, 0): 1, (8, 0): 0}
+    assert len(shard.store.got) == 2
+    shard.store.got.clear()
+    assert len(shard.read(*range(0, 50_000, 10))) == 5000
+    assert len(shard.store.got) == 65
+
+
+def test_one_of_many_rows_of_a_number_is_written_alone():
+    shard = Shard(("k",))
+    shard.write([(1, key, 0) for key in range(3000)] + [(2, 0, 0)])
+    shard.write([(1, 17, 5)])
+    assert shard.saved["runs"][-1][2] == 1
+    found = shard.read(1)
+    assert len(found) == 3000
+    assert found[1, 17] == 5
+
+
+def test_two_keys_of_one_place_are_written_together(monkeypatch):
+    monkeypatch.setattr(
+        "upstream.operators.joins.key_runs.key_numbers", lambda columns: np.zeros(len(columns[0]), dtype=np.int64)
+    )
+    shard = Shard(("k",))
+    shard.write([(1, 1, 10), (1, 2, 20)])
+    shard.write([(1, 2, 21)])
+    shard.write([(1, 3, 30)])
+    assert shard.read(1) == {(1, 1): 10, (1, 2): 21, (1, 3): 30}
+    shard.write([(1, 1, None)])
+    assert shard.read(1) == {(1, 2): 21, (1, 3): 30}
+
+
+def test_files_spare_the_store_and_an_older_state_has_its_own(tmp_path):
+    files = RunFiles(tmp_path / "runs", 1 << 30)
+    shard = Shard(files=files)
+    shard.write([(number, 0, 0) for number in range(5000)])
+    older = shard.store.values.copy(), shard.saved
+    for batch in range(1, 8):
+        shard.write([(number, 0, batch) for number in range(0, 5000, 7)])
+    shard.store.got.clear()
+    shard.files = RunFiles(tmp_path / "runs", 1 << 30)  # another worker of the executor
+    assert shard.read(0, 1) == {(0, 0): 7, (1, 0): 0}
+    assert shard.store.got == []
+    # The query starts again from a checkpoint before those batches, of which runs were merged and their files dropped.
+    shard.store, shard.saved = Counting(older[0]), older[1]
+    assert shard.read(0, 1) == {(0, 0): 0, (1, 0): 0}
+    shard.write([(0, 0, 100)])
+    assert shard.read(0, 7) == {(0, 0): 100, (7, 0): 0}
+
+
+def test_a_run_that_lacks_a_page_is_not_taken_for_whole():
+    shard = Shard()
+    shard.write([(number, 0, 0) for number in range(5000)])
+    shard.store.remove("r/0", 3)
+    with pytest.raises(AssertionError, match="of a run's 5000 rows"):
+        shard.read(*range(5000))
+
+
+def test_rows_of_an_earlier_run_of_the_job_are_fitted(tmp_path):
+    for files in (None, RunFiles(tmp_path / "runs", 1 << 20)):
+        shard = Shard(files=files)
+        shard.write([(number, 0, 5) for number in range(3)])
+        more = pa.schema([*SCHEMA, ("w", pa.int64())])
+        runs = KeyRuns(shard.store, "r", "n", more, shard.saved, (), files)
+        found = runs.find(numbers_of(1))
+        assert found.rows.to_pylist() == [{"n": 1, "k": 0, "v": 5, "w": None}]
+        new = pa.table([pa.array([each], pa.int64()) for each in (1, 0, 6, 7)], schema=more)
+        for _ in range(4):
+            found = runs.find(numbers_of(1))
+            runs.replace(found, np.zeros(1, dtype=np.bool_), new)
+        assert runs.find(numbers_of(0, 1)).rows.sort_by("n").column("w").to_pylist() == [None, 7]
