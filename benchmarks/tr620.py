@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
+
+from upstream.operators.capacity.simulation import Outcome
 
 from .shapes import Curve, Figure, Panel
 from .simulator import COST_S, Estimate, Workload, estimate, run
@@ -10,6 +16,7 @@ from .simulator import COST_S, Estimate, Workload, estimate, run
 __all__ = ["figure_5", "figure_7", "figure_9", "figure_16", "figure_17"]
 
 _SKEWS = (0.0, 0.3, 0.6, 0.9)
+_RATES = (20, 50, 100, 200, 500, 1000)
 
 LOADS = tuple(range(1, 11))
 
@@ -133,56 +140,76 @@ def figure_9(quick: bool) -> Figure:
 
 
 def figure_16(quick: bool) -> Figure:
-    """Repeat figure 16: how often each of 100 keys updates, in the arrivals of figure 17's simulation."""
-    seeds, seconds = (3, 20) if quick else (10, 60)
-    curves: list[Curve] = []
-    differs: list[str] = []
-    for skew in _SKEWS:
-        came = [Workload(100, 1000, skew).arrivals(seed, seconds * 1_000_000).key for seed in range(seeds)]
-        counts = np.array([np.bincount(key, minlength=100) for key in came])
-        percent = 100 * counts / counts.sum(axis=1, keepdims=True)
-        y = [estimate(percent[:, key].tolist()) for key in range(100)]
-        curves.append(Curve(f"θ = {skew:g}", range(1, 101, 9), y[::9]))
-        # Zipf: of n updates a key with share p gets n p, give or take √(n p (1 - p)); five times that happens to none
-        # of 400 keys.
-        share = np.arange(1, 101) ** -skew
-        share /= share.sum()
-        n = int(counts.sum())
-        far = np.abs(counts.sum(axis=0) - n * share) > 5 * np.sqrt(n * share * (1 - share))
-        if far.any():
-            differs.append(f"θ = {skew:g}: the rates of keys {np.flatnonzero(far).tolist()} are not Zipf's")
-    return Figure("Update rates by key", [Panel("100 keys", "key", "% of updates", curves)], differs)
+    """Repeat figure 16: memory of on-demand pages against a cell for every key ever seen, over the skew of the keys.
+
+    The figures are averages over the loads of figure 17.
+    """
+    runs = _memory_runs(quick)
+    panels, means = _memory(runs, "θ", _SKEWS, 0)
+    differs = _memory_bounds(runs)
+    usage = means["on-demand", "usage"]
+    if any(later >= earlier for earlier, later in pairwise(usage)):
+        differs.append(f"on-demand usage is {usage}, wanted ever less with the skew")
+    effective = means["naive", "effective"]
+    if any(later >= earlier for earlier, later in pairwise(effective)):
+        differs.append(f"naive effective usage is {effective}, wanted ever less with the skew")
+    flat = means["naive", "usage"]
+    fall, growth = usage[0] - usage[-1], max(flat) - min(flat)
+    if growth > fall / 2:
+        differs.append(f"naive usage goes from {max(flat):.1f} to {min(flat):.1f}, wanted much flatter than on-demand")
+    return Figure("Memory of an update queue, over skew", panels, differs)
 
 
 def figure_17(quick: bool) -> Figure:
-    """Repeat figure 17: memory of on-demand pages against a cell for every key ever seen.
+    """Repeat figure 17: the same as figure 16 over the load. The figures are averages over the skews of figure 16."""
+    runs = _memory_runs(quick)
+    panels, _ = _memory(runs, "rows per second", _RATES, 1)
+    return Figure("Memory of an update queue, over load", panels, _memory_bounds(runs))
 
-    The figures are averages over the skews of figure 16.
-    """
-    results, seeds = (200, 1) if quick else (1000, 1)
-    rates = (20, 50, 100, 200, 500, 1000)
-    names = ("on-demand", "naive")
-    effective: dict[str, list[Estimate]] = {name: [] for name in names}
-    usage: dict[str, list[Estimate]] = {name: [] for name in names}
+
+_MemoryRuns = dict[tuple[float, int], Outcome]
+"""By the exponent of Zipf's law and rows per second."""
+
+
+@functools.lru_cache(maxsize=2)
+def _memory_runs(quick: bool) -> _MemoryRuns:
+    """Simulate 100 keys with each skew at each load."""
+    results = 500 if quick else 1000
+    return {
+        (skew, rate): run(Workload(100, rate, skew), "in-place", 0, results, page_slots=10, looks=5)
+        for skew in _SKEWS
+        for rate in _RATES
+    }
+
+
+def _memory(
+    runs: _MemoryRuns, xlabel: str, xs: Sequence[float], parameter: int
+) -> tuple[list[Panel], dict[tuple[str, str], list[float]]]:
+    """Return both panels over one of the two parameters, and the means by scheme and measure."""
+    found: dict[tuple[str, str], list[Estimate]] = {}
     fill: list[Estimate] = []
-    differs: list[str] = []
-    for rate in rates:
-        runs = [
-            run(Workload(100, rate, skew), "in-place", seed, results, page_slots=10, looks=5)
-            for skew in _SKEWS
-            for seed in range(seeds)
-        ]
-        for name, sides in zip(names, ([r.on_demand for r in runs], [r.naive for r in runs]), strict=True):
-            effective[name].append(estimate([side.effective for side in sides]))
-            usage[name].append(estimate([side.average for side in sides]))
-        fill.append(estimate([r.on_demand.page_fill for r in runs]))
-        if any(r.on_demand.effective < 1 for r in runs):
-            differs.append(f"{rate} rows/s: effective usage {effective['on-demand'][-1]}, wanted 1")
-        if any(r.on_demand.average > r.naive.average for r in runs):
-            differs.append(f"{rate} rows/s: on-demand uses more than naive")
+    for x in xs:
+        here = [outcome for given, outcome in runs.items() if given[parameter] == x]
+        fill.append(estimate([each.on_demand.page_fill for each in here]))
+        for scheme, sides in (("on-demand", [r.on_demand for r in here]), ("naive", [r.naive for r in here])):
+            found.setdefault((scheme, "effective"), []).append(estimate([side.effective for side in sides]))
+            found.setdefault((scheme, "usage"), []).append(estimate([side.average for side in sides]))
+    effective = [Curve(scheme, xs, y) for (scheme, measure), y in found.items() if measure == "effective"]
+    usage = [Curve(scheme, xs, y) for (scheme, measure), y in found.items() if measure == "usage"]
     panels = [
-        Panel("Effective usage (17a)", "rows per second", "share of allocated in use",
-              [*(Curve(name, rates, effective[name]) for name in names), Curve("page fill", rates, fill)]),
-        Panel("Usage (17b)", "rows per second", "locations", [Curve(name, rates, usage[name]) for name in names]),
-    ]  # fmt: skip
-    return Figure("Memory of an update queue", panels, differs)
+        Panel("Effective usage", xlabel, "share of allocated in use", [*effective, Curve("page fill", xs, fill)]),
+        Panel("Usage", xlabel, "locations", usage),
+    ]
+    return panels, {name: [each.mean for each in y] for name, y in found.items()}
+
+
+def _memory_bounds(runs: _MemoryRuns) -> list[str]:
+    """Return in which runs on-demand pages hold what is not in use, or more than the naive scheme."""
+    differs: list[str] = []
+    for (skew, rate), outcome in runs.items():
+        here = f"θ = {skew:g}, {rate} rows/s"
+        if outcome.on_demand.effective < 1:
+            differs.append(f"{here}: effective usage {outcome.on_demand.effective:.3f}, wanted 1")
+        if outcome.on_demand.average > outcome.naive.average:
+            differs.append(f"{here}: on-demand uses more than naive")
+    return differs
