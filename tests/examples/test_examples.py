@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ import polars as pl
 import pytest
 from kit import programs
 from kit.connect import connect_environment
-from kit.places import BUSES, EXAMPLES
+from kit.places import BUSES, EXAMPLES, RECORDED, needs_recorded
 from polars.testing import assert_frame_equal
 
 pytestmark = pytest.mark.spark
@@ -75,6 +76,58 @@ def test_windows(tmp_path: Path) -> None:
     got = pl.read_delta(str(tmp_path / "speeds"))
     assert got.height > 140
     assert_frame_equal(got.select(expected.columns), expected, check_row_order=False, check_dtypes=False)
+
+
+def test_joins_buses_with_routes(tmp_path: Path) -> None:
+    output = run("joins.py", "routes", "--to", "routes", cwd=tmp_path)
+    assert "|route" in output
+    rows = pl.read_csv(BUSES, try_parse_dates=True).with_row_index("arrival")
+    newest = rows.sort("timestamp", "arrival").group_by("vehicle_id").last()
+    names = pl.read_csv(tmp_path / "routes_routes" / "first.csv")
+    expected = (
+        newest.join(names, on="route_id")
+        .group_by("route")
+        .agg(pl.len().alias("buses").cast(pl.Int64), pl.col("speed").mean())
+    )
+    assert expected.height == 7
+    got = pl.read_delta(str(tmp_path / "routes"))
+    assert_frame_equal(got.select(expected.columns), expected, check_row_order=False)
+
+
+def test_joins_buses_that_bunch(tmp_path: Path) -> None:
+    run("joins.py", "bunching", "--to", "bunching", cwd=tmp_path)
+    rows = pl.read_csv(BUSES, try_parse_dates=True).filter(pl.col("route_id").is_not_null())
+    rows = rows.with_columns(
+        (100 * pl.col(name)).floor().cast(pl.Int64).alias(place)
+        for name, place in (("latitude", "north"), ("longitude", "east"))
+    )
+    pairs = rows.join(rows, on=["route_id", "trip_headsign", "north", "east"]).filter(
+        pl.col("vehicle_id") < pl.col("vehicle_id_right"),
+        (pl.col("timestamp") - pl.col("timestamp_right")).abs() <= dt.timedelta(minutes=1),
+    )
+    assert pairs.height > 20
+    columns = ["vehicle_id", "timestamp", "vehicle_id_right", "timestamp_right"]
+    got = pl.read_delta(str(tmp_path / "bunching")).select(columns)
+    assert_frame_equal(got, pairs.select(columns), check_row_order=False, check_dtypes=False)
+
+
+@needs_recorded
+def test_joins_ships_near_ports(tmp_path: Path) -> None:
+    with gzip.open(RECORDED / "ais.csv.gz", "rt") as recording:
+        (tmp_path / "ais.csv").write_text("".join(line for _, line in zip(range(20_001), recording, strict=False)))
+    run("joins.py", "ships", "--from", "ais.csv", "--to", "ships", cwd=tmp_path)
+    rows = pl.read_csv(tmp_path / "ais.csv", try_parse_dates=True).with_row_index("arrival")
+    newest = rows.sort("BaseDateTime", "arrival").group_by("MMSI").last()
+    ports = pl.read_csv(tmp_path / "ships_ports" / "first.csv").select("port", "port_lat", "port_lon").unique()
+    north, east = pl.col("LAT") - pl.col("port_lat"), pl.col("LON") - pl.col("port_lon")
+    km = 111.2 * (north**2 + (east * pl.col("port_lat").radians().cos()) ** 2).sqrt()
+    expected = (
+        newest.join(ports, how="cross").with_columns(km.alias("km_from_port")).filter(pl.col("km_from_port") <= 20)
+    )
+    assert expected.height > 100
+    columns = ["MMSI", "port", "km_from_port"]
+    got = pl.read_delta(str(tmp_path / "ships")).select(columns)
+    assert_frame_equal(got, expected.select(columns), check_row_order=False)
 
 
 def test_connect(tmp_path: Path) -> None:
