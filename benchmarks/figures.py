@@ -17,6 +17,7 @@ from .shapes import Figure
 from .thesis import figure_6_10, figure_6_15, figure_6_19
 from .thesis_disorder import figure_6_11, figure_6_12, figure_ais, figure_dns
 from .thesis_flush import figure_8_7
+from .thesis_joins import figure_7_6, figure_7_7
 from .thesis_skew import figure_8_8, figure_8_9, figure_8_10, figure_8_11
 from .tr620 import figure_5, figure_7, figure_9, figure_16, figure_17
 from .tr620_theory import theory
@@ -41,6 +42,8 @@ FIGURES: dict[str, Callable[[bool], Figure]] = {
     "thesis-6-12": figure_6_12,
     "thesis-6-15": figure_6_15,
     "thesis-6-19": figure_6_19,
+    "thesis-7-6": figure_7_6,
+    "thesis-7-7": figure_7_7,
     "thesis-8-7": figure_8_7,
     "thesis-8-8": figure_8_8,
     "thesis-8-9": figure_8_9,

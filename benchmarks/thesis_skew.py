@@ -1,8 +1,8 @@
 """Figures 8-8 to 8-11 of Li's thesis: what skew between inputs takes in memory, out of order and in order.
 
 Out of order, a union passes rows on at once, and windows and joins are purged by punctuation. In order, a merge holds
-rows until all inputs have come as far. Union, merge and windows are the classes that run on Spark, a batch and
-punctuation every second; the join is one of this module's own, which keeps what a join must keep and computes nothing.
+rows until all inputs have come as far. Union, merge, windows and joins are the classes that run on Spark, a batch and
+punctuation every second.
 """
 
 from __future__ import annotations
@@ -12,20 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from upstream.core.pushdown.ipc_frames import to_frame
-from upstream.core.rows.split import split_punctuation
-from upstream.core.rows.system_column import SYSTEM, TIMESTAMP, system_field
+from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.aggregates.functions import count
-from upstream.operators.reorder.plan import ReorderPlan
-from upstream.operators.reorder.shard import ReorderShard
-from upstream.operators.runtime.entries import PANE
-from upstream.operators.runtime.feeds import FeedBounds, punctuation_rows
-from upstream.operators.runtime.runs import Runs
-from upstream.operators.runtime.store import DictStore
+from upstream.operators.joins.band import SIDES, TumblingBand
 from upstream.operators.windows.kinds import SlidingWindows
 
+from .join_query import JoinQuery, Reordered, in_step, punctuated
 from .shapes import Curve, Figure, Panel
 from .simulator import Estimate, estimate
 from .window_query import SCHEMA, Query, rows_table, window_plan
@@ -59,79 +52,7 @@ class Link:
         times = np.sort(random.integers(first * _S, (first + 1) * _S, n))
         feed = f"{self.name}/feed"
         rows = rows_table(random.integers(0, groups, n), times, random.integers(0, 1500, n), feed)
-        return pa.concat_tables([rows, _promise(feed, max(first + 1, 0) * _S)])
-
-
-def _promise(feed: str, bound_us: int) -> pa.Table:
-    at = pa.array([bound_us], pa.int64()).cast(TIMESTAMP)
-    return punctuation_rows(SCHEMA, [feed], 0, time=at).cast(SCHEMA)
-
-
-@dataclasses.dataclass
-class Union:
-    """A union of inputs, in order or not.
-
-    Attributes
-    ----------
-    inputs : tuple of str
-    hold : bool
-        Whether it is in order: a merge.
-    store : DictStore
-        What is kept.
-    """
-
-    inputs: tuple[str, ...]
-    hold: bool
-    store: DictStore = dataclasses.field(default_factory=DictStore)
-
-    def run(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """Run a batch, and return what leaves."""
-        plan = ReorderPlan("merge" if self.hold else "union", ("key",), ("key",), "time", self.inputs, hold=self.hold)
-        result, _ = ReorderShard(0, plan, self.store).run([to_frame(pa.concat_tables(tables))])
-        return SCHEMA.empty_table() if result is None else result
-
-    @property
-    def kept_bytes(self) -> int:
-        """Size of what is kept of rows."""
-        return sum(len(value) for (kind, _), value in self.store.values.items() if kind != "head")
-
-
-class TumblingJoin:
-    """What a join of rows in one tumbling window keeps (thesis Fig. 7-3): of each side the rows of windows that the
-    other may still add to.
-
-    Parameters
-    ----------
-    range_us : int
-        RANGE.
-    sides : tuple of str
-        Names that the feeds of the two sides begin with.
-    """
-
-    def __init__(self, range_us: int, sides: tuple[str, str]) -> None:
-        self._range = range_us
-        self._sides = sides
-        self._bounds = [FeedBounds(), FeedBounds()]
-        self._kept = [(store, Runs(store, "rows", (), 1)) for store in (DictStore(), DictStore())]
-
-    def run(self, tables: tuple[pa.Table, pa.Table]) -> None:
-        """Run a batch of both sides."""
-        parts = [split_punctuation(table) for table in tables]
-        for bounds, (_, punctuation) in zip(self._bounds, parts, strict=True):
-            times = punctuation.column("time").cast(pa.int64()).to_pylist()
-            bounds.hear(system_field(punctuation, "source").to_pylist(), times)
-        for side, (came, _) in enumerate(parts):
-            open_ = (self._bounds[1 - side].low_watermark or 0) // self._range
-            window = came.column("time").cast(pa.int64()).to_numpy() // self._range
-            rows = came.append_column(PANE, pa.array(window)).filter(pa.array(window >= open_))
-            runs = self._kept[side][1]
-            runs.add(rows)
-            runs.drop_below(open_)
-
-    @property
-    def kept_bytes(self) -> int:
-        """Size of the rows that are kept."""
-        return sum(len(value) for store, _ in self._kept for value in store.values.values())
+        return pa.concat_tables([rows, punctuated(feed, max(first + 1, 0) * _S)])
 
 
 def _peaks(run: Callable[[int], int], seconds: int) -> float:
@@ -145,7 +66,7 @@ def _counting(
 ) -> float:
     """Return the peak KiB of a count over a union."""
     random = np.random.default_rng(seed)
-    union = Union(tuple(link.name for link in links), hold)
+    union = Reordered(tuple(link.name for link in links), hold)
     query = Query(window_plan(windows, {"n": count()}))
 
     def run(now: int) -> int:
@@ -163,27 +84,16 @@ def _joining(
     If `synchronous`, the join gets its inputs merged in the order of time.
     """
     random = np.random.default_rng(seed)
-    unions = [Union(tuple(link.name for link in links), hold) for links in (left, right)]
-    step = Union(("left", "right"), hold=True) if synchronous else None
-    join = TumblingJoin(range_s * _S, ("left", "right"))
+    unions = [Reordered(tuple(link.name for link in links), hold) for links in (left, right)]
+    step = Reordered(SIDES) if synchronous else None
+    join = JoinQuery(TumblingBand(range_s * _S))
 
     def run(now: int) -> int:
-        sides = [
+        one, two = (
             _side(union.run([link.second(now, 1000, random) for link in links]), name)
-            for union, links, name in zip(unions, (left, right), ("left", "right"), strict=True)
-        ]
-        if step is not None:
-            both = step.run(sides)
-            rows, punctuation = split_punctuation(both)
-            times = punctuation.column("time").cast(pa.int64()).to_pylist()
-            source = system_field(rows, "source")
-            sides = [
-                pa.concat_tables(
-                    [rows.filter(pc.starts_with(source, name)), *[_promise(f"{name}/step", at) for at in times]]
-                )
-                for name in ("left", "right")
-            ]
-        join.run((sides[0], sides[1]))
+            for union, links, name in zip(unions, (left, right), SIDES, strict=True)
+        )
+        join.run(*((one, two) if step is None else in_step(step, (one, two))))
         return join.kept_bytes + sum(union.kept_bytes for union in [*unions, *([step] if step else [])])
 
     return _peaks(run, seconds)

@@ -10,14 +10,14 @@ def figures(*arguments):
 
 def test_names_one_a_line():
     report = ["5", "7", "9", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
-    thesis = ["6-10", "6-11", "6-12", "6-15", "6-19", "8-7", "8-8", "8-9", "8-10", "8-11"]
+    thesis = ["6-10", "6-11", "6-12", "6-15", "6-19", "7-6", "7-7", "8-7", "8-8", "8-9", "8-10", "8-11"]
     names = [*(f"tr620-{name}" for name in report), *(f"thesis-{name}" for name in thesis), "slack-ais", "slack-dns"]
     names += ["adaptive", "bai-7", "bai-8"]
     assert figures("--list").stdout.split() == names
 
 
 REPORT = ["5", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
-THESIS = ["6-11", "6-12", "8-7", "8-8", "8-9", "8-10", "8-11"]
+THESIS = ["6-11", "6-12", "7-7", "8-7", "8-8", "8-9", "8-10", "8-11"]
 
 
 BAI = ["bai-7", "bai-8"]
@@ -48,7 +48,7 @@ def test_the_same_is_drawn_twice(name, drawn_once, tmp_path):
     assert one == other
 
 
-@pytest.mark.parametrize("name", ["thesis-6-15", "thesis-6-19"])
+@pytest.mark.parametrize("name", ["thesis-6-15", "thesis-6-19", "thesis-7-6"])
 def test_shape_holds_where_processor_time_is_drawn_too(name, tmp_path):
     done = figures(name, "--quick", "--out", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
