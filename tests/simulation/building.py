@@ -23,6 +23,7 @@ from upstream.operators.windows.shards.results import result_schema
 from upstream.plan.completeness import check_complete
 
 from .inputs import TOPIC, Inputs
+from .join_stages import LatestJoinStage, join_plan, join_stage, latest_plan
 from .scenario import Action
 from .sinks import NoTable, Table, TwoWrites
 from .stages import Stage, append_windows, queue_stage, reorder_stage, window_stage
@@ -68,9 +69,7 @@ def source_options(config: dict[str, Any], inputs: Inputs, actions: Sequence[Act
         if config.get("ends"):
             # No part of the actions has other ends than those it comes to.
             ends = {
-                str(feed): sum(
-                    len(rows) for word, at, *more in actions if word == "rows" and at == feed for rows in more
-                )
+                str(feed): sum(len(given[1]) for word, *given in actions if word == "rows" and given[0] == feed)
                 for feed in config["ends"]
             }
             given["endingOffsets"] = json.dumps({TOPIC: ends})
@@ -81,7 +80,7 @@ def source_options(config: dict[str, Any], inputs: Inputs, actions: Sequence[Act
     return given
 
 
-def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage]:
+def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage | LatestJoinStage]:
     """The operators, one after the other.
 
     Raises
@@ -89,7 +88,7 @@ def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage]:
     RefusedError
         One may not follow the other.
     """
-    made: list[Stage] = []
+    made: list[Stage | LatestJoinStage] = []
     schema = rows_schema(config)
     before: WindowPlan | None = None
     for number, stage in enumerate(config["stages"]):
@@ -97,13 +96,19 @@ def stages_of(config: dict[str, Any], checkpoint: Path) -> list[Stage]:
         if stage["op"] == "windows":
             plan = _window_plan(stage, schema, before, shards)
             if before is not None and config.get("fused"):
-                append_windows(made[-1], number, plan, checkpoint)
+                fused = made[-1]
+                assert isinstance(fused, Stage)
+                append_windows(fused, number, plan, checkpoint)
             else:
                 made.append(window_stage(number, plan, checkpoint))
             before, schema = plan, result_schema(plan)
         elif stage["op"] == "queue":
             queue = ShardPlan(("k",), "t", shards, stage["policy"], cost_s=1e-6, page_slots=4)
             made.append(queue_stage(number, queue, checkpoint))
+        elif stage["op"] == "join":
+            made.append(join_stage(number, join_plan(stage, schema), checkpoint))
+        elif stage["op"] == "newest join":
+            made.append(LatestJoinStage(latest_plan(shards, schema), checkpoint))
         else:
             held = ReorderPlan("ordered", ("k",), ("k",), "t", hold=True, shards=shards, time_format="epoch_us")
             made.append(reorder_stage(number, held, checkpoint))
@@ -134,7 +139,10 @@ def sink_of(config: dict[str, Any], folder: Path) -> Any:
     sink = config["sink"]
     if sink["kind"] == "none":
         return NoTable()
-    options = {"key": "k", "time": "t", "buckets": str(sink["buckets"]), "engine": sink["engine"]}
+    options = {"key": "k", "buckets": str(sink["buckets"]), "engine": sink["engine"]}
+    if [stage["op"] for stage in config["stages"]] == ["newest join"]:  # its results are in the order of arrival
+        return Table(folder, options, latest_plan(1, ROWS).schema, framed=sink["framed"])
+    options["time"] = "t"
     if sink["kind"] == "two writes":
         return TwoWrites(folder, options, ROWS, framed=False)
     return Table(folder, options, rows_schema(config), framed=sink["framed"])

@@ -19,8 +19,8 @@ from .scenario import Scenario
 ROOT = Path(__file__).resolve().parents[2]
 
 SHARES = {
-    "latest": 24, "restore": 8, "two_writes": 8, "windows": 18, "heartbeat": 6, "ends": 8, "over": 8, "queue": 8,
-    "ordered": 8, "cut": 4,
+    "latest": 20, "restore": 7, "two_writes": 7, "windows": 15, "heartbeat": 6, "ends": 7, "over": 7, "queue": 7,
+    "ordered": 7, "joins": 9, "newest_joins": 4, "cut": 4,
 }  # fmt: skip
 """How many of a hundred scenarios have each profile."""
 

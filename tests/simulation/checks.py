@@ -16,6 +16,7 @@ from upstream.delta_format.deletion_vectors import COPIES, VECTORS
 
 from . import oracle
 from .inputs import Inputs, Row
+from .join_checks import check_join, newest_pairs
 from .query import Query
 from .sinks import Names, files_in
 from .stages import MismatchError
@@ -108,7 +109,7 @@ class Checks:
         marks: dict[str, int] = {}
         for number in range(self.query.record.commits):
             tables = self.query.record.left[number]
-            name = "t" if not tables or "t" in tables[0].column_names else _window_time(tables[0])
+            name = _time_of(tables[0]) if tables else "t"
             low = min(marks.values(), default=-_EVER)
             for table in tables:
                 rows = table.filter(pc.invert(pc.struct_field(table.column(SYSTEM), "punctuation")))
@@ -127,6 +128,10 @@ class Checks:
                 self.windows(number, stage, read, lag)
             elif stage["op"] == "ordered":
                 self.ordered(number, read, lag)
+            elif stage["op"] == "join":
+                self.join(number, stage, read, lag)
+            elif stage["op"] == "newest join":
+                pass  # the table is what counts
             else:
                 self.queue(number, read)
 
@@ -210,6 +215,13 @@ class Checks:
         if due:
             raise MismatchError(f"rows before {low} are held: {sorted(due)}")
 
+    def join(self, number: int, stage: dict[str, Any], read: Taken, lag: int) -> None:
+        """Pairs, and rows without a partner."""
+        given = [row for batch in range(self.query.record.commits) for row in _rows(self._given(number, batch))]
+        came, ever = ([row for rows in each.values() for row in rows] for each in (read, self.inputs.rows))
+        low = self.low_watermark(read, lag)
+        check_join(given, came, ever, low, stage, honest=self.config["honest"])
+
     def queue(self, number: int, read: Taken) -> None:
         """The counters add up: what came is given, superseded or waits."""
         reports = read_reports(queue_folder(str(self.query.checkpoint)), QueueReport)
@@ -228,6 +240,12 @@ class Checks:
     def table(self, read: Taken) -> None:
         """The table is what the oracle says."""
         rows = self.sink.rows()
+        if "newest join" in self._ops:
+            pairs = {row["k"]: (row["t"], row["v"], row["v_right"]) for row in rows}
+            wanted = newest_pairs([row for each in read.values() for row in each])
+            if pairs != wanted or len(rows) != len(pairs):
+                raise MismatchError(f"the table has the pairs {pairs}, and should have {wanted}")
+            return
         got = {row["k"]: (row["t"], row["v"]) for row in rows}
         if "queue" in self._ops and self.waits:
             # Each key's row is one that came, and not older than before; see `at_end` for the rest.
@@ -283,8 +301,9 @@ def _marks(tables: Iterable[pa.Table], name: str) -> Iterator[tuple[str, int]]:
             yield row["source"], _EVER if time is None else time
 
 
-def _window_time(table: pa.Table) -> str:
-    return "window_time" if "window_time" in table.column_names else "window_end"
+def _time_of(table: pa.Table) -> str:
+    """The column of the event time of what leaves."""
+    return next(name for name in ("join_time", "t", "window_time", "window_end") if name in table.column_names)
 
 
 def _micros(time: Any) -> int:

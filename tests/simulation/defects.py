@@ -97,6 +97,21 @@ def _tail_read_again() -> None:
     Positions._continued = continued  # type: ignore[method-assign]
 
 
+def _bound_before_rows() -> None:
+    from upstream.operators.joins.shard import JoinShard
+
+    mended = JoinShard._arrived
+
+    def arrived(self: JoinShard, side: int, frames: Any) -> Any:
+        found = mended(self, side, frames)
+        self._progress.hear(side, found.punctuation)
+        other = 1 - side
+        self._kept[other].drop_below(self._plan.band.kept_from(other, self._progress.bound(side)))
+        return found
+
+    JoinShard._arrived = arrived  # type: ignore[method-assign]
+
+
 DEFECTS: dict[str, Defect] = {
     "restored-checkpoint": Defect(
         "A checkpoint restored from a backup: the sink takes new rows for a repeat of batches that the table has.",
@@ -125,6 +140,11 @@ DEFECTS: dict[str, Defect] = {
         "The end of a feed closes no window: its last bound holds back its own last windows and all other feeds.",
         "ends",
         _open_end,
+    ),
+    "bound-before-rows": Defect(
+        "A join drops rows by a batch's punctuation before they have met the batch's rows: pairs are missing.",
+        "joins",
+        _bound_before_rows,
     ),
     "tail-read-again": Defect(
         "A partition whose log lost its tail is read again from its beginning, and nothing is counted as lost.",

@@ -219,6 +219,26 @@ def ordered(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     return config, mixed(chance, config, 4, 5, [])
 
 
+def joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+    """A join by time of a source with itself, with and without partners."""
+    config, _ = windows(chance)
+    if chance.random() < 0.3:
+        config["source"] = "kafka"
+        config["ends"] = sorted(chance.sample(range(config["feeds"]), chance.randint(1, config["feeds"])))
+    how = chance.choice(("inner", "left", "right", "full", "semi", "anti"))
+    before, after = chance.choice(((0, 0), (20, 30), (-10, 50), (50, -20), (100, 0)))
+    config["stages"] = [{"op": "join", "how": how, "before": before, "after": after, "shards": chance.choice((1, 2))}]
+    return config, mixed(chance, config, 5, 6, [["restart"] for _ in range(chance.choice((0, 1)))])
+
+
+def newest_joins(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
+    """A join of newest rows whose keys move between groups, before the table."""
+    config, _ = latest(chance)
+    config |= {"deleted": 0.0, "stages": [{"op": "newest join", "shards": chance.choice((1, 2))}]}
+    config["sink"] |= {"engine": "rewrite"}
+    return config, mixed(chance, config, 4, 5, [["restart"] for _ in range(chance.choice((0, 1)))])
+
+
 def cut(chance: random.Random) -> tuple[dict[str, Any], list[Action]]:
     """A partition's log loses its tail, and the query is to go on."""
     config, _ = windows(chance)
@@ -241,8 +261,9 @@ def _window(chance: random.Random) -> dict[str, Any]:
     return {"op": "windows", "size": size, "slide": slide, "emit": "all", "method": "paned", "shards": 2}
 
 
+_ALL = (latest, restore, two_writes, windows, heartbeat, ends, over, queue, ordered, joins, newest_joins, cut)
 PROFILES: dict[str, Callable[[random.Random], tuple[dict[str, Any], list[Action]]]] = {
-    each.__name__: each for each in (latest, restore, two_writes, windows, heartbeat, ends, over, queue, ordered, cut)
+    each.__name__: each for each in _ALL
 }
 
 

@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from upstream.datasource.spark_reader import UpstreamStreamReader
 
+from .join_stages import LatestJoinStage
 from .machine import MACHINE, forget_process
 from .stages import MismatchError, Stage, States
 
@@ -86,7 +87,7 @@ class Query:
         folder: Path,
         source: dict[str, str],
         schema: StructType,
-        stages: Callable[[Path], Sequence[Stage]],
+        stages: Callable[[Path], Sequence[Stage | LatestJoinStage]],
         sink: Any,
         seed: int,
     ) -> None:
@@ -100,7 +101,7 @@ class Query:
         self._listed = seed % 2 == 0
         self.record = Record()
         self._saved: Record | None = None
-        self.stages: Sequence[Stage] = ()
+        self.stages: Sequence[Stage | LatestJoinStage] = ()
         (self.checkpoint / "offsets").mkdir(parents=True)
         (self.checkpoint / "metadata").write_text(json.dumps({"id": MACHINE.query_id}))
         self.start()

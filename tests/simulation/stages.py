@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -61,7 +61,7 @@ class Stage:
         self,
         number: int,
         shards: int,
-        packing: Callable[[list[int]], Any],
+        packing: Callable[[list[int]], Sequence[ArrowStep]],
         processor: ShardProcessor,
         *,
         folder: str | None = None,
@@ -69,7 +69,7 @@ class Stage:
         self.numbers = [number]
         self.shards = shards
         self._slots = [int(slot) for slot in integers_with_hash(range(shards))]
-        self._pack = packing(self._slots)
+        self._packs = packing(self._slots)
         self._first = processor
         self._others: list[Next] = []
         self._folder = folder
@@ -85,16 +85,23 @@ class Stage:
         return self._folder is not None and any(report.waiting for report in read_reports(self._folder, QueueReport))
 
     def run(
-        self, tasks: list[Batches], states: States, record: Any, batch: int, chance: random.Random, twins: float
+        self,
+        tasks: list[Batches],
+        states: States,
+        record: Any,
+        batch: int,
+        chance: random.Random,
+        twins: float,
+        *more: list[Batches],
     ) -> list[Batches]:
-        """A batch of it; the states become those after it."""
+        """A batch of it; the states become those after it. All inputs are the same tasks, unless there are more."""
         ticks = record.ticks[batch]
         frames: dict[int, list[_Frame]] = defaultdict(list)
-        for task in tasks:
-            for packed in self._pack(iter(task)):
-                slots, found = packed.column(0).to_pylist(), packed.column(1).to_pylist()
-                for slot, frame in zip(slots, found, strict=True):
-                    frames[self._slots.index(slot)].append(_Frame(frame, None))
+        inputs = [tasks, *more] if more else [tasks] * len(self._packs)
+        for step, given_tasks in zip(self._packs, inputs, strict=True):
+            for packed in (batch for task in given_tasks for batch in step(iter(task))):
+                for slot, *frame in zip(*(column.to_pylist() for column in packed.columns), strict=True):
+                    frames[self._slots.index(slot)].append(_Frame(*frame))
         if self._folder is not None and ticks:
             for shard in range(self.shards):
                 control = Control(MACHINE.now_us if len(ticks) < 2 else ticks[1], ticks[0], 1e-6)
@@ -161,7 +168,7 @@ def window_stage(number: int, plan: WindowPlan, checkpoint: Path) -> Stage:
     return Stage(
         number,
         plan.shards,
-        lambda slots: window_pack(plan, slots, folder),
+        lambda slots: [window_pack(plan, slots, folder)],
         WindowProcessor(plan, folder, late),
     )
 
@@ -179,7 +186,7 @@ def queue_stage(number: int, plan: ShardPlan, checkpoint: Path) -> Stage:
     return Stage(
         number,
         plan.shards,
-        lambda slots: pack(plan.key, slots, plan.time, coalesce=plan.policy in ("fifo", "in-place", "linecutting")),
+        lambda slots: [pack(plan.key, slots, plan.time, coalesce=plan.policy in ("fifo", "in-place", "linecutting"))],
         QueueProcessor(plan, folder),
         folder=folder,
     )
@@ -192,6 +199,6 @@ def reorder_stage(number: int, plan: ReorderPlan, checkpoint: Path) -> Stage:
     return Stage(
         number,
         plan.shards,
-        lambda slots: pack(plan.by, slots, None, coalesce=False, operator=plan.name),
+        lambda slots: [pack(plan.by, slots, None, coalesce=False, operator=plan.name)],
         ReorderProcessor(plan, folder, late),
     )

@@ -1,0 +1,107 @@
+"""Joins in shards: the rows of one source as both sides, as in the join of a feed with itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from upstream.core.feedback.checkpoint_layout import joins_folder, latest_folder
+from upstream.core.pushdown.source_steps import ArrowStep
+from upstream.core.rows.system_column import SYSTEM
+from upstream.operators.joins.band import SIDES, IntervalBand
+from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
+from upstream.operators.joins.latest_processor import LatestJoinProcessor, VersionProcessor
+from upstream.operators.joins.pack import join_pack, latest_pack, newest_pack
+from upstream.operators.joins.plan import JoinPlan, JoinSide
+from upstream.operators.joins.processor import JoinProcessor
+from upstream.operators.reorder.build import named
+from upstream.operators.runtime.arrow_steps import chained, choosing
+
+from .stages import Batches, Stage, States
+
+GROUP, GROUPS = "g", 3
+_STEP_US = 10_000
+
+
+def join_plan(stage: dict[str, Any], rows: pa.Schema) -> JoinPlan:
+    """The join of a source's rows with themselves."""
+    side = JoinSide(("k",), "t", rows)
+    band = IntervalBand(stage["before"] * 1000, stage["after"] * 1000)
+    return JoinPlan(side, side, band, how=stage["how"], shards=stage["shards"])
+
+
+def join_stage(number: int, plan: JoinPlan, checkpoint: Path) -> Stage:
+    """A join by time."""
+    return Stage(
+        number,
+        plan.shards,
+        lambda slots: [
+            chained((choosing(side.schema.names), named(name), join_pack(side.on, slots, name)))
+            for side, name in zip(plan.sides, SIDES, strict=True)
+        ],
+        JoinProcessor(plan, joins_folder(str(checkpoint))),
+    )
+
+
+def group_of(time_us: int) -> int:
+    """What a row of a time meets in a join of newest rows."""
+    return time_us // _STEP_US % GROUPS
+
+
+def latest_plan(shards: int, rows: pa.Schema) -> LatestJoinPlan:
+    """Each key's newest row with the newest row of its group: a key that has a new row may move to another group."""
+    grouped = pa.schema([*(field for field in rows if field.name != SYSTEM), (GROUP, pa.int64()), rows.field(SYSTEM)])
+    left = LatestSide((GROUP,), "", grouped, ("k",), "t")
+    right = LatestSide((GROUP,), "", grouped, (GROUP,), "t")
+    return LatestJoinPlan(left, right, shards=shards)
+
+
+class LatestJoinStage:
+    """The join of newest rows, and before it the newest rows of its left side."""
+
+    waits = False
+
+    def __init__(self, plan: LatestJoinPlan, checkpoint: Path) -> None:
+        left, right = plan.sides
+        versions = VersionPlan(left, plan.shards)
+        self._versions = Stage(
+            0,
+            plan.shards,
+            lambda slots: [
+                chained((_grouped, choosing(left.schema.names), latest_pack(left.key, slots, SIDES[0], left.key, "t")))
+            ],
+            VersionProcessor(versions, latest_folder(str(checkpoint), 0)),
+        )
+        self._join = Stage(
+            1,
+            plan.shards,
+            lambda slots: [
+                _packed(*newest_pack(left, slots, SIDES[0])),
+                chained((_grouped, _packed(*newest_pack(right, slots, SIDES[1])))),
+            ],
+            LatestJoinProcessor(plan, latest_folder(str(checkpoint), 1)),
+        )
+
+    def run(
+        self, tasks: list[Batches], states: States, record: Any, batch: int, chance: random.Random, twins: float
+    ) -> list[Batches]:
+        """A batch of both."""
+        newest = self._versions.run(tasks, states, record, batch, chance, twins)
+        return self._join.run(newest, states, record, batch, chance, twins, tasks)
+
+
+def _packed(columns: list[str], step: ArrowStep) -> ArrowStep:
+    return chained((choosing(columns), step))
+
+
+def _grouped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A step of the job: each row's group; punctuation has none."""
+    for batch in batches:
+        group = pa.array(pc.fill_null(batch.column("t"), 0).to_numpy() // _STEP_US % GROUPS)
+        mark = pc.struct_field(batch.column(SYSTEM), "punctuation")
+        yield batch.append_column(GROUP, pc.if_else(mark, pa.scalar(None, pa.int64()), group))
