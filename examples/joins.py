@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,7 +91,7 @@ def ships(spark: SparkSession, source: str, to: str) -> us.UpdateStream:
     )
 
 
-def feed(folder: str, columns: tuple[str, ...], rows: object) -> str:
+def feed(folder: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Write a small feed of one file, if it is not there yet, and return its folder."""
     file = Path(folder) / "first.csv"
     if not file.exists():
@@ -120,7 +121,7 @@ def main() -> None:
 
     spark = us.session(f"joins: {asked.job}")
     stream = build(spark, asked.source, to)
-    writer = stream.write(to, checkpoint=to + "_checkpoint", **({} if key is None else {"key": key}))
+    writer = stream.write(to, key=key, checkpoint=to + "_checkpoint")
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
 
