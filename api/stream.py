@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..conf.arguments import path_argument
 from ..conf.errors import OptionError
+from ..core.watermark.choice import Watermark, check_watermark
+from ..datasource.latest_stream import latest_options, load_source
 from ..operators import stream as operators_stream
+from ..operators.late_rows import late_feed
 from ..sink.write_latest import write_latest
 
 if TYPE_CHECKING:
@@ -119,4 +122,48 @@ class UpdateStream(operators_stream.UpdateStream):
             deleteWhen=delete_when,
             checkpointLocation=path_argument("checkpoint", checkpoint),
             **options,
+        )
+
+    def late_rows(self, *, watermark: Watermark | None = None, **options: object) -> UpdateStream:
+        """Read the rows that came too late for the last step as a stream of their own, for another query.
+
+        The step is a window, a merge, an ordered release or a distinct with ``late_location``. It writes its late rows
+        there, and this stream reads them. Write it with a checkpoint of its own, beside the first query or after it.
+
+        Parameters
+        ----------
+        watermark
+            How far the late rows are complete, such as ``Watermark.bounded("1 day")``. They come in no order, so steps
+            that wait for a watermark need one that is far enough behind.
+        **options
+            Any other option of the source, such as ``maxRowsPerTrigger=10_000``.
+
+        Returns
+        -------
+        UpdateStream
+            With the columns, the key and the event time that rows have before the step.
+
+        Raises
+        ------
+        OptionError
+            No step before has a ``late_location``, or an option is wrong.
+
+        Notes
+        -----
+        Guarantee: each late row comes once. A batch that the first query runs again writes the same files, byte by
+        byte, and this stream takes each file once. A row may come before the table has the batch in which it was late.
+
+        Examples
+        --------
+        >>> means = stream.window("15 minutes", late_location="late/").agg(speed=us.avg("speed"))
+        >>> late = means.late_rows().write("late_speeds", key=["vehicle_id", "timestamp"], checkpoint="late_speeds_cp")
+        """
+        feed = late_feed(self.plan)
+        policy = check_watermark(watermark)
+        asked = {**latest_options(feed.key, feed.event_time), "coalesce": "false", "fileFormat": "parquet"}
+        asked |= {"schema": feed.schema} | ({} if policy is None else policy.options())
+        if feed.time_format is not None:
+            asked["timeFormat"] = feed.time_format
+        return UpdateStream(
+            load_source(self.session, feed.pattern, asked, options), key=feed.key, event_time=feed.event_time
         )

@@ -118,7 +118,7 @@ def figure_8_7(quick: bool) -> Figure:
     small, windows = (300, 2) if quick else (2_600, 2)
     kinds: tuple[ResultsFlush, ...] = ("eager", "slow", "lazy")
     left = {kind: _leaving(kind, small, windows, 1) for kind in kinds}
-    shown = range(95, 95 + 40)
+    shown = range(98, 98 + (12 if quick else 23))
     panels = [
         Panel("Greatest rate without loss", "groups, thousands", "thousand packets/s", curves(rates)),
         Panel("Processor time at that rate (table 8-1)", "groups, thousands", "%", curves(busy)),

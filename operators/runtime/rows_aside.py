@@ -33,7 +33,8 @@ class RowsAside(NamedTuple):
     def write(self, batch_id: int, shard: int, rows: pa.Table) -> None:
         """Write the rows that one shard set aside in one batch.
 
-        A batch that is run again writes the same file again, so that each row is there once.
+        A batch that is run again writes the same file again, byte by byte, so that each row is there once, and a query
+        that reads the files takes each once.
 
         Parameters
         ----------
@@ -42,7 +43,8 @@ class RowsAside(NamedTuple):
         rows : pyarrow.Table
         """
         file = f"{self.name}-{batch_id:09d}-{shard:05d}.parquet"
-        write_whole(self.location, file, lambda stream: pq.write_table(rows, stream))
+        whole = rows.combine_chunks()  # in which pieces they came depends on Spark
+        write_whole(self.location, file, lambda stream: pq.write_table(whole, stream))
 
 
 def late_rows_of(node: Operator) -> RowsAside | None:

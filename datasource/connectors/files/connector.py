@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ....conf.errors import FeedChangedError, OptionError
 from ....conf.locations import is_remote
+from ....core.rows.system_column import SYSTEM
 from ..contract import Advance, Chunk, Connector, Limit, MalformedRows, Position, Range
 from .discovery import Discovery
 from .formats.columnar import Footer
@@ -262,7 +263,8 @@ class FilesConnector(Connector):
         if names is None or self._schema is None:
             return
         missing = [name for name in self._schema.names if name not in names]
-        unexpected = [name for name in names if name not in self._schema.names]
+        # Rows that an operator put aside still have the system column of their query.
+        unexpected = [name for name in names if name not in self._schema.names and name != SYSTEM]
         if missing or unexpected:
             parts = (
                 f"lacks {', '.join(missing)}" if missing else "",
