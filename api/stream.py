@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..conf.arguments import path_argument
+from ..conf.arguments import names_argument, path_argument
 from ..conf.errors import OptionError
 from ..core.watermark.choice import Watermark, check_watermark
 from ..datasource.latest_stream import latest_options, load_source
@@ -110,6 +110,9 @@ class UpdateStream(operators_stream.UpdateStream):
             raise OptionError(
                 f"the option {twice[0]} is given beside table and checkpoint", expected="each once", hint="leave it out"
             )
+        names = names_argument("key", key)
+        if names is not None:
+            self._check_table_key([names] if isinstance(names, str) else names)
         return write_latest(
             self,
             table,

@@ -10,6 +10,7 @@ from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import LeftOut
 from ..plan.nodes import Reorder
 from ..plan.promises import check_promised
+from ..plan.retractions import check_final
 from .keyed import KeyedRows, checkpoint_argument
 from .reorder.build import check_inputs, check_ordered
 from .reorder.plan import Late, ReorderPlan, Repeats
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from ..plan.nodes import Node
 
 __all__ = ["Combining"]
+
+_OUT_OF_ORDER = "would hold back results that are to be given early"
 
 
 class Combining(KeyedRows):
@@ -196,6 +199,7 @@ class Combining(KeyedRows):
         >>> in_order = stream.ordered()
         """
         check_ordered(self.event_time, self._time_type(), "ordered", time_format)
+        check_final(self.plan, "ordered()", _OUT_OF_ORDER)
         check_promised(self.plan, "ordered()")
         each = flush_rows_each(flush, flush_rows, shards)
         plan = ReorderPlan(
@@ -253,6 +257,7 @@ class Combining(KeyedRows):
         """
         self._check_key_columns("distinct")
         check_ordered(self.event_time, self._time_type(), "distinct", None)
+        check_final(self.plan, "distinct()", "would take a result that changes for a repeat")
         check_promised(self.plan, "distinct()")
         for each in columns:
             if text_argument("distinct", each) is None:
@@ -297,9 +302,12 @@ class Combining(KeyedRows):
                 expected="the same columns, of the same types",
                 hint="select and cast the columns of one as the other has them",
             )
-        if plan.hold:
-            for each in (self.plan, other.plan):
+        for each in (self.plan, other.plan):
+            if plan.hold:
+                check_final(each, f"{plan.name}()", _OUT_OF_ORDER)
                 check_promised(each, f"{plan.name}()")
+            elif self.event_time is not None:
+                check_final(each, f"{plan.name}()", "would mix up results, which each input numbers by itself")
         left_out = self.plan.left_out or other.plan.left_out or left_out
         return self._reordered(plan, (self.plan, other.plan), checkpoint, late, left_out)
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
-import pyarrow as pa
-
-from ..conf.arguments import bytes_argument, count_argument, names_argument, path_argument, text_argument
+from ..conf.arguments import bytes_argument, count_argument, path_argument, text_argument
 from ..conf.errors import OptionError, SchemaError
-from ..plan.completeness import LeftOut, check_complete
+from ..plan.completeness import LeftOut
 from ..plan.newest_nodes import LatestJoin, Versions
 from ..plan.nodes import Join
-from ..plan.promises import check_promised
+from .join_arguments import check_early, check_partner, columns_of_on, schemas_of, time_of
 from .joins.as_of_plan import AsOfHow, AsOfPlan
 from .joins.band import LEFT, reach_back
 from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
@@ -27,7 +25,7 @@ from .keyed import KeyedRows, checkpoint_argument
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Joining", "columns_of_on"]
+__all__ = ["Joining"]
 
 
 class Joining(KeyedRows):
@@ -42,6 +40,7 @@ class Joining(KeyedRows):
         tumbling: str | int | None = None,
         how: How = "inner",
         output: JoinOutput = "all",
+        early: bool = False,
         condition: str | None = None,
         suffix: str = "_right",
         time_format: str | None = None,
@@ -77,6 +76,9 @@ class Joining(KeyedRows):
         output
             ``all`` gives each pair once. ``latest`` gives, of each key and batch, the pair with the greatest time; for
             `semi` and `anti` there is only ``all``.
+        early
+            Whether a row without a partner is given in the batch in which it arrives, for ``left``, ``right``, ``full``
+            and ``anti``. When it meets its first partner, a tombstone takes it back in the same commit.
         condition
             What pairs have to satisfy beside, in SQL, such as ``"l.price > r.limit"``.
         suffix
@@ -118,6 +120,9 @@ class Joining(KeyedRows):
             the later of the two times. A table keeps the newest pair of each key; with ``write(…, key=[…, "left_row",
             "right_row"])`` it keeps all. For `semi` and `anti`, rows of the left as they are.
 
+            With `early` and ``output="all"``, the key includes ``left_row`` and ``right_row`` (-1 for no row), so the
+            table keeps all results. For `anti`, the key is that of the left and ``left_row``.
+
         Raises
         ------
         OptionError
@@ -143,7 +148,7 @@ class Joining(KeyedRows):
         >>> both = stream.join(other, on="vehicle_id", within=near)
         >>> in_order = stream.join(other, on="vehicle_id", within=near, output_order="event_time")
         """
-        _check_partner("join", other)
+        check_partner("join", other)
         if how not in get_args(How):
             raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(How)), hint="correct how")
         if output not in get_args(JoinOutput) or (how in ("semi", "anti") and output != "all"):
@@ -174,7 +179,9 @@ class Joining(KeyedRows):
                 output_order, release, output=output, cost=cost, alpha=alpha, late_location=late_location,
                 window=reach_back(band), unit_us=unit,
             ),
+            early=early,
         )  # fmt: skip
+        check_early(plan)
         pair_condition(plan)  # refuses what cannot be computed
         late = None if late_location is None else path_argument("late_location", late_location)
         return self._joined(other, plan, checkpoint_argument(checkpoint_location), late)
@@ -232,7 +239,7 @@ class Joining(KeyedRows):
         >>> valued = stream.join_as_of(other, on="vehicle_id", tolerance="1 hour")
         """
         columns = columns_of_on(on)
-        _check_partner("join_as_of", other)
+        check_partner("join_as_of", other)
         if how not in get_args(AsOfHow):
             raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(AsOfHow)), hint="correct how")
         sides, unit = self._timed_sides(other, columns, time_format)
@@ -261,8 +268,8 @@ class Joining(KeyedRows):
         self, other: KeyedRows, on: Mapping[str, str], time_format: str | None
     ) -> tuple[tuple[JoinSide, JoinSide], int | None]:
         """Return both sides of a join by time, and the unit of the times."""
-        times = [_time_of(each, name) for each, name in ((self, "left"), (other, "right"))]
-        left, right = _kinds(self, other, on, "join", {times[0]: times[1]})
+        times = [time_of(each, name) for each, name in ((self, "left"), (other, "right"))]
+        left, right = schemas_of(self, other, on, "join", {times[0]: times[1]})
         unit = unit_of(times[0], left.field(times[0]).type, text_argument("time_format", time_format))
         sides = (
             JoinSide(names, time, schema, stream.key)
@@ -332,10 +339,10 @@ class Joining(KeyedRows):
         >>> now = stream.join_latest(other, on="vehicle_id")
         """
         columns = columns_of_on(on)
-        _check_partner("join_latest", other)
+        check_partner("join_latest", other)
         if how not in get_args(LatestHow):
             raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(LatestHow)), hint="correct how")
-        kinds = _kinds(self, other, columns, "join_latest")
+        kinds = schemas_of(self, other, columns, "join_latest")
         for each in (self, other):
             each._check_key_columns("join_latest")
         left, right = (
@@ -387,92 +394,24 @@ class Joining(KeyedRows):
                 "join(output='latest') gives the newest pair of each key only",
                 "join with output='all'",
             )
-        alone = plan.left_alone
-        key = self.key if alone else plan.left.on
+        elif plan.early:
+            left_out = LeftOut(
+                "join(early=True) gives rows without a partner at once, and takes them back when they meet one",
+                "leave out early: such a row then comes once no partner can come",
+            )
+        key, as_it_is = plan.key, plan.left_alone and not plan.early
+        if plan.left_alone and set(plan.own_key) & set(self.key):
+            raise SchemaError(
+                f"the left stream's key has {', '.join(plan.own_key)}, and results have a column of that name",
+                expected="another name in the key",
+                hint="rename the column before the join",
+            )
         return self._of(
             Join(
-                key, plan.time, self.schema if alone else from_arrow_schema(plan.schema), left_out, False,
+                key, plan.time, self.schema if as_it_is else from_arrow_schema(plan.schema), left_out, False,
                 plan.shards if key == plan.sides[LEFT].on else None,
                 inputs=(self.plan, other.plan), specification=plan, checkpoint=checkpoint, keeping=plan.keeps,
                 late_location=late,
+                early=plan.early, newest_key=plan.left.on if plan.early and not plan.left_alone else None,
             )
         )  # fmt: skip
-
-
-def _check_partner(what: str, other: object) -> None:
-    if not isinstance(other, KeyedRows):
-        raise OptionError(
-            f"{what} with {other!r}",
-            expected="an UpdateStream",
-            hint="join a static DataFrame before the stream is made: from_dataframe(df.join(static, …), …)",
-        )
-
-
-def _time_of(stream: KeyedRows, name: str) -> str:
-    """Return the event time of a stream that is joined by time.
-
-    Raises
-    ------
-    OptionError
-        It has none, or no watermark.
-    SchemaError
-        It leaves rows out.
-    """
-    if stream.event_time is None:
-        raise OptionError(
-            f"join of a {name} stream without an event time",
-            expected="an event time in both streams",
-            hint="name the column: read(…, event_time=…); join_latest(…) needs none",
-        )
-    check_promised(stream.plan, f"join() over the {name} stream")
-    check_complete(stream.plan.left_out, "a join would miss pairs here")
-    return stream.event_time
-
-
-def _kinds(
-    left: KeyedRows, right: KeyedRows, on: Mapping[str, str], what: str, times: Mapping[str, str] | None = None
-) -> list[pa.Schema]:
-    """Return the columns of both streams.
-
-    Raises
-    ------
-    SchemaError
-        A column does not exist, or two that are compared differ in type.
-    """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schemas = [to_arrow_schema(each.schema, timezone="UTC") for each in (left, right)]
-    for schema, name, names in zip(schemas, ("left", "right"), (list(on), list(on.values())), strict=True):
-        absent = [column for column in names if column not in schema.names]
-        if absent:
-            raise SchemaError(
-                f"{what} on {', '.join(absent)}, which the {name} stream has not",
-                expected="columns among " + ", ".join(schema.names),
-                hint='name the columns of both: on={"left_name": "right_name"}',
-            )
-    for one, two in [*on.items(), *(times or {}).items()]:
-        kinds = schemas[0].field(one).type, schemas[1].field(two).type
-        if kinds[0] != kinds[1] or pa.types.is_floating(kinds[0]) or pa.types.is_nested(kinds[0]):
-            raise SchemaError(
-                f"a {what} by {one} of type {kinds[0]} and {two} of type {kinds[1]}",
-                expected="columns of one type, and no fractions, arrays or structs",
-                hint="cast one of them where the rows are read: read(…, select='CAST(a AS BIGINT) AS a, …')",
-            )
-    return schemas
-
-
-def columns_of_on(given: Any) -> dict[str, str]:
-    """Return the columns of the right by those of the left."""
-    if isinstance(given, Mapping):
-        found = dict(given)
-        if found and all(isinstance(each, str) and each for each in (*found, *found.values())):
-            return found
-    else:
-        names = names_argument("on", given)
-        if names:
-            return {name: name for name in ([names] if isinstance(names, str) else names)}
-    raise OptionError(
-        f"on={given!r}",
-        expected="the name of a column, a list of several, or a mapping from the left's to the right's",
-        hint="name the columns that are equal in rows that meet",
-    )

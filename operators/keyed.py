@@ -22,6 +22,7 @@ from ..plan.explain import explain_plan
 from ..plan.fusion import fusable
 from ..plan.nodes import Map, Node, Operator, Rows, Transform
 from ..plan.places import needs_checkpoint, number_along, places
+from ..plan.retractions import check_table_key
 from ..plan.rewrites import rewritten
 from ..plan.row_steps import RowStep
 from .compile import BoundStream, bind, in_stages
@@ -106,6 +107,10 @@ class KeyedRows:
                 hint='make a column of the field where rows are read, read(…, select="data.s AS symbol, …"), and name '
                 "that in the key",
             )
+
+    def _check_table_key(self, key: Sequence[str]) -> None:
+        """Refuse a table's key with too few columns for results that are taken back."""
+        check_table_key(self.plan, key)
 
     @property
     def key(self) -> tuple[str, ...]:

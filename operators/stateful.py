@@ -22,6 +22,7 @@ from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut, check_complete
 from ..plan.nodes import Queue
 from ..plan.promises import check_promised
+from ..plan.retractions import check_final
 from .keyed import KeyedRows, checkpoint_argument
 from .queue.budget import check_budget
 from .queue.build import is_duration
@@ -143,6 +144,13 @@ class Stateful(KeyedRows):
             **({} if batch_duration is None else {"duration": str(_seconds("batch_duration", batch_duration))}),
             **({} if plan.cost_s is None else {"cost": str(plan.cost_s)}),
         }
+        if policy == "shed":
+            check_final(
+                self.plan,
+                "queue(policy='shed')",
+                "would drop some of the rows that take results back",
+                "take another policy, such as in-place",
+            )
         left_out = self.plan.left_out
         if policy != "append":
             left_out = LeftOut(

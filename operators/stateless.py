@@ -11,6 +11,7 @@ from ..core.pushdown.at_source import reads_coalesced
 from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut
 from ..plan.nodes import Rows, walk
+from ..plan.retractions import check_final
 from ..plan.row_steps import Choice, Filter
 from .keyed import KeyedRows
 from .runtime.arrow_steps import mapped
@@ -27,7 +28,7 @@ __all__ = ["Stateless"]
 class Stateless(KeyedRows):
     """Filters, columns, maps: part of :class:`~upstream.operators.stream.UpdateStream`."""
 
-    def where(self, condition: str | Column, *, on_leave: Literal["keep", "delete"] = "keep") -> Self:
+    def where(self, condition: str | Column, *, on_leave: Literal["keep", "delete"] | None = None) -> Self:
         """Keep only the rows that satisfy a condition.
 
         Parameters
@@ -38,7 +39,8 @@ class Stateless(KeyedRows):
         on_leave
             The consequence if a key's row fails. ``keep``: the row is dropped, and the key's earlier result stays
             (tr620 §3.2). ``delete``: the row passes on as a tombstone, which takes the key out of the table: its newest
-            row decides.
+            row decides. The default is ``keep``. After steps that take results back, such as `join_latest`, `group_by`
+            and joins with ``early=True``, it is ``delete``, and ``keep`` is refused.
 
         Returns
         -------
@@ -48,6 +50,8 @@ class Stateless(KeyedRows):
         ------
         OptionError
             `condition` is no column and no text, or `on_leave` is another word.
+        SchemaError
+            `on_leave` is ``keep`` after steps that take results back.
 
         Notes
         -----
@@ -59,6 +63,10 @@ class Stateless(KeyedRows):
         >>> moving = stream.where("speed > 0")
         >>> moving = stream.where("speed > 0", on_leave="delete")
         """
+        changes = self.plan.retracts
+        asked: str | None = on_leave
+        if asked is None:
+            on_leave = "delete" if changes else "keep"
         if on_leave not in ("keep", "delete"):
             raise OptionError(
                 f"on_leave={on_leave!r}",
@@ -68,8 +76,13 @@ class Stateless(KeyedRows):
         if column_argument("where", condition) is None:
             raise OptionError("where(None)", expected="a condition in SQL, or a column")
         if on_leave == "keep":
+            check_final(
+                self.plan, 'where(…, on_leave="keep")', "would keep results that no longer hold", "leave on_leave out"
+            )
             self._check_whole(condition)
             return self._transformed(Filter(condition))
+        if changes:
+            return self._transformed(Filter(condition, on_leave))
         return self._transformed(
             Filter(condition, on_leave),
             LeftOut(

@@ -10,7 +10,6 @@ from ..core.pushdown.at_source import reads_coalesced
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
 __all__ = ["LeftOut", "check_complete", "left_out_by_source", "source_text"]
 
 

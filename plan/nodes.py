@@ -16,7 +16,7 @@ from ..conf.errors import OptionError
 from ..core.feedback.checkpoint_layout import Kind
 from ..core.pushdown.source_steps import ArrowStep
 from ..core.rows.system_column import SYSTEM
-from .row_steps import RowStep
+from .row_steps import Filter, RowStep
 from .specification import Specification, described
 
 if TYPE_CHECKING:
@@ -94,6 +94,11 @@ class Node(abc.ABC):
         every row refuses them. Steps that pass rows on pass this on.
         """
         return any(each.retracts for each in self.inputs)
+
+    @property
+    def least_key(self) -> tuple[str, ...]:
+        """The columns that the key of a table of these rows needs at least, if they are taken back."""
+        return self.key
 
     @property
     def session(self) -> SparkSession:
@@ -178,6 +183,11 @@ class Transform(Node):
     step: RowStep
 
     @property
+    def least_key(self) -> tuple[str, ...]:
+        """See :class:`Node`. A filter gives tombstones."""
+        return self.key if isinstance(self.step, Filter) else self.inputs[0].least_key
+
+    @property
     def text(self) -> str:
         """See :class:`Node`."""
         return self.step.text
@@ -199,6 +209,11 @@ class Map(Node):
     says: str
     step: ArrowStep
     moved: bool = False
+
+    @property
+    def least_key(self) -> tuple[str, ...]:
+        """See :class:`Node`."""
+        return self.key if self.moved else self.inputs[0].least_key
 
     @property
     def text(self) -> str:
@@ -404,10 +419,14 @@ class Join(Operator):
         The state, and until when it is kept.
     early : bool
         Whether results are given before they are final, and taken back.
+    newest_key : tuple of str, or None
+        The key without row numbers, if each result that is taken back is followed by one that is as new: then a table
+        may keep the newest result of this key.
     """
 
     keeping: str
     early: bool = False
+    newest_key: tuple[str, ...] | None = None
 
     kind: ClassVar[Kind | None] = "joins"
 
@@ -425,6 +444,11 @@ class Join(Operator):
     def retracts(self) -> bool:
         """See :class:`Node`."""
         return self.early
+
+    @property
+    def least_key(self) -> tuple[str, ...]:
+        """See :class:`Node`."""
+        return self.key if self.newest_key is None else self.newest_key
 
     @property
     def keeps(self) -> str:

@@ -1,4 +1,7 @@
-"""Of each key only the newest pair: that with the greatest time, then the greatest time of its earlier row."""
+"""Of each key only the newest pair: that with the greatest time, then the greatest time of its earlier row.
+
+Of two results with one time, a pair is newer than a row without a partner: such a row may have been given early.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...core.rows.exact_integers import Int64s
+from ...core.rows.exact_integers import LOWEST, Int64s
 from ...core.rows.newest import key_codes
 from ...core.rows.sort_keys import ordered
 from ..runtime.entries import PANE
@@ -94,7 +97,7 @@ class NewestPairs:
         return results
 
     def _times(self, results: pa.Table) -> tuple[Int64s, Int64s]:
-        """Return the earlier and the later time of each result's two rows; of one row without a partner, its own."""
+        """Return the earlier and the later time of each result's two rows. That of no row is before all others."""
         high = ordered(results.column(JOIN_TIME)).astype(np.int64, copy=False)
         low = high
         for name in (self._plan.left.time, self._other_time):
@@ -102,7 +105,7 @@ class NewestPairs:
                 continue
             column = results.column(name)
             there = column.is_valid().to_numpy()
-            times = high.copy()
+            times = np.full(len(high), LOWEST, dtype=np.int64)
             times[there] = ordered(column.filter(pc.is_valid(column)))
             low = np.minimum(low, times)
         return low, high

@@ -43,6 +43,7 @@ class Pairs:
         self._plan = plan
         self._tables: list[pa.Table] = []
         self._arrivals: list[Int64s] = []
+        self._back = 0
         self.rows = 0
 
     def add(self, left: SortedRows, at: Int64s, right: SortedRows, other: Int64s) -> None:
@@ -67,8 +68,30 @@ class Pairs:
         arrival = np.maximum(micros(one, "arrival")[at], micros(two, "arrival")[other])
         self._append(columns, arrival)
 
+    def take_back(self, side: int, rows: pa.Table, arrival: Int64s) -> None:
+        """Add tombstones of rows that were given without a partner. They come before the batch's pairs.
+
+        Parameters
+        ----------
+        side : int
+        rows
+            That have met their first partner.
+        arrival : int64 array of length rows
+            When that partner arrived.
+        """
+        plan = self._plan
+        columns = self._alone(side, rows)
+        for name in columns:
+            if name not in (*plan.key, plan.time):
+                columns[name] = pa.nulls(rows.num_rows, plan.schema.field(name).type)
+        self._append(columns, np.maximum(micros(rows, "arrival"), arrival), first=True)
+        self._back += rows.num_rows
+
     def add_unmatched(self, side: int, rows: pa.Table) -> None:
         """Add rows of one side without a partner, with nulls for the other's columns."""
+        self._append(self._alone(side, rows), micros(rows, "arrival"))
+
+    def _alone(self, side: int, rows: pa.Table) -> dict[str, Any]:
         plan = self._plan
         columns: dict[str, Any] = {}
         for each in plan.columns:
@@ -78,11 +101,12 @@ class Pairs:
                 columns[each.name] = rows.column(plan.right.on[plan.left.on.index(each.name)])
             else:
                 columns[each.name] = pa.nulls(rows.num_rows, plan.schema.field(each.name).type)
-        columns[JOIN_TIME] = rows.column(plan.sides[side].time)
-        if plan.output == "all":
-            columns[ROW_NUMBERS[side]] = rows.column(ROW)
-            columns[ROW_NUMBERS[1 - side]] = np.full(rows.num_rows, -1, dtype=np.int64)
-        self._append(columns, micros(rows, "arrival"))
+        if not plan.left_alone:
+            columns[JOIN_TIME] = rows.column(plan.sides[side].time)
+        for at, name in enumerate(ROW_NUMBERS):
+            if name in plan.schema.names:
+                columns[name] = rows.column(ROW) if at == side else np.full(rows.num_rows, -1, dtype=np.int64)
+        return columns
 
     def add_left(self, rows: pa.Table) -> None:
         """Add rows of the left as they are."""
@@ -103,21 +127,23 @@ class Pairs:
         if not self._tables:
             return schema.empty_table()
         found = pa.concat_tables(self._tables)
-        if self._plan.left_alone:
+        if SYSTEM in found.column_names:
             return found
         system = system_array(
             source=f"join/{shard}",
             seq=first + np.arange(found.num_rows, dtype=np.int64),
             arrival_us=np.concatenate(self._arrivals),
+            deleted=np.arange(found.num_rows) < self._back if self._back else None,
         )
         return found.append_column(schema.field(SYSTEM), pa.chunked_array([system]).cast(schema.field(SYSTEM).type))
 
-    def _append(self, columns: dict[str, Any], arrival: Int64s) -> None:
+    def _append(self, columns: dict[str, Any], arrival: Int64s, *, first: bool = False) -> None:
         names = [name for name in self._plan.schema.names if name != SYSTEM]
-        self._tables.append(pa.table({name: columns[name] for name in names}).cast(pa.schema(
+        place = 0 if first else len(self._tables)
+        self._tables.insert(place, pa.table({name: columns[name] for name in names}).cast(pa.schema(
             [self._plan.schema.field(name) for name in names]
         )))  # fmt: skip
-        self._arrivals.append(arrival)
+        self._arrivals.insert(place, arrival)
         self.rows += len(arrival)
 
 

@@ -109,6 +109,8 @@ class JoinPlan:
     on_limit : OnLimit
     release : ReleasePlan or None
         How results come into the order of time; None if they leave as they are found.
+    early : bool
+        Whether a row without a partner is given in the batch in which it arrives, and taken back when it meets one.
     """
 
     left: JoinSide
@@ -123,6 +125,7 @@ class JoinPlan:
     state_limit: int | None = None
     on_limit: OnLimit = "fail"
     release: ReleasePlan | None = None
+    early: bool = False
 
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
@@ -143,6 +146,23 @@ class JoinPlan:
     def exact(self) -> bool:
         """Whether keys with one number are equal."""
         return is_exact([self.left.schema.field(name).type for name in self.left.on])
+
+    @property
+    def retracts(self) -> bool:
+        """Whether tombstones take back rows that were given without a partner. A newer pair needs none."""
+        return self.early and self.output == "all"
+
+    @property
+    def own_key(self) -> tuple[str, ...]:
+        """The columns of row numbers in the key of results, so that a tombstone names exactly the row it takes back."""
+        if not self.retracts:
+            return ()
+        return ROW_NUMBERS[:1] if self.left_alone else ROW_NUMBERS
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The update key of results."""
+        return (*(self.left.key if self.left_alone else self.left.on), *self.own_key)
 
     def gives_unmatched(self, side: int) -> bool:
         """Return whether rows of a side without a partner are results."""
@@ -166,6 +186,8 @@ class JoinPlan:
         kept = [self.band.kept_from(LEFT, right), self.band.kept_from(RIGHT, left)]
         if self.left_alone:
             return min(left, kept[LEFT])
+        if self.early and not self.retracts:
+            return min(left, right)
         unmatched = [kept[side] for side in (LEFT, RIGHT) if self.gives_unmatched(side)]
         return min(left, right, *unmatched)
 
@@ -179,14 +201,17 @@ class JoinPlan:
             Two of them would have one name.
         """
         if self.left_alone:
-            return tuple(ResultColumn(name, LEFT, name) for name in self.left.schema.names if name != SYSTEM)
+            left_out = {SYSTEM, *self.own_key}
+            return tuple(ResultColumn(name, LEFT, name) for name in self.left.schema.names if name not in left_out)
         return result_columns(self.sides, self.suffix)
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of results, the system column included."""
         if self.left_alone:
-            return self.left.schema
+            fields = [self.left.schema.field(each.source) for each in self.columns]
+            own = [pa.field(name, pa.int64()) for name in self.own_key]
+            return pa.schema([*fields, *own, self.left.schema.field(SYSTEM)])
         fields = [
             self.sides[each.side].schema.field(each.source).with_name(each.name).with_nullable(True)
             for each in self.columns
@@ -207,6 +232,7 @@ class JoinPlan:
             "condition": self.condition or "",
             "order": "none" if self.release is None else self.release.identity(),
             "shards": str(self.shards),
+            **({"early": "yes"} if self.early else {}),
         }
 
     def changeable(self) -> dict[str, str]:

@@ -207,15 +207,19 @@ class JoinShard:
             least, greatest = plan.band.partners(side, probe.times)
             least = np.maximum(least, self._kept[other].kept_from)
             least = np.maximum(least, self._kept_from(other, side, probe))
+            arrival = micros(probe.table, "arrival") if plan.retracts else None
             for rows in self._kept[other].between(int(least.min()), int(greatest.max())):
                 touched = np.zeros(len(rows.times), dtype=np.bool_)
+                since = None if arrival is None else np.zeros(len(rows.times), dtype=np.int64)
                 for at, there in self._matches(side, probe, least, greatest, rows):
                     met[side][at] = True
                     touched[there] = True
+                    if arrival is not None and since is not None:
+                        np.maximum.at(since, there, arrival[at])
                     if not plan.left_alone:
                         pairs.add(*((probe, at, rows, there) if side == LEFT else (rows, there, probe, at)))
                 if plan.marks(other) and touched.any():
-                    self._touched(other, rows, touched, pairs)
+                    self._touched(other, rows, touched, pairs, since)
         probe, rows = new[LEFT].rows, new[RIGHT].rows
         if len(probe.times) and len(rows.times):
             least, greatest = plan.band.partners(LEFT, probe.times)
@@ -248,8 +252,10 @@ class JoinShard:
             else:
                 yield at, there
 
-    def _touched(self, side: int, rows: SortedRows, touched: Mask, pairs: Pairs) -> None:
-        """Mark kept rows that have met a new one; those of a semi join are given the first time."""
+    def _touched(self, side: int, rows: SortedRows, touched: Mask, pairs: Pairs, since: Int64s | None) -> None:
+        """Mark kept rows that have met a new one. The first time, those of a semi join are given, and those that were
+        given early without a partner are taken back: `since` has the arrival of what they have met.
+        """
         at = np.flatnonzero(touched)
         numbers, times = rows.table.column(ROW).to_numpy()[at], rows.times[at]
         first = ~self._kept[side].have_met(numbers, times)
@@ -258,13 +264,16 @@ class JoinShard:
         self._kept[side].mark(numbers[first], times[first])
         if self._plan.how == "semi":
             pairs.add_left(rows.table.take(pa.array(at[first])))
+        if since is not None and self._plan.gives_unmatched(side):
+            self._counts["unmatched"] -= int(np.count_nonzero(first))
+            pairs.take_back(side, rows.table.take(pa.array(at[first])), since[at[first]])
 
     def _keep(self, side: int, new: _Arrived, met: Mask, bound: int, pairs: Pairs) -> None:
         """Keep what may still meet a row of the other side, and let the rest go."""
         plan, kept = self._plan, self._kept[side]
         unmatched = plan.gives_unmatched(side)
         kept_from = max(kept.kept_from, plan.band.kept_from(side, bound))
-        if unmatched:
+        if unmatched and not plan.early:
             self._give_unmatched(side, kept.leaving(kept_from), pairs)
         kept.drop_below(kept_from)
         raised = self._progress.raised(1 - side)
@@ -274,7 +283,8 @@ class JoinShard:
             met = self._or_unsure(side, new, met)
         stays = (new.rows.times >= kept_from) & (new.rows.times >= self._kept_from(side, side, new.rows))
         if unmatched:
-            self._give_unmatched(side, new.rows.table.filter(pa.array(~stays & ~met)), pairs)
+            alone = ~met if plan.early else ~stays & ~met
+            self._give_unmatched(side, new.rows.table.filter(pa.array(alone)), pairs)
             if plan.how == "anti":
                 self._give_unmatched(side, new.keyless, pairs)
         if plan.left_alone and side == LEFT:
@@ -368,7 +378,7 @@ class JoinShard:
                     same = equal_keys(keys, names[1], at, rows.table, names[0], there)
                     gone[there[same.to_numpy(zero_copy_only=False)]] = True
             kept.spare += int(np.count_nonzero(gone))
-            if plan.gives_unmatched(side) and gone.any():
+            if plan.gives_unmatched(side) and not plan.early and gone.any():
                 number = rows.table.column(ROW).to_numpy()
                 gone[gone] = ~kept.have_met(number[gone], rows.times[gone])
                 self._give_unmatched(side, rows.table.filter(pa.array(gone)), pairs)
@@ -377,7 +387,8 @@ class JoinShard:
     def _give_unmatched(self, side: int, rows: pa.Table, pairs: Pairs) -> None:
         if rows.num_rows:
             self._counts["unmatched"] += rows.num_rows
-            pairs.add_left(rows) if self._plan.left_alone else pairs.add_unmatched(side, rows)
+            as_it_is = self._plan.left_alone and not self._plan.early
+            pairs.add_left(rows) if as_it_is else pairs.add_unmatched(side, rows)
 
     def _arrived(self, side: int, frames: Sequence[bytes]) -> _Arrived:
         """Return a side's rows, in the order in which they arrived where key and time are equal."""
@@ -403,7 +414,7 @@ class JoinShard:
     def _needs(self, bounds: Sequence[int]) -> int | None:
         """Return the least low-watermark of the other side that would let go of a row without a partner."""
         plan = self._plan
-        if plan.unit_us is None:
+        if plan.unit_us is None or plan.early:
             return None
         found: list[int] = []
         for side in (LEFT, RIGHT):

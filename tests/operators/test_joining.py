@@ -7,22 +7,7 @@ import pytest
 import upstream as us
 from upstream.conf.errors import OptionError, StateLimitError
 from upstream.core.feedback.join_reports import JoinReport
-from upstream.operators.joining import columns_of_on
 from upstream.testing import StreamTester
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [("a", {"a": "a"}), (["a", "b"], {"a": "a", "b": "b"}), ({"a": "x", "b": "y"}, {"a": "x", "b": "y"})],
-)
-def test_on(given, found):
-    assert columns_of_on(given) == found
-
-
-@pytest.mark.parametrize("given", ["", [], {}, None, {"a": ""}, {"a": 3}, 7, [3]])
-def test_on_that_names_no_columns(given):
-    with pytest.raises(OptionError, match="on="):
-        columns_of_on(given)
 
 
 def test_joins_run_without_spark():

@@ -45,7 +45,7 @@ def test_an_older_pair_of_the_same_time_does_not_follow_a_newer_one(kind):
 
     assert batch(0, (1, 10, 9), (1, 8, 10), (2, 3, 3)) == [(10, 9), (3, 3)]
     assert batch(0, (1, 7, 10)) == []
-    assert batch(0, (1, 10, None)) == [(10, None)]
+    assert batch(0, (1, 10, None)) == []
     assert batch(0, (1, 9, 10), (1, 12, 4)) == [(12, 4)]
     assert batch(13) == []
     assert {kind for kind, _ in store.values} <= {"newest"}

@@ -1,0 +1,130 @@
+"""What is given to joins of two streams, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ..conf.arguments import names_argument
+from ..conf.errors import OptionError, SchemaError
+from ..plan.completeness import check_complete
+from ..plan.promises import check_promised
+from .joins.plan import JoinPlan
+from .keyed import KeyedRows
+
+__all__ = ["check_early", "check_partner", "columns_of_on", "schemas_of", "time_of"]
+
+
+def check_partner(what: str, other: object) -> None:
+    """Refuse to join what is no stream."""
+    if not isinstance(other, KeyedRows):
+        raise OptionError(
+            f"{what} with {other!r}",
+            expected="an UpdateStream",
+            hint="join a static DataFrame before the stream is made: from_dataframe(df.join(static, …), …)",
+        )
+
+
+def check_early(plan: JoinPlan) -> None:
+    """Refuse a join whose results are given early if it takes none back, or could not do so.
+
+    Raises
+    ------
+    OptionError
+        Saying what to leave out.
+    """
+    early = plan.early
+    if not isinstance(early, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
+        raise OptionError(f"early={early!r}", expected="True or False", hint="correct early")
+    if not early:
+        return
+    if plan.how in ("inner", "semi"):
+        raise OptionError(
+            f"early=True with how={plan.how!r}",
+            expected="a join that gives rows without a partner: 'left', 'right', 'full' or 'anti'",
+            hint=f"leave out early: how={plan.how!r} gives each result at once, and takes none back",
+        )
+    if plan.release is not None:
+        raise OptionError(
+            "early=True with output_order",
+            expected="one of them: in the order of time, a row without a partner waits until it is final",
+            hint="leave out early or output_order",
+        )
+    if plan.state_limit is not None and plan.on_limit != "fail":
+        raise OptionError(
+            f"early=True with on_limit={plan.on_limit!r}",
+            expected="on_limit='fail': a row that was given without a partner cannot be taken back after it is dropped",
+            hint="leave out early or on_limit",
+        )
+
+
+def time_of(stream: KeyedRows, name: str) -> str:
+    """Return the event time of a stream that is joined by time.
+
+    Raises
+    ------
+    OptionError
+        It has none, or no watermark.
+    SchemaError
+        It leaves rows out.
+    """
+    if stream.event_time is None:
+        raise OptionError(
+            f"join of a {name} stream without an event time",
+            expected="an event time in both streams",
+            hint="name the column: read(…, event_time=…); join_latest(…) needs none",
+        )
+    check_promised(stream.plan, f"join() over the {name} stream")
+    check_complete(stream.plan.left_out, "a join would miss pairs here")
+    return stream.event_time
+
+
+def schemas_of(
+    left: KeyedRows, right: KeyedRows, on: Mapping[str, str], what: str, times: Mapping[str, str] | None = None
+) -> list[pa.Schema]:
+    """Return the columns of both streams.
+
+    Raises
+    ------
+    SchemaError
+        A column does not exist, or two that are compared differ in type.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schemas = [to_arrow_schema(each.schema, timezone="UTC") for each in (left, right)]
+    for schema, name, names in zip(schemas, ("left", "right"), (list(on), list(on.values())), strict=True):
+        absent = [column for column in names if column not in schema.names]
+        if absent:
+            raise SchemaError(
+                f"{what} on {', '.join(absent)}, which the {name} stream has not",
+                expected="columns among " + ", ".join(schema.names),
+                hint='name the columns of both: on={"left_name": "right_name"}',
+            )
+    for one, two in [*on.items(), *(times or {}).items()]:
+        kinds = schemas[0].field(one).type, schemas[1].field(two).type
+        if kinds[0] != kinds[1] or pa.types.is_floating(kinds[0]) or pa.types.is_nested(kinds[0]):
+            raise SchemaError(
+                f"a {what} by {one} of type {kinds[0]} and {two} of type {kinds[1]}",
+                expected="columns of one type, and no fractions, arrays or structs",
+                hint="cast one of them where the rows are read: read(…, select='CAST(a AS BIGINT) AS a, …')",
+            )
+    return schemas
+
+
+def columns_of_on(given: Any) -> dict[str, str]:
+    """Return the columns of the right by those of the left."""
+    if isinstance(given, Mapping):
+        found = dict(given)
+        if found and all(isinstance(each, str) and each for each in (*found, *found.values())):
+            return found
+    else:
+        names = names_argument("on", given)
+        if names:
+            return {name: name for name in ([names] if isinstance(names, str) else names)}
+    raise OptionError(
+        f"on={given!r}",
+        expected="the name of a column, a list of several, or a mapping from the left's to the right's",
+        hint="name the columns that are equal in rows that meet",
+    )

@@ -1,0 +1,200 @@
+"""Joins that give rows without a partner at once: after each batch the table is the join of all rows so far."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kit.join_batches import BANDS, LEFT, RIGHT, frame, streams
+from kit.join_batches import meets as meet_in
+from kit.join_batches import plan as join_plan
+from kit.join_pairs import expected
+
+from upstream.conf.errors import CheckpointError
+from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.system_column import SYSTEM
+from upstream.operators.joins.band import IntervalBand
+from upstream.operators.joins.shard import JoinShard
+from upstream.operators.runtime.feeds import ENDED
+from upstream.operators.runtime.store import DictStore
+
+OUTER = ("left", "right", "full")
+
+
+def plan(band, how, output="all", early=True, condition=None):
+    made = join_plan(band, how, output=output, early=early, condition=condition)
+    return dataclasses.replace(made, left=dataclasses.replace(made.left, key=("k",)))
+
+
+class Table:
+    """What a latest table holds: the newest row of each key by time, then the order in which the operator gave them."""
+
+    def __init__(self, join, key=None):
+        self.join, self.key, self.rows = join, join.key if key is None else key, {}
+        self.promised = -(1 << 62)
+
+    def apply(self, result):
+        """Take a batch's results. Each keeps the promise so far."""
+        if result is None:
+            return
+        rows, punctuation = split_punctuation(result)
+        seen = set()
+        for row in sorted(rows.to_pylist(), key=lambda row: row[SYSTEM]["seq"]):
+            key, order = tuple(row[name] for name in self.key), (row[self.join.time], row[SYSTEM]["seq"])
+            assert self.join.early is False or len(self.key) == 1 or key not in seen
+            seen.add(key)
+            assert row[self.join.time] >= self.promised or row["k"] is None
+            if key not in self.rows or order >= self.rows[key][0]:
+                self.rows[key] = order, row
+        if punctuation.num_rows:
+            (bound,) = punctuation.column(self.join.time).to_pylist()
+            self.promised = ENDED if bound is None else max(self.promised, bound)
+
+    @property
+    def held(self):
+        """The rows that are there."""
+        return [row for _, row in self.rows.values() if not row[SYSTEM]["deleted"]]
+
+    @property
+    def pairs(self):
+        """As pairs of numbers, -1 for no row."""
+        return sorted((_number(row["a"]), _number(row.get("b"))) for row in self.held)
+
+
+def _number(value):
+    return -1 if value is None else value
+
+
+def run(join, store, left, left_bound, right, right_bound):
+    result, report = JoinShard(0, join, store).run(
+        [frame(LEFT, left, left_bound, "left/f")] if left or left_bound is not None else [],
+        [frame(RIGHT, right, right_bound, "right/f")] if right or right_bound is not None else [],
+    )
+    return result, report
+
+
+def meets(band, condition=None):
+    def near(one, two):
+        if condition is not None and one[2] < two[2]:
+            return False
+        return meet_in(band)(one, two)
+
+    return near
+
+
+@given(streams(), BANDS, st.sampled_from([*OUTER, "anti"]), st.none() | st.just("l.a >= r.b"))
+def test_after_each_batch_the_table_is_the_join_of_all_rows_so_far(case, band, how, condition):
+    _, batches = case
+    join, store = plan(band, how, condition=condition), DictStore()
+    table, left, right, report = Table(join), [], [], None
+    for batch in batches:
+        result, report = run(join, store, *batch)
+        table.apply(result)
+        left += batch[0]
+        right += batch[2]
+        now = expected(left, right, meets(band, condition), how)
+        assert table.pairs == now
+        alone = [pair for pair in now if -1 in pair]
+        assert report.unmatched == len(alone)
+        assert report.needs is None
+    assert (report.left_kept, report.right_kept) == (0, 0)
+
+
+@given(streams(), BANDS, st.sampled_from(OUTER), st.none() | st.just("l.a >= r.b"))
+def test_the_newest_result_of_each_value_is_that_of_the_join_of_all_rows_so_far(case, band, how, condition):
+    """Whether the operator gives only the newest result, or the table takes all."""
+    _, batches = case
+    stores = DictStore(), DictStore()
+    joins = plan(band, how, "latest", condition=condition), plan(band, how, condition=condition)
+    tables = [Table(join, ("k",)) for join in joins]
+    left, right = {}, {}
+    for batch in batches:
+        for join, store, table in zip(joins, stores, tables, strict=True):
+            table.apply(run(join, store, *batch)[0])
+        left |= {row[2]: row for row in batch[0]}
+        right |= {row[2]: row for row in batch[2]}
+
+        def order(one, two, left=left, right=right):
+            times = [rows[at][1] for rows, at in ((left, one), (right, two)) if at >= 0]
+            # A pair is newer than a row without a partner.
+            return max(times), len(times), min(times)
+
+        newest = {}
+        for one, two in expected(left.values(), right.values(), meets(band, condition), how):
+            key = left[one][0] if one >= 0 else right[two][0]
+            newest[key] = max(newest.get(key, (-99,)), order(one, two))
+        latest, every = ({row["k"]: order(_number(row["a"]), _number(row["b"])) for row in t.held} for t in tables)
+        assert latest == newest
+        # Of several results with one time, this table keeps the one that came last.
+        assert {key: each[0] for key, each in every.items()} == {key: each[0] for key, each in newest.items()}
+
+
+def test_a_row_is_given_at_once_and_taken_back_with_its_first_pair():
+    join, store = plan(IntervalBand(2, 3), "left"), DictStore()
+    shown = []
+    for batch in (
+        ([(1, 10, 0)], 10, [], None),
+        ([], None, [(1, 13, 0)], None),
+        ([], None, [(1, 12, 1)], None),
+        ([], None, [(1, 14, 2)], None),
+    ):
+        result, _ = run(join, store, *batch)
+        rows, _ = split_punctuation(join.schema.empty_table() if result is None else result)
+        shown.append([
+            (row["join_time"], row["left_row"], row["right_row"], row["a"], row["b"], row[SYSTEM]["deleted"])
+            for row in rows.to_pylist()
+        ])  # fmt: skip
+    assert shown == [
+        [(10, 0, -1, 0, None, False)],
+        [(10, 0, -1, None, None, True), (13, 0, 0, 0, 0, False)],
+        [(12, 0, 1, 0, 1, False)],
+        [],
+    ]
+
+
+def test_a_tombstone_arrives_with_the_row_that_caused_it_and_not_before_what_it_takes_back():
+    for arrived in (5, 90):
+        join, store = plan(IntervalBand(2, 3), "left"), DictStore()
+        run(join, store, [(1, 10, 50)], None, [], None)
+        result, _ = run(join, store, [], None, [(1, 10, arrived)], None)
+        tombstone = result.to_pylist()[0][SYSTEM]
+        assert tombstone["deleted"]
+        assert tombstone["arrival"].microsecond == max(50, arrived)
+
+
+def test_a_late_row_that_meets_nothing_kept_is_given_and_never_taken_back():
+    join, store = plan(IntervalBand(2, 3), "left"), DictStore()
+    run(join, store, [], None, [], 20)
+    result, report = run(join, store, [(1, 16, 0)], None, [], None)
+    assert [row["a"] for row in result.to_pylist()] == [0]
+    assert report.left_kept == 0
+    result, _ = run(join, store, [], None, [(1, 19, 0)], None)  # late itself, and its partner is gone
+    assert result is None
+    result, report = run(join, store, [(1, 17, 1)], None, [], None)  # 20 - 3: may meet what is to come
+    assert report.left_kept == 1
+
+
+def test_the_promise_is_held_back_by_what_may_be_taken_back_only_if_tombstones_are_given():
+    for output, promised in (("all", 7), ("latest", 10)):
+        join = plan(IntervalBand(2, 3), "left", output)
+        result, _ = run(join, DictStore(), [], 20, [], 10)
+        _, punctuation = split_punctuation(result)
+        assert punctuation.column("join_time").to_pylist() == [promised]
+
+
+def test_a_checkpoint_is_bound_to_it():
+    store = DictStore()
+    run(plan(IntervalBand(2, 3), "left"), store, [(1, 10, 0)], 0, [], 0)
+    with pytest.raises(CheckpointError):
+        JoinShard(0, plan(IntervalBand(2, 3), "left", early=False), store)
+
+
+def test_a_pair_of_an_older_row_takes_the_place_of_the_row_without_a_partner():
+    join, store = plan(IntervalBand(2, 3), "left", "latest"), DictStore()
+    table = Table(join)
+    table.apply(run(join, store, [(1, 10, 0)], 8, [], 8)[0])
+    assert table.pairs == [(0, -1)]
+    table.apply(run(join, store, [], None, [(1, 8, 0)], None)[0])
+    assert table.pairs == [(0, 0)]
