@@ -233,9 +233,9 @@ class DryRun:
         plan = node.specification
         assert isinstance(plan, JoinPlan | AsOfPlan)
         frames: list[Frames] = []
-        for rows, side, name in zip(before, plan.sides, SIDES, strict=True):
-            packing = join_pack(side.on, range(plan.shards), name)
-            frames.append(_frames(packing(named(name)(iter(rows.select(side.schema.names).to_batches())))))
+        for at, (rows, side, name) in enumerate(zip(before, plan.sides, SIDES, strict=True)):
+            packing = join_pack(side.on, range(plan.shards), name, whole=plan.takes_whole(at))
+            frames.append(_frames(packing(iter(rows.select(side.schema.names).to_batches()))))
         if isinstance(plan, AsOfPlan) or plan.release is None:
             return self._in_shards(node, frames, checkpoint)
         return self._joined_in_order(node, plan, frames, checkpoint, late)

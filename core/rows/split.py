@@ -53,8 +53,11 @@ def _bounded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def split_punctuation(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the rows, and the punctuation rows."""
     mark = punctuation_mask(table)
-    punctuation = table.filter(mark)
-    return (table.filter(pc.invert(mark)) if punctuation.num_rows else table), punctuation
+    count = int(pc.sum(mark).as_py() or 0)
+    rows = table.num_rows - count
+    if count == 0 or int(pc.sum(mark.slice(rows)).as_py()) == count:
+        return table.slice(0, rows), table.slice(rows)  # it lies at the end, as a rule: nothing is copied
+    return table.filter(pc.invert(mark)), table.filter(mark)
 
 
 def by_bucket(rows: pa.Table, key: Sequence[str], buckets: int) -> Iterator[tuple[int, pa.Table]]:

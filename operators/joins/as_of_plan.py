@@ -57,6 +57,11 @@ class AsOfPlan:
             "key, and later ones"
         )
 
+    def takes_whole(self, side: int) -> bool:
+        """Return whether rows of a side keep their whole system column: those of the left are held as they came."""
+        del side
+        return True
+
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:
         """The columns that results have from the sides."""

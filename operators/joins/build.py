@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from ...conf.session import register_data_source
 from ...core.rows.buckets import integers_with_hash
-from ..reorder.build import named
-from ..runtime.arrow_steps import chained
 from ..runtime.compiled import Compiled
 from ..runtime.rows_aside import late_rows_of
 from ..runtime.sharded import InShards
@@ -48,8 +46,8 @@ def build_join(node: Join, before: Sequence[Compiled], folder: str) -> Compiled:
     late = late_rows_of(node)
     slots = integers_with_hash(range(plan.shards))
     left, right = (
-        rows.packed(chained((named(name), join_pack(side.on, slots, name))), side.schema.names)
-        for rows, side, name in zip(before, plan.sides, SIDES, strict=True)
+        rows.packed(join_pack(side.on, slots, name, whole=plan.takes_whole(at)), side.schema.names)
+        for at, (rows, side, name) in enumerate(zip(before, plan.sides, SIDES, strict=True))
     )
     packed = left.union(right)
     if isinstance(plan, JoinPlan) and plan.release is not None and plan.release.adaptive:

@@ -9,16 +9,20 @@ import pyarrow as pa
 from ...core.pushdown.ipc_frames import to_frame
 from ...core.pushdown.source_steps import ArrowStep
 from ...core.rows.split import by_bucket, some_at_once, split_punctuation
+from ..reorder.build import named
 from ..runtime.pack import check_keys, newest_rows, packed
 from .latest_plan import LatestSide
+from .sent import as_sent
 
 __all__ = ["join_pack", "latest_pack", "newest_pack"]
 
 Batches = Iterator[pa.RecordBatch]
 
 
-def join_pack(on: Sequence[str], slots: Sequence[int], side: str) -> Callable[[Batches], Batches]:
+def join_pack(on: Sequence[str], slots: Sequence[int], side: str, *, whole: bool) -> Callable[[Batches], Batches]:
     """Return a function for ``mapInArrow`` that packs a task's rows into frames.
+
+    The names of input partitions get the input's name before theirs.
 
     Parameters
     ----------
@@ -28,11 +32,14 @@ def join_pack(on: Sequence[str], slots: Sequence[int], side: str) -> Callable[[B
         The number by which Spark groups each shard's frames.
     side
         The input's name, which goes with each frame.
+    whole
+        Whether the shards take the rows with their whole system column, and check them. If not, rows are
+        :func:`~upstream.operators.joins.sent.as_sent`.
     """
 
     def run(batches: Batches) -> Batches:
-        for table in some_at_once(batches):
-            rows, punctuation = split_punctuation(table)
+        for table in some_at_once(named(side)(batches) if whole else batches):
+            rows, punctuation = split_punctuation(table if whole else as_sent(table, side))
             found: list[tuple[int, bytes]] = []
             if rows.num_rows:
                 for number, part in by_bucket(rows, on, len(slots)):

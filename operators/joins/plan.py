@@ -176,6 +176,13 @@ class JoinPlan:
         """Return whether it has to be known which rows of a side have met a partner."""
         return self.gives_unmatched(side) or (side == LEFT and self.how == "semi")
 
+    def takes_whole(self, side: int) -> bool:
+        """Return whether rows of a side keep their whole system column.
+
+        They do where they are results as they are, and where they wait for the order of time.
+        """
+        return self.release is not None or (self.left_alone and side == LEFT)
+
     @property
     def time(self) -> str:
         """The column of the results' time."""

@@ -34,6 +34,7 @@ from .plan import JoinPlan
 from .progress import JoinProgress
 from .release.choice import Mode
 from .release.ordered_release import InputColumns, OrderedRelease
+from .sent import received
 from .side import NUMBER, ROW, KeptSide
 from .superseded import superseded
 
@@ -41,7 +42,7 @@ __all__ = ["JoinShard"]
 
 Mask = npt.NDArray[np.bool_]
 
-_VERSION = 1
+_VERSION = 2
 _COUNTS = (
     *("left_rows", "right_rows", "left_late", "right_late", "results", "unmatched", "without_key"),
     *("left_superseded", "right_superseded", "left_shed", "right_shed", "left_unsure", "right_unsure"),
@@ -90,8 +91,10 @@ class JoinShard:
         self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
         self._progress = JoinProgress(plan.sides, self._head, self._store)
         self._kept = [
-            KeptSide(self._store, name, side, plan.band.segment, self._head.get(name, {}))
-            for name, side in zip(SIDES, plan.sides, strict=True)
+            KeptSide(
+                self._store, name, side, plan.band.segment, self._head.get(name, {}), whole=plan.takes_whole(at)
+            )
+            for at, (name, side) in enumerate(zip(SIDES, plan.sides, strict=True))
         ]
         self._newest = NewestPairs(self._store, plan, self._head.get("newest", ())) if plan.output == "latest" else None
         self._condition = pair_condition(plan)
@@ -393,8 +396,11 @@ class JoinShard:
     def _arrived(self, side: int, frames: Sequence[bytes]) -> _Arrived:
         """Return a side's rows, in the order in which they arrived where key and time are equal."""
         plan, each = self._plan, self._plan.sides[side]
-        rows, punctuation = rows_in(frames, each.schema)
-        rows = by_arrival(checked_rows(rows))
+        if plan.takes_whole(side):
+            rows, punctuation = rows_in(frames, each.schema)
+            rows = by_arrival(checked_rows(rows))
+        else:
+            rows, punctuation = received(frames, each.schema)
         times = checked_times(rows, each.time)
         self._counts[f"{SIDES[side]}_rows"] += len(times)
         self._counts[f"{SIDES[side]}_late"] += self._progress.late(side, rows, times)

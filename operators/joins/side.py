@@ -17,6 +17,7 @@ from ..runtime.runs import Runs
 from ..runtime.store import Store
 from .matching import SortedRows, sorted_rows
 from .plan import JoinSide
+from .sent import received_schema
 
 __all__ = ["NUMBER", "ROW", "KeptSide"]
 
@@ -41,13 +42,15 @@ class KeptSide:
         The length of the parts of time.
     saved
         What :meth:`to_json` gave; empty at first.
+    whole
+        Whether rows have their whole system column, or their arrival alone.
     """
 
-    def __init__(self, store: Store, name: str, side: JoinSide, segment: int, saved: Any) -> None:
+    def __init__(self, store: Store, name: str, side: JoinSide, segment: int, saved: Any, *, whole: bool = True) -> None:
         self._side = side
         self._segment = segment
         extra = [pa.field(each, pa.int64()) for each in (PANE, NUMBER, ROW)]
-        self._schema = pa.schema([*side.schema, *extra])
+        self._schema = pa.schema([*(side.schema if whole else received_schema(side.schema)), *extra])
         self._rows = Runs(store, name, saved.get("rows", ()), 1, self._sorted, fit=self._fitted)
         self._met = Runs(store, f"{name}_met", saved.get("met", ()), 1, _once)
         self.kept_from = int(saved.get("from", LOWEST))

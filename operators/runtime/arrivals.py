@@ -27,8 +27,16 @@ def by_arrival(rows: pa.Table) -> pa.Table:
     if np.all((later > 0) | ((later == 0) & (np.diff(seq) > 0))):
         return rows
     source = system_field(rows, "source")
+    if pa.types.is_dictionary(source.type):
+        source = _ranks(source)
     keys = pa.table([pa.array(arrival), pa.array(seq), source], ["arrival", "seq", "source"])
     return rows.take(pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names]))
+
+
+def _ranks(names: pa.ChunkedArray) -> pa.Array:
+    """Return the place of each name among all names in their order."""
+    whole = names.unify_dictionaries().combine_chunks()
+    return pc.rank(whole.dictionary, tiebreaker="dense").take(whole.indices)
 
 
 def micros(rows: pa.Table, name: str, default: Int64s | None = None) -> Int64s:

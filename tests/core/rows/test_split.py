@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from upstream.core.rows import split as parting
-from upstream.core.rows.split import some_at_once
+from upstream.core.rows.split import some_at_once, split_punctuation
+from upstream.core.rows.system_column import SYSTEM
 
 
 @given(sizes=st.lists(st.integers(0, 9), max_size=12), most=st.integers(1, 20))
@@ -30,3 +31,18 @@ def test_long_rows_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pa.concat_tables(tables).column("text").to_pylist() == batch.column("text").to_pylist()
     assert len(tables) > 5
     assert all(table.num_rows == 1 or table.nbytes < 70_000 for table in tables)
+
+
+@given(marks=st.lists(st.sampled_from([True, False, None]), max_size=8))
+def test_punctuation_is_split_from_rows_wherever_it_lies(marks: list[bool | None]) -> None:
+    system = pa.array([{"punctuation": mark} for mark in marks], pa.struct([("punctuation", pa.bool_())]))
+    rows, punctuation = split_punctuation(pa.table({"n": pa.array(range(len(marks)), pa.int64()), SYSTEM: system}))
+    assert rows.column("n").to_pylist() == [at for at, mark in enumerate(marks) if not mark]
+    assert punctuation.column("n").to_pylist() == [at for at, mark in enumerate(marks) if mark]
+
+
+def test_rows_before_their_punctuation_are_not_copied() -> None:
+    system = pa.array([{"punctuation": at == 3} for at in range(4)], pa.struct([("punctuation", pa.bool_())]))
+    table = pa.table({"n": pa.array(range(4), pa.int64()), SYSTEM: system})
+    rows, _ = split_punctuation(table)
+    assert rows.column("n").chunk(0).buffers()[1].address == table.column("n").chunk(0).buffers()[1].address

@@ -10,7 +10,7 @@ from upstream.conf.errors import SchemaError
 from upstream.core.pushdown.ipc_frames import from_frame
 from upstream.core.rows.buckets import bucket_of
 from upstream.core.rows.split import split_punctuation
-from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array, system_field
 from upstream.operators.joins.pack import join_pack, latest_pack
 from upstream.operators.runtime.feeds import punctuation_rows
 
@@ -35,9 +35,10 @@ def sent(pack, given):
     return found
 
 
-def test_each_shard_gets_its_rows_and_all_punctuation():
+@pytest.mark.parametrize("whole", [True, False])
+def test_each_shard_gets_its_rows_and_all_punctuation(whole):
     ons = [1, 2, 3, None, 1]
-    found = sent(join_pack(["r"], [70, 80, 90], "right"), batches(range(5), ons, range(5), bound=9))
+    found = sent(join_pack(["r"], [70, 80, 90], "right", whole=whole), batches(range(5), ons, range(5), bound=9))
     assert sorted(found) == [70, 80, 90]
     assert all(len(frames) == 1 and frames[0][0] == "right" and frames[0][2] == 1 for frames in found.values())
     shards = bucket_of([pa.array(ons, pa.int64())], 3)
@@ -45,9 +46,19 @@ def test_each_shard_gets_its_rows_and_all_punctuation():
         assert found[slot][0][1] == [at for at in range(5) if shards[at] == shard]
 
 
-def test_without_punctuation_only_shards_with_rows_are_called():
-    found = sent(join_pack(["r"], [70, 80, 90], "left"), batches([1], [2], [3]))
+@pytest.mark.parametrize("whole", [True, False])
+def test_without_punctuation_only_shards_with_rows_are_called(whole):
+    found = sent(join_pack(["r"], [70, 80, 90], "left", whole=whole), batches([1], [2], [3]))
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(("whole", "fields"), [(True, SYSTEM_TYPE.num_fields), (False, 4)])
+def test_rows_keep_their_whole_system_column_where_shards_take_it(whole, fields):
+    for batch in join_pack(["r"], [70, 80, 90], "left", whole=whole)(batches([1, 2], [2, 3], [3, 4], bound=9)):
+        for frame in batch.column("frame").to_pylist():
+            table = from_frame(frame)
+            assert table.schema.field(SYSTEM).type.num_fields == fields
+            assert set(system_field(table, "source").to_pylist()) == {"left/f"}
 
 
 def test_newest_rows_are_sent_without_punctuation_and_keys_that_stay_once():
