@@ -91,9 +91,7 @@ class JoinShard:
         self._counts: dict[str, int] = {name: self._head.get(name, 0) for name in _COUNTS}
         self._progress = JoinProgress(plan.sides, self._head, self._store)
         self._kept = [
-            KeptSide(
-                self._store, name, side, plan.band.segment, self._head.get(name, {}), whole=plan.takes_whole(at)
-            )
+            KeptSide(self._store, name, side, plan.band.segment, self._head.get(name, {}), whole=plan.takes_whole(at))
             for at, (name, side) in enumerate(zip(SIDES, plan.sides, strict=True))
         ]
         self._newest = NewestPairs(self._store, plan, self._head.get("newest", ())) if plan.output == "latest" else None

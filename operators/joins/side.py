@@ -46,7 +46,9 @@ class KeptSide:
         Whether rows have their whole system column, or their arrival alone.
     """
 
-    def __init__(self, store: Store, name: str, side: JoinSide, segment: int, saved: Any, *, whole: bool = True) -> None:
+    def __init__(
+        self, store: Store, name: str, side: JoinSide, segment: int, saved: Any, *, whole: bool = True
+    ) -> None:
         self._side = side
         self._segment = segment
         extra = [pa.field(each, pa.int64()) for each in (PANE, NUMBER, ROW)]

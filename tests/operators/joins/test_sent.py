@@ -26,7 +26,10 @@ def table(rows, bounds=(), **system):
     parts = [SCHEMA.empty_table()]
     for place, (feed, arrival, seq) in enumerate(rows):
         column = system_array(
-            source=feed, seq=np.array([seq]), arrival_us=np.array([arrival]), **{n: np.array([v]) for n, v in system.items()}
+            source=feed,
+            seq=np.array([seq]),
+            arrival_us=np.array([arrival]),
+            **{n: np.array([v]) for n, v in system.items()},
         )
         parts.append(pa.table([pa.array([place]), pa.array([10 + place]), column], schema=SCHEMA))
     for feed, bound in bounds:
@@ -74,9 +77,14 @@ def test_frames_without_rows_are_no_rows():
     assert (rows.num_rows, said.num_rows, rows.schema) == (0, 0, received_schema(SCHEMA))
 
 
-@pytest.mark.parametrize(("system", "match"), [({"deleted": True}, "1 rows .* tombstones"), ({"covered": 2}, "several updates")])
+@pytest.mark.parametrize(
+    ("system", "match"), [({"deleted": True}, "1 rows .* tombstones"), ({"covered": 2}, "several updates")]
+)
 def test_rows_that_no_join_by_time_can_use_are_refused_where_they_are_packed(system, match):
-    for refuse in (lambda rows: as_sent(rows, "left"), lambda rows: received([to_frame(rows.combine_chunks())], SCHEMA)):
+    for refuse in (
+        lambda rows: as_sent(rows, "left"),
+        lambda rows: received([to_frame(rows.combine_chunks())], SCHEMA),
+    ):
         with pytest.raises(SchemaError, match=match):
             refuse(table([("f", 1, 1)], **system))
 
