@@ -9,6 +9,7 @@ from upstream.conf.errors import SchemaError
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE
 from upstream.operators.joins.band import IntervalBand, TumblingBand
 from upstream.operators.joins.plan import JOIN_TIME, JoinPlan, JoinSide, distance_text
+from upstream.operators.joins.release.choice import ReleasePlan
 
 
 def side(*names, on=("k",), time="t"):
@@ -72,3 +73,12 @@ def test_distances_in_words_are_exact():
     assert [distance_text(each, 1) for each in us] == ["2 h", "90 s", "1500 ms", "1500 us", "7 us", "-1 min", "0 h"]
     assert distance_text(7, None) == "7"
     assert plan(band=TumblingBand(60), unit_us=1_000_000).identity()["within"] == "windows of 1 min"
+
+
+def test_rows_that_are_results_or_wait_keep_their_whole_system_column():
+    def whole(**changes):
+        return [plan(**changes).takes_whole(at) for at in (0, 1)]
+
+    assert whole() == whole(how="full") == [False, False]
+    assert whole(how="semi") == whole(how="anti") == [True, False]
+    assert whole(release=ReleasePlan("sync")) == [True, True]
