@@ -17,7 +17,7 @@ from .intake.dataframe import OnMalformed, plan_intake
 from .intake.progress import EarlierNames, chosen_earlier, policy_of
 from .joining import Joining
 from .keyed import checkpoint_argument, key_argument
-from .stateful import Stateful
+from .session_windows import InSessions
 from .stateless import Stateless
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["UpdateStream"]
 
 
-class UpdateStream(Stateless, Stateful, Combining, Joining, Grouping):
+class UpdateStream(Stateless, InSessions, Combining, Joining, Grouping):
     """Rows that update a key.
 
     Parameters

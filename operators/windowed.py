@@ -13,6 +13,7 @@ from .aggregates.algebra import Aggregates
 from .aggregates.parts import Aggregate
 from .windows.limits import check_size
 from .windows.panes import paned
+from .windows.sessions import SessionWindows
 from .windows.shards.completeness import left_out_by_windows
 from .windows.shards.plan import WindowPlan
 
@@ -141,6 +142,8 @@ class WindowedStream(Generic[StreamT]):
 
 def _check(plan: WindowPlan) -> None:
     Aggregates.of(plan.aggregates, plan.schema)  # refuses what they cannot take, and that there is none
+    if isinstance(plan.windows, SessionWindows):
+        return
     entry = plan.algebra.empty(1)
     check_size(paned(plan.windows), plan.method, plan.every, entry.nbytes)
     if plan.by_rows and (plan.method != "paned" or plan.emit == "eager" or plan.lateness_us):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ class KeyPages:
         Of the rows. Rows that an earlier run of the job kept have null in new columns.
     saved
         What :meth:`to_json` gave; empty at first.
+    least : sequence of str
+        Columns of whole numbers whose least value on each page is remembered: see :meth:`below`.
     """
 
     def __init__(
@@ -42,18 +45,32 @@ class KeyPages:
         number: str,
         schema: pa.Schema,
         saved: Any,
+        least: Sequence[str] = (),
     ) -> None:
         self._store = store
         self._kind = kind
         self._number = number
         self._schema = schema
+        self._columns = tuple(least)
+        self._least: dict[int, list[int]] = {int(page): values for page, values in saved.get("least", {}).items()}
         self._bits = int(saved.get("bits", 0))
         self.rows = int(saved.get("rows", 0))
         """The number of rows that are kept."""
 
-    def to_json(self) -> dict[str, int]:
+    def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
-        return {"bits": self._bits, "rows": self.rows}
+        least = {"least": self._least} if self._columns else {}
+        return {"bits": self._bits, "rows": self.rows, **least}
+
+    def below(self, column: str, limit: int) -> Int64s:
+        """Return the pages with a row that has less than `limit` in one of the columns `least`."""
+        at = self._columns.index(column)
+        return np.array([page for page, values in self._least.items() if values[at] < limit], dtype=np.int64)
+
+    def least(self, column: str) -> int | None:
+        """Return the least value in one of the columns `least`; None without rows."""
+        at = self._columns.index(column)
+        return min((values[at] for values in self._least.values()), default=None)
 
     @property
     def all_pages(self) -> Int64s:
@@ -91,6 +108,7 @@ class KeyPages:
             rows = pa.concat_tables([rows, self.read(others)])
             for page in others.tolist():
                 self._store.remove(self._kind, page)
+            self._least.clear()
             while self.rows > _ROWS << self._bits:
                 self._bits += 1
             pages = np.union1d(pages, self.pages(rows.column(self._number).to_numpy()))
@@ -101,8 +119,12 @@ class KeyPages:
         for number, begin, end in zip(pages.tolist(), begins.tolist(), ends.tolist(), strict=True):
             if begin == end:
                 self._store.remove(self._kind, number)
+                self._least.pop(number, None)
             else:
-                self._store.put(self._kind, number, to_frame(rows.slice(begin, end - begin).combine_chunks()))
+                mine = rows.slice(begin, end - begin).combine_chunks()
+                self._store.put(self._kind, number, to_frame(mine))
+                if self._columns:
+                    self._least[number] = [int(mine.column(name).to_numpy().min()) for name in self._columns]
 
     def _page(self, numbers: Int64s) -> Int64s:
         if self._bits == 0:

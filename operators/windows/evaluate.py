@@ -37,11 +37,14 @@ class Results:
         The update key's columns.
     wids : int64 array of length windows
     state : pyarrow.Table
+    ends : int64 array of length windows, or None
+        Where windows end, if their ids do not determine it: sessions.
     """
 
     keys: pa.Table
     wids: Int64s
     state: pa.Table
+    ends: Int64s | None = None
 
     def __len__(self) -> int:
         return len(self.wids)
@@ -49,7 +52,8 @@ class Results:
     def take(self, which: Mask) -> Results:
         """Return some of the results."""
         at = pa.array(which)
-        return Results(self.keys.filter(at), self.wids[which], self.state.filter(at))
+        ends = None if self.ends is None else self.ends[which]
+        return Results(self.keys.filter(at), self.wids[which], self.state.filter(at), ends)
 
 
 def added(aggregates: Aggregates, running: Entries, late: Entries) -> Entries:

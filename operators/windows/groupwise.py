@@ -113,6 +113,48 @@ class KeyBounds:
         """
         if len(self) == 0:
             return None
+        keys, bound, further = self._bounds(feeds)
+        of_row = keys.codes[0]
+        before = np.maximum(latest_per_key(self._table.column(_CLOSED).to_numpy(), of_row, keys.size), now)
+        closed = np.maximum(before, complete(bound))
+        results = self._results(paned, aggregates, every, keys, before, closed, kept)
+        ahead = further | (closed[of_row] > now)  # the others have nothing left to say
+        table = self._table.set_column(self._table.num_columns - 1, _CLOSED, pa.array(closed[of_row]))
+        self._table = table.filter(pa.array(ahead))
+        return results
+
+    def bounds_for(self, keys: pa.Table, feeds: Mapping[str, int], whole: int) -> Int64s:
+        """Return up to where all rows of each key have arrived: by its own punctuation, or by that for all keys.
+
+        Parameters
+        ----------
+        keys : pyarrow.Table
+        feeds : mapping of str to int
+            The bound of each feed for all keys.
+        whole : int
+            The least of them.
+        """
+        found = np.full(keys.num_rows, whole, dtype=np.int64)
+        if len(self) and len(feeds):
+            own, bound, _ = self._bounds(feeds)
+            both = Keys([own.take(np.arange(own.size)), keys])
+            known = np.full(both.size, whole, dtype=np.int64)
+            known[both.codes[0]] = np.maximum(bound, whole)
+            found = known[both.codes[1]]
+        return found
+
+    def forget(self, feeds: Mapping[str, int]) -> None:
+        """Forget the keys of which no feed has promised more than of all keys."""
+        if len(self):
+            self._table = self._table.filter(pa.array(self._bounds(feeds)[2]))
+
+    @property
+    def keys(self) -> pa.Table:
+        """The keys with a bound of their own; some of them several times."""
+        return self._table.select(self._names)
+
+    def _bounds(self, feeds: Mapping[str, int]) -> tuple[Keys, Int64s, Mask]:
+        """Return the keys of the table, each key's bound, and which rows of the table are ahead of their feed's."""
         keys = Keys([self._table.select(self._names)])
         of_row = keys.codes[0]
         bound = np.full(keys.size, HIGHEST, dtype=np.int64)
@@ -125,13 +167,7 @@ class KeyBounds:
             own = np.full(keys.size, whole, dtype=np.int64)
             np.maximum.at(own, of_row[here], mine[here])
             bound = np.minimum(bound, own)
-        before = np.maximum(latest_per_key(self._table.column(_CLOSED).to_numpy(), of_row, keys.size), now)
-        closed = np.maximum(before, complete(bound))
-        results = self._results(paned, aggregates, every, keys, before, closed, kept)
-        ahead = further | (closed[of_row] > now)  # the others have nothing left to say
-        table = self._table.set_column(self._table.num_columns - 1, _CLOSED, pa.array(closed[of_row]))
-        self._table = table.filter(pa.array(ahead))
-        return results
+        return keys, bound, further
 
     def _results(
         self,

@@ -127,6 +127,7 @@ def callee(node: ast.expr) -> Any:
         made = {
             us.read: us.UpdateStream,
             us.UpdateStream.window: WindowedStream,
+            us.UpdateStream.session_window: WindowedStream,
             WindowedStream.agg: us.UpdateStream,
             us.UpdateStream.group_by: GroupedStream,
             GroupedStream.agg: us.UpdateStream,

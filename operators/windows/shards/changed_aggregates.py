@@ -13,6 +13,7 @@ import pyarrow as pa
 from ....conf.errors import CheckpointError
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ...runtime.entries import PANE
+from ..sessions import SessionWindows
 from .plan import WindowPlan
 
 __all__ = ["check_aggregates", "nulled", "since_of", "with_state"]
@@ -52,6 +53,8 @@ def check_aggregates(was: str | None, kept: Mapping[str, str] | None, plan: Wind
 
 def _may_grow(plan: WindowPlan) -> bool:
     """Return whether partial aggregates are all that is kept, for every row of an open window."""
+    if isinstance(plan.windows, SessionWindows):
+        return False
     return not (plan.by_rows or plan.keeps_rows or plan.emit == "eager" or plan.paned.endless or plan.paned.by_row)
 
 

@@ -24,6 +24,7 @@ from ..emission import Emit, written
 from ..kinds import LandmarkWindows, SlideByTupleWindows, SlidingWindows
 from ..panes import Paned, paned
 from ..rows import expand
+from ..sessions import Sessions, SessionWindows
 
 __all__ = ["ROWS", "Method", "ResultsFlush", "Tombstones", "WindowPlan", "check_method", "check_tombstones"]
 
@@ -68,7 +69,7 @@ class WindowPlan:
         The column of the windowing attribute; None for windows over the rows of each key.
     time_format, time_zone : str
         Its format, if its type does not determine it.
-    windows : SlidingWindows, LandmarkWindows, CalendarWindows or SlideByTupleWindows
+    windows : SlidingWindows, LandmarkWindows, CalendarWindows, SlideByTupleWindows or SessionWindows
         Over microseconds.
     aggregates : mapping of str to Aggregate
         The results' names, and what they are.
@@ -98,7 +99,7 @@ class WindowPlan:
     time: str | None
     time_format: str | None
     time_zone: str
-    windows: SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows
+    windows: SlidingWindows | LandmarkWindows | CalendarWindows | SlideByTupleWindows | SessionWindows
     aggregates: Mapping[str, Aggregate]
     emit: Emit
     method: Method
@@ -120,6 +121,7 @@ class WindowPlan:
     @cached_property
     def paned(self) -> Paned:
         """The units by which state is kept: panes or, for the method ``wid``, windows themselves."""
+        assert not isinstance(self.windows, SessionWindows), "sessions have no panes"
         return Paned(self.windows, SlidingWindows(1, 1)) if self.method == "wid" else paned(self.windows)
 
     @property
@@ -251,8 +253,10 @@ class WindowPlan:
             )
         return rows.filter(pc.invert(mask)), gone
 
-    def entries(self, rows: pa.Table, times: Int64s) -> tuple[Entries, int]:
-        """Reduce rows to entries; return these, and how many rows are in no window."""
+    def entries(self, rows: pa.Table, times: Int64s) -> tuple[Entries | Sessions, int]:
+        """Reduce rows to entries, or to parts of sessions; return these, and how many rows are in no window."""
+        if isinstance(self.windows, SessionWindows):
+            return Sessions.lifted(self.algebra, rows, self.key, times, self.windows.gap)[0], 0
         rows, places, outside = self.placed(rows, times)
         return lifted(self.algebra, rows, self.key, places), outside
 

@@ -11,15 +11,19 @@ from ....core.feedback.report_files import write_report
 from ...runtime.rows_aside import RowsAside
 from ...runtime.shard_processor import ShardProcessor, batch_id
 from ...runtime.store import Store
+from ..sessions import SessionWindows
 from .plan import WindowPlan
 from .row_shard import RowWindowShard
+from .session_shard import SessionShard
 from .shard import WindowShard
 
 __all__ = ["WindowProcessor", "window_shard"]
 
 
-def window_shard(number: int, plan: WindowPlan, store: Store) -> WindowShard | RowWindowShard:
-    """Return a shard of the windows, over time or over rows."""
+def window_shard(number: int, plan: WindowPlan, store: Store) -> WindowShard | RowWindowShard | SessionShard:
+    """Return a shard of the windows: over time, over rows, or sessions."""
+    if isinstance(plan.windows, SessionWindows):
+        return SessionShard(number, plan, store)
     return (RowWindowShard if plan.by_rows else WindowShard)(number, plan, store)
 
 

@@ -46,7 +46,7 @@ def result_schema(plan: WindowPlan) -> pa.Schema:
 
 def results_table(
     plan: WindowPlan,
-    parts: Sequence[tuple[Results, bool]],
+    parts: Sequence[tuple[Results, bool | None]],
     shard: int,
     now_us: int,
     seq: int,
@@ -57,8 +57,8 @@ def results_table(
     Parameters
     ----------
     plan : WindowPlan
-    parts : sequence of (Results, bool)
-        Results, and whether their windows are complete.
+    parts : sequence of (Results, bool or None)
+        Results, and whether their windows are complete; None for results that are taken back: tombstones.
     shard : int
         The shard's number, which names their feed.
     now_us : int
@@ -75,7 +75,7 @@ def results_table(
     int
         The `seq` of the next row.
     """
-    tables: list[pa.Table] = []
+    tables: list[pa.Table] = [result_schema(plan).empty_table()]
     for results, final in parts:
         tables.append(_table(plan, results, final, shard, (now_us, seq), since))
         seq += len(results)
@@ -83,25 +83,39 @@ def results_table(
 
 
 def _table(
-    plan: WindowPlan, results: Results, final: bool, shard: int, arrived: tuple[int, int], since: Mapping[str, int]
+    plan: WindowPlan,
+    results: Results,
+    final: bool | None,
+    shard: int,
+    arrived: tuple[int, int],
+    since: Mapping[str, int],
 ) -> pa.Table:
     now_us, begin = arrived
     schema, n = result_schema(plan), len(results)
     ends = schema.field("window_end").type
-    start, end = plan.windows.start_and_end(results.wids)
+    if results.ends is None:
+        start, end = plan.windows.start_and_end(results.wids)
+        last = plan.windows.last_instant(results.wids)
+    else:
+        start, end, last = results.wids, results.ends, results.ends - 1
     values = plan.algebra.lower(results.state)
     columns: dict[str, Any] = dict(zip(plan.key, results.keys.columns, strict=True))
     columns |= {
         "window_id": pa.array(results.wids),
         "window_start": ends_column(start, ends),
         "window_end": ends_column(end, ends),
-        "window_time": ends_column(plan.windows.last_instant(results.wids), ends),
-        "final": pa.array(np.full(n, final)),
+        "window_time": ends_column(last, ends),
+        "final": pa.repeat(pa.scalar(final, pa.bool_()), n),
     }
-    columns |= {name: nulled(plan, name, values.column(name), results.wids, since) for name in plan.aggregates}
+    gone = final is None
+    for name in plan.aggregates:
+        mine = values.column(name)
+        columns[name] = pa.nulls(n, mine.type) if gone else nulled(plan, name, mine, results.wids, since)
     arrival = np.full(n, now_us, dtype=np.int64)
     seq: Int64s = np.arange(begin, begin + n, dtype=np.int64)
-    columns[SYSTEM] = system_array(source=f"window/{shard}", seq=seq, arrival_us=arrival)
+    columns[SYSTEM] = system_array(
+        source=f"window/{shard}", seq=seq, arrival_us=arrival, deleted=np.full(n, True) if gone else None
+    )
     return pa.table(columns, schema=schema)
 
 

@@ -12,16 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ....core.feedback.window_reports import WindowReport
 from ....core.pushdown.ipc_frames import from_frame, to_frame
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
-from ....core.rows.system_column import TIMESTAMP, system_field
-from ....core.watermark.bounds import bounds_in
+from ....core.rows.system_column import TIMESTAMP
 from ...runtime.arrivals import by_arrival
 from ...runtime.entries import PANE, Entries
-from ...runtime.feeds import ENDED, FeedBounds, key_mask, punctuation_rows
+from ...runtime.feeds import ENDED, FeedBounds, punctuation_rows
 from ...runtime.pack import split_punctuation
 from ...runtime.store import CountingStore, Store
 from ..eager import Commitments, EagerOperator
@@ -33,6 +31,7 @@ from .held_results import Held, Holding
 from .kept import KeptPanes
 from .pack import is_partial, latest_arrival, outside_in, tombstones_in
 from .plan import WindowPlan
+from .punctuation import hear
 from .result_flush import ResultFlush
 from .results import head_of, read_head, result_schema, results_table
 
@@ -220,19 +219,8 @@ class WindowShard:
         return Entries.concat([*parts, self._nothing]), kept
 
     def _hear(self, punctuation: pa.Table) -> None:
-        assert self._plan.time is not None
-        name = self._plan.time
-        bounds = bounds_in(punctuation.column(name), lambda times: self._plan.times(pa.table([times], [name])))
-        feeds = system_field(punctuation, "source")
-        single = key_mask(punctuation, self._plan.rows_key)
-        self._feeds.hear(feeds.filter(pa.array(~single)).to_pylist(), bounds[~single].tolist())
-        if single.any():
-            own = feeds.filter(pa.array(single))
-            known = pc.unique(own).to_pylist()
-            self._feeds.hear(known, [LOWEST] * len(known))  # feeds, though they have promised nothing for all keys
-            keys = punctuation.filter(pa.array(single)).select(list(self._plan.rows_key))
-            if not self._plan.paned.endless and self._plan.emit != "eager" and self._plan.update_key is None:
-                self._ahead.hear(keys, own, bounds[single])
+        waits = self._plan.paned.endless or self._plan.emit == "eager" or self._plan.update_key is not None
+        hear(self._plan, punctuation, self._feeds, None if waits else self._ahead)
 
     def _bound(self) -> int | None:
         """Return the low-watermark; None before there is one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -72,3 +74,21 @@ def test_rows_of_an_earlier_run_are_fitted():
     more = pa.schema([*SCHEMA, ("w", pa.int64())])
     later = KeyPages(store, "rows", "n", more, first.to_json())
     assert later.read(np.array([0])).to_pylist() == [{"n": 3, "v": 5, "w": None}]
+
+
+def test_pages_with_a_lower_value_are_found_without_reading_them():
+    store = DictStore()
+    pages = KeyPages(store, "rows", "n", SCHEMA, {}, ("v",))
+    assert (pages.least("v"), pages.below("v", 2**62).tolist()) == (None, [])
+    put(pages, range(5000), 7)
+    put(pages, [3], 2)
+    pages = KeyPages(store, "rows", "n", SCHEMA, json.loads(json.dumps(pages.to_json())), ("v",))
+    assert pages.least("v") == 2
+    assert pages.below("v", 3).tolist() == pages.pages(np.array([3])).tolist()
+    assert len(pages.below("v", 2)) == 0
+    assert len(pages.below("v", 8)) == 8
+    put(pages, [3], 9)
+    assert pages.least("v") == 7
+    everything = np.arange(8)
+    pages.write(everything, 5000, SCHEMA.empty_table())
+    assert pages.least("v") is None

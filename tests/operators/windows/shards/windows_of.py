@@ -16,8 +16,7 @@ from upstream.operators.runtime.store import DictStore
 from upstream.operators.windows.kinds import SlideByTupleWindows, Windows
 from upstream.operators.windows.shards.pack import final_somewhere, frames_of
 from upstream.operators.windows.shards.plan import WindowPlan
-from upstream.operators.windows.shards.row_shard import RowWindowShard
-from upstream.operators.windows.shards.shard import WindowShard
+from upstream.operators.windows.shards.processor import window_shard
 
 Row = tuple[int, int, int]
 """Key, time in microseconds, value."""
@@ -91,7 +90,7 @@ class Run:
 
     def _shards(self, frames: dict[int, list[bytes]]) -> None:
         for number, mine in sorted(frames.items()):
-            shard = (RowWindowShard if self.plan.by_rows else WindowShard)(number, self.plan, self.stores[number])
+            shard = window_shard(number, self.plan, self.stores[number])
             result, report = shard.run(mine, self._batch)
             self.reports.append(report)
             self._last[number] = report

@@ -1,0 +1,284 @@
+"""One shard of session windows: a batch of frames in, results of sessions out. Pure logic over a store.
+
+A shard keeps each key's sessions on pages of keys. Each page has the least time of a last row on it, so a batch reads
+the pages of its rows' keys, and those on which a session closes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ....core.feedback.window_reports import WindowReport
+from ....core.pushdown.ipc_frames import from_frame, to_frame
+from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s, affine
+from ....core.rows.split import split_punctuation
+from ....core.rows.system_column import TIMESTAMP
+from ...runtime.arrivals import by_arrival
+from ...runtime.feeds import ENDED, FeedBounds, punctuation_rows
+from ...runtime.key_pages import KeyPages
+from ...runtime.store import CountingStore, Store
+from ..evaluate import Results
+from ..groupwise import KeyBounds
+from ..sessions import LAST, START, Sessions, SessionWindows, ended, key_numbers
+from .given_sessions import GivenSessions, latest_of_key
+from .pack import is_partial, latest_arrival, tombstones_in
+from .plan import WindowPlan
+from .punctuation import hear
+from .results import head_of, read_head, result_schema, results_table
+
+__all__ = ["SessionShard"]
+
+Mask = npt.NDArray[np.bool_]
+
+_NUMBER, _CLOSED = "__upstream_number", "__upstream_closed"
+_OPEN, _KEPT, _SINCE = "__upstream_open", "__upstream_kept", "__upstream_since"
+
+
+class SessionShard:
+    """One batch of one shard.
+
+    Parameters
+    ----------
+    number : int
+        The shard's.
+    plan : WindowPlan
+        Of session windows.
+    store : Store
+        The shard's state.
+
+    Attributes
+    ----------
+    late : pyarrow.Table or None
+        After :meth:`run`: the rows whose session was final.
+
+    Raises
+    ------
+    CheckpointError
+        The state was written for another window, key or aggregate, or by another version.
+    """
+
+    def __init__(self, number: int, plan: WindowPlan, store: Store) -> None:
+        assert isinstance(plan.windows, SessionWindows)
+        self._gap = plan.windows.gap
+        self._number = number
+        self._plan = plan
+        self._store = CountingStore(store)
+        self._head = head = read_head(store, plan)
+        self._feeds = FeedBounds(head)
+        own = [pa.field(name, pa.int64()) for name in (START, LAST, _NUMBER, _OPEN, _KEPT, _SINCE)]
+        schema = pa.schema([*plan.key_schema, *own, pa.field(_CLOSED, pa.bool_()), *plan.algebra.state_schema])
+        self._schema = schema
+        self._pages = KeyPages(
+            self._store, "sessions", _NUMBER, schema, head.get("sessions", {}), (_OPEN, _KEPT, _SINCE)
+        )
+        # Only what may be given again has to be taken back when another session swallows it.
+        again = plan.early or plan.lateness_us > 0
+        self._given = GivenSessions(self._store, plan, head.get("given", {})) if again else None
+        ahead = store.get("ahead", 0) if head.get("ahead") else None
+        self._ahead = KeyBounds(None if ahead is None else from_frame(ahead), plan.key_schema)
+        self._late = self._closed = self._partial = self._corrected = self._read = 0
+        self.late: pa.Table | None = None
+
+    def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, WindowReport]:
+        """Process the rows that arrived, and close the sessions that are complete.
+
+        Returns
+        -------
+        pyarrow.Table or None
+            Tombstones of results that no longer hold, results, then the shard's own punctuation; None if there are
+            none.
+        WindowReport
+        """
+        plan, head = self._plan, self._head
+        tables = [from_frame(frame) for frame in frames]
+        now_us = max([*map(latest_arrival, tables), head.get("now_us", 0)])
+        gone = head.get("tombstones", 0) + sum(map(tombstones_in, tables))
+        whole, punctuation = self._whole([table for table in tables if not is_partial(table)])
+        arrived = [table for table in tables if is_partial(table)]
+        before = _Bounds(self._ahead, dict(self._feeds.bounds), self._feeds.low_watermark)
+        ahead = KeyBounds(self._ahead.table, plan.key_schema)
+        if punctuation.num_rows:
+            hear(plan, punctuation, self._feeds, ahead if plan.update_key is None else None)
+        now = _Bounds(ahead, dict(self._feeds.bounds), self._feeds.low_watermark)
+        parts = self._stepped(arrived, whole, before, now, now_us)
+        ahead.forget(self._feeds.bounds)
+        farthest = max([LOWEST, *now.of(ahead.keys).tolist()])
+        results, seq = results_table(plan, parts, self._number, now_us, head.get("seq", 0), {})
+        bound = self._feeds.low_watermark
+        result = pa.concat_tables([results, self._punctuation(now.least, head.get("told_us", LOWEST), now_us)])
+        if len(ahead):
+            self._store.put("ahead", 0, to_frame(ahead.table))
+        elif head.get("ahead"):
+            self._store.remove("ahead", 0)
+        members = {"seq": seq, "now_us": now_us, "tombstones": gone, "told_us": head.get("told_us", LOWEST)}
+        members |= {"ahead": len(ahead), "sessions": self._pages.to_json(), **self._feeds.to_json()}
+        members |= {} if self._given is None else {"given": self._given.to_json()}
+        self._store.put("head", 0, head_of(plan, **members))
+        needs, since = self._pages.least(_OPEN), self._pages.least(_SINCE)
+        held = needs is not None and needs < HIGHEST
+        report = WindowReport(
+            shard=self._number,
+            batch_id=batch_id,
+            now_us=now_us,
+            bound=bound,
+            closed=self._complete(now.least),
+            final=self._complete(now.least, plan.lateness_us),
+            ahead=self._complete(farthest, plan.lateness_us),
+            results=self._closed - self._corrected,
+            partial=self._partial,
+            corrected=self._corrected,
+            late=self._late,
+            superseded=0,
+            outside=0,
+            tombstones=gone,
+            entries=self._pages.rows,
+            rows=0,
+            running=0,
+            state_bytes=self._store.written,
+            runs_read=self._read,
+            runs_written=self._read,
+            plan=plan.identity(),
+            aggregates=plan.aggregates_text,
+            state=plan.state_columns,
+            held=self._pages.rows if held else 0,
+            held_since_us=since if held else None,
+            needs=min(needs, HIGHEST - 1) + 1 if needs is not None and held else None,
+            bounds=dict(self._feeds.bounds),
+        )
+        return (result if result.num_rows else None), report
+
+    def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
+        """Return the rows that came as they are, by arrival, and punctuation."""
+        schema = tables[0].schema.remove_metadata() if tables else self._plan.schema
+        rows, punctuation = split_punctuation(
+            pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
+        )
+        return by_arrival(rows), punctuation
+
+    def _complete(self, bound: int, lateness_us: int = 0) -> int:
+        """Return the greatest last row that no row can join any more."""
+        if bound <= LOWEST + lateness_us:
+            return LOWEST
+        return int(self._plan.windows.last_complete(bound if bound == ENDED else bound - lateness_us))
+
+    def _stepped(
+        self, arrived: Sequence[pa.Table], whole: pa.Table, before: _Bounds, now: _Bounds, now_us: int
+    ) -> list[tuple[Results, bool | None]]:
+        """Merge what arrived into the sessions, and return the results, with whether each is final; None: taken back.
+
+        The sessions on the pages are replaced.
+        """
+        plan, algebra, gap = self._plan, self._plan.algebra, self._gap
+        names = algebra.state_schema.names
+        rows, of_row = Sessions.lifted(algebra, whole, plan.key, plan.times(whole), gap)
+        new = Sessions.concat([rows, *(Sessions.of(_plain(table), plan.key, names) for table in arrived)])
+        numbers = key_numbers(new.keys)
+        pages = np.unique(
+            np.concatenate(
+                [
+                    self._pages.pages(numbers),
+                    self._pages.pages(key_numbers(now.ahead.keys)),
+                    self._pages.below(_OPEN, now.least),
+                    self._pages.below(_KEPT, now.least),
+                ]
+            )
+        )
+        self._read = len(pages)
+        kept = self._pages.read(pages)
+        if kept.num_rows + len(new) == 0:
+            return []
+        old = kept.num_rows
+        both = Sessions.concat([Sessions.of(kept, plan.key, names), new])
+        sessions, of_part, codes = both.merged(algebra, gap)
+        n = len(sessions)
+        touched = _any(of_part[old:], n)
+        known = _any(of_part[:old], n)
+        floor = before.of(sessions.keys)
+        late = touched & ~known & ended(sessions.last, floor, gap, plan.lateness_us)
+        if late.any():
+            missed = late[of_part[old:][: len(rows)][of_row]]
+            self.late = whole.filter(pa.array(missed))
+            self._late = plan.rows_of(sessions.state.filter(pa.array(late)))
+        bound = now.of(sessions.keys)
+        closed = ended(sessions.last, bound, gap) & ~late
+        final = ended(sessions.last, bound, gap, plan.lateness_us) | late
+        shut = np.zeros(n, dtype=np.bool_)
+        shut[of_part[:old]] = kept.column(_CLOSED).to_numpy(zero_copy_only=False)
+        since = np.full(n, now_us, dtype=np.int64)
+        np.minimum.at(since, of_part[:old], kept.column(_SINCE).to_numpy())
+        give = closed & (touched | ~shut)
+        if not plan.every:
+            give &= latest_of_key(codes, closed)
+        partial = np.zeros(n, dtype=np.bool_)
+        if plan.early:
+            open_ = ~closed & ~late
+            partial = latest_of_key(codes, open_) & _any(codes[touched & open_], n)[codes]
+        parts: list[tuple[Results, bool | None]] = []
+        if self._given is not None:
+            swallowed, self._corrected = self._given.replaced(sessions, give, partial, final)
+            parts.append((swallowed, None))
+        parts += [(_results(sessions.take(give), gap), True), (_results(sessions.take(partial), gap), False)]
+        self._closed, self._partial = int(np.count_nonzero(give)), int(np.count_nonzero(partial))
+        self._keep(pages, old, sessions, ~final, closed, since)
+        return parts
+
+    def _keep(self, pages: Int64s, before: int, sessions: Sessions, stay: Mask, closed: Mask, since: Int64s) -> None:
+        plan = self._plan
+        rest, closed, since = sessions.take(stay), closed[stay], since[stay]
+        end = np.minimum(rest.last, HIGHEST - self._gap) + self._gap
+        over = np.minimum(end, HIGHEST - plan.lateness_us) + plan.lateness_us
+        table = rest.table()
+        columns = {
+            _NUMBER: key_numbers(rest.keys),
+            _OPEN: np.where(closed, HIGHEST, end),
+            _KEPT: over,
+            _SINCE: np.where(closed, HIGHEST, since),
+            _CLOSED: closed,
+        }
+        for name, values in columns.items():
+            table = table.append_column(name, pa.array(values))
+        self._pages.write(pages, before, table.select(self._schema.names).cast(self._schema))
+
+    def _punctuation(self, least: int, told_us: int, now_us: int) -> pa.Table:
+        """Return the punctuation on the results' times: every session that is not final ends at the bound or later."""
+        schema = result_schema(self._plan)
+        lateness = self._plan.lateness_us
+        end = least if least in (ENDED, LOWEST) else max(least, LOWEST + lateness + 1) - lateness
+        if self._given is not None:  # what may still be taken back has the time that it was given with
+            end = min(end, self._given.least_end)
+        if end <= told_us or end == LOWEST:
+            return schema.empty_table()
+        self._head["told_us"] = end
+        times = {"window_time": None if end == ENDED else end - 1, "window_end": None if end == ENDED else end}
+        columns = {name: pa.array([time], pa.int64()).cast(TIMESTAMP) for name, time in times.items()}
+        return punctuation_rows(schema, [f"window/{self._number}"], now_us, **columns)
+
+
+class _Bounds:
+    """How far the rows of each key are complete at one point of a batch."""
+
+    def __init__(self, ahead: KeyBounds, feeds: dict[str, int], least: int | None) -> None:
+        self.ahead = ahead
+        self._feeds = feeds
+        self.least = LOWEST if least is None else least
+
+    def of(self, keys: pa.Table) -> Int64s:
+        return self.ahead.bounds_for(keys, self._feeds, self.least)
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    return table.replace_schema_metadata(None)
+
+
+def _any(members: Int64s, size: int) -> Mask:
+    found = np.zeros(size, dtype=np.bool_)
+    found[members] = True
+    return found
+
+
+def _results(sessions: Sessions, gap: int) -> Results:
+    return Results(sessions.keys, sessions.start, sessions.state, affine(sessions.last, 1, gap))

@@ -1,0 +1,93 @@
+"""Session windows of a fluent stream, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+import upstream as us
+from upstream.conf.errors import OptionError, SchemaError
+from upstream.testing import StreamTester
+
+SCHEMA = "k STRING, at TIMESTAMP, v BIGINT"
+NOON = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
+
+
+def at(minute: float) -> datetime:
+    return NOON + timedelta(minutes=minute)
+
+
+def make_tester(steps: Callable[[Any], Any], **more: Any) -> StreamTester:
+    given = {"event_time": "at", "watermark": us.Watermark.bounded("5 minutes"), **more}
+    return StreamTester(steps, SCHEMA, key="k", **given)
+
+
+def rows(*each: tuple[str, float, int]) -> list[dict[str, Any]]:
+    return [{"k": key, "at": at(minute), "v": value} for key, minute, value in each]
+
+
+def test_a_late_row_that_joins_two_sessions_leaves_one_in_the_table() -> None:
+    def steps(stream: Any) -> Any:
+        return stream.session_window("10 minutes", output="all", allowed_lateness="1 hour", shards=2).agg(
+            n=us.aggregates.count(), total=us.aggregates.sum_("v")
+        )
+
+    tester = make_tester(steps)
+    tester.batch(rows(("a", 0, 1), ("a", 15, 2), ("b", 1, 4)), punctuation=at(40))
+    key = ("k", "window_id")
+    assert [(row["k"], row["window_start"], row["total"]) for row in tester.latest(key=key)] == [
+        ("a", at(0), 1),
+        ("a", at(15), 2),
+        ("b", at(1), 4),
+    ]
+    tester.restart()
+    merged = tester.batch(rows(("a", 8, 8)))
+    assert [row["window_start"] for row in merged if "_upstream" in row] == [at(15)]
+    got = [(row["k"], row["window_start"], row["window_end"], row["n"], row["total"]) for row in tester.latest(key=key)]
+    assert got == [("a", at(0), at(25), 3, 11), ("b", at(1), at(11), 1, 4)]
+    # A table of each key's latest session has the same one: the tombstone is older than the result.
+    assert [(row["k"], row["total"]) for row in tester.latest()] == [("a", 11), ("b", 4)]
+
+
+def test_windows_over_sessions_close_by_the_punctuation_of_the_sessions() -> None:
+    def steps(stream: Any) -> Any:
+        sessions = stream.session_window("10 minutes", output="all", shards=2).agg(n=us.aggregates.count())
+        return sessions.window("1 hour", output="all", shards=2).agg(
+            sessions=us.aggregates.count(), longest=us.aggregates.max_("n")
+        )
+
+    tester = make_tester(steps)
+    assert tester.batch(rows(("a", 0, 1), ("a", 5, 1), ("a", 30, 1), ("a", 55, 1)), punctuation=at(59)) == []
+    found = tester.batch(punctuation=at(61))
+    assert [(row["window_start"], row["sessions"], row["longest"]) for row in found] == [(at(0), 2, 2)]
+    assert [(row["window_start"], row["sessions"]) for row in tester.end()] == [(at(60), 1)]
+
+
+REFUSED: list[tuple[Callable[[Any], Any], dict[str, Any], str]] = [
+    (lambda stream: stream.session_window("soon"), {}, r"gap='soon'. Expected: a duration"),
+    (lambda stream: stream.session_window("0 s"), {}, r"gap='0 s'. Expected: at least 1 microsecond"),
+    (lambda stream: stream.session_window("1 s", output="eager"), {}, r"output='eager' with session windows"),
+    (lambda stream: stream.session_window("1 s", shards=0), {}, r"shards=0"),
+    (lambda stream: stream.session_window("1 s", tombstones="keep"), {}, r"tombstones='keep'"),
+    (lambda stream: stream.session_window("1 s"), {"event_time": None, "watermark": None}, "on a stream without"),
+    (lambda stream: stream.session_window("1 s"), {"watermark": us.Watermark.none()}, "source that promises"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("steps", "more", "message"), REFUSED)
+def test_what_makes_no_sense_is_refused_at_once(steps: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        make_tester(lambda stream: steps(stream).agg(n=us.aggregates.count()), **more)
+
+
+@pytest.mark.parametrize("options", [{"early": True}, {"allowed_lateness": "1 s"}, {"output": "latest"}])
+def test_windows_over_sessions_that_come_again_or_are_passed_over_are_refused(options: dict[str, Any]) -> None:
+    def steps(stream: Any) -> Any:
+        sessions = stream.session_window("1 s", **{"output": "all", **options}).agg(n=us.aggregates.count())
+        return sessions.window("1 hour").agg(n=us.aggregates.count())
+
+    with pytest.raises(SchemaError):
+        make_tester(steps)

@@ -1,0 +1,232 @@
+"""Session windows through `pack` and shards, against sessions found row by row."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from upstream.conf.errors import CheckpointError
+from upstream.core.rows.system_column import SYSTEM
+from upstream.operators.aggregates.functions import count, max_, sum_
+from upstream.operators.runtime.store import DictStore
+from upstream.operators.windows.sessions import SessionWindows
+
+from .drawn import END, any_batches, everything, plan_of
+from .windows_of import Batch, Row, Run, punctuation_table, rows_table
+
+Key = tuple[int, int]
+"""A key and a window-id."""
+
+
+def sessions_of(rows: Iterable[Row], gap: int) -> dict[Key, tuple[int, int, int, int]]:
+    """By key and first time: the last time, how many rows, their sum and their greatest."""
+    by_key: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for key, time, value in rows:
+        by_key[key].append((time, value))
+    found: dict[Key, tuple[int, int, int, int]] = {}
+    for key, mine in by_key.items():
+        run: list[tuple[int, int]] = []
+        for time, value in [*sorted(mine), (10**9, 0)]:
+            if run and time - run[-1][0] > gap:
+                values = [each for _, each in run]
+                found[key, run[0][0]] = (run[-1][0], len(run), sum(values), max(values))
+                run = []
+            run.append((time, value))
+    return found
+
+
+def session_plan(gap: int, emit: Any = "all", **more: Any) -> Any:
+    """With an aggregate that cannot be retracted."""
+    return plan_of(SessionWindows(gap), emit, aggregates={"n": count(), "total": sum_("v"), "top": max_("v")}, **more)
+
+
+def given_by(run: Run) -> dict[Key, dict[str, Any]]:
+    """What a table of every session holds: the newest result of each, by time and then by `seq`, without tombstones."""
+    table: dict[Key, dict[str, Any]] = {}
+    for row in sorted(run.results, key=lambda each: each[SYSTEM]["seq"]):
+        at = row["key"], row["window_id"]
+        if at not in table or micros(row["window_time"]) >= micros(table[at]["window_time"]):
+            table[at] = row
+    return {at: row for at, row in table.items() if not row[SYSTEM]["deleted"]}
+
+
+def micros(time: Any) -> int:
+    return round(time.timestamp() * 1e6)
+
+
+def values(row: dict[str, Any], gap: int) -> tuple[int, int, int, int]:
+    """As :func:`sessions_of` has it."""
+    assert micros(row["window_start"]) == row["window_id"]
+    assert micros(row["window_time"]) == micros(row["window_end"]) - 1
+    return micros(row["window_end"]) - gap, row["n"], row["total"], row["top"]
+
+
+def restarted(plan: Any, batches: list[Batch], tasks: int, *more: Batch) -> Run:
+    """A run whose every batch begins in a new process, and is run twice from the same state."""
+    run = Run(plan)
+    for rows, bound in [*batches, *more]:
+        again = Run(plan, [DictStore() for _ in run.stores])
+        for store, copy in zip(run.stores, again.stores, strict=True):
+            copy.values = dict(store.values)
+        again._batch, again._final = run._batch, run._final
+        run.batches([(rows, bound)], tasks)
+        again.batches([(rows, bound)], tasks)
+        assert again.results == [row for row in run.results if row["batch"] == run._batch]
+        assert [copy.values for copy in again.stores] == [store.values for store in run.stores]
+    return run
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    gap=st.integers(1, 12),
+    batches=any_batches(),
+    emit=st.sampled_from(["all", "all+early", "lazy", "early"]),
+    shards=st.sampled_from([1, 3]),
+    tasks=st.sampled_from([1, 2]),
+)
+def test_sessions_are_those_of_the_rows_whatever_the_order_the_batches_and_restarts(
+    gap: int, batches: list[Batch], emit: str, shards: int, tasks: int
+) -> None:
+    """Each closes once, and what was given early of sessions that have become one is taken back."""
+    run = restarted(session_plan(gap, emit, shards=shards), batches, tasks, ([], 10 * END))
+    expected = sessions_of(everything(batches), gap)
+    final = [row for row in run.results if row["final"]]
+    got = {(row["key"], row["window_id"]): values(row, gap) for row in final}
+    assert len(got) == len(final), "a session closes once"
+    if emit.startswith("all"):
+        assert got == expected
+        assert {at: values(row, gap) for at, row in given_by(run).items()} == expected
+    else:
+        assert got.items() <= expected.items()
+        newest = {key: max(start for other, start in expected if other == key) for key, _ in expected}
+        assert {key: max(start for other, start in got if other == key) for key, _ in got} == newest
+    assert sum(report.late for report in run.reports) == 0
+    assert all({kind for kind, _ in store.values} <= {"head"} for store in run.stores), "nothing is kept at the end"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    gap=st.integers(1, 12),
+    batches=any_batches(),
+    late=st.lists(st.tuples(st.integers(0, 4), st.integers(-10, 49), st.integers(-5, 5)), min_size=1, max_size=8),
+    emit=st.sampled_from(["all", "all+early", "lazy"]),
+)
+def test_allowed_lateness_merges_sessions_that_were_given_and_takes_back_what_vanishes(
+    gap: int, batches: list[Batch], late: list[Row], emit: str
+) -> None:
+    """With enough of it, the table is that of all rows, however late they came."""
+    more: list[Batch] = [(late[:3], None), (late[3:], END), ([], 100)]
+    run = restarted(session_plan(gap, emit, lateness_us=200), batches, 1, *more)
+    expected = sessions_of(everything(batches) + late, gap)
+    table = given_by(run)
+    if emit == "lazy":
+        expected = {at: it for at, it in expected.items() if at[1] == max(s for key, s in expected if key == at[0])}
+        table = {at: row for at, row in table.items() if at in expected}
+    assert {at: values(row, gap) for at, row in table.items()} == expected
+    assert not run.late
+    tombstones = [row for row in run.results if row[SYSTEM]["deleted"]]
+    assert all(row["n"] is None and row["final"] is None for row in tombstones)
+    run.batches([([], 1000)])
+    assert all({kind for kind, _ in store.values} <= {"head"} for store in run.stores), "nothing is kept at the end"
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    gap=st.integers(1, 12),
+    batches=any_batches(),
+    lateness_us=st.sampled_from([0, 7]),
+    late=st.lists(st.tuples(st.integers(0, 4), st.integers(-10, 49), st.integers(-5, 5)), min_size=1, max_size=8),
+    emit=st.sampled_from(["all", "all+early"]),
+)
+def test_every_row_is_in_a_result_or_among_the_late_ones(
+    gap: int, batches: list[Batch], lateness_us: int, late: list[Row], emit: str
+) -> None:
+    """Each once: no row is lost, however late."""
+    plan = session_plan(gap, emit, lateness_us=lateness_us)
+    run = restarted(plan, batches[:-1], 1, (late, END // 2), ([], 10 * END))
+    counted = sum(row["n"] for row in given_by(run).values())
+    missed = sum(table.num_rows for table in run.late)
+    assert counted + missed == len(everything(batches)) + len(late)
+    assert sum(report.late for report in run.reports) == missed
+    promised = [(row["batch"], row[SYSTEM]["source"], micros(row["window_end"])) for row in run.punctuation]
+    for batch, source, end in promised:
+        since = [row for row in run.results if row["batch"] > batch and row[SYSTEM]["source"] == source]
+        assert all(micros(row["window_end"]) >= end for row in since), "no result comes below the punctuation"
+
+
+def test_rows_exactly_a_gap_apart_are_one_session_and_it_waits_for_such_a_row() -> None:
+    run = Run(session_plan(10, shards=1)).batches([([(1, 0, 1)], 10)])
+    assert not run.results, "a row at 10 may still come"
+    run.batches([([(1, 10, 2), (1, 21, 4)], 21)])
+    assert [values(row, 10) for row in run.results] == [(10, 2, 3, 2)]
+    assert run.reports[-1].needs == 32
+
+
+def test_a_late_row_joins_an_open_session_and_is_late_without_one() -> None:
+    run = Run(session_plan(10, shards=1)).batches([([(1, 0, 1), (1, 30, 2)], 25), ([(1, 22, 4), (1, 5, 8)], 60)])
+    assert {at: values(row, 10) for at, row in given_by(run).items()} == {(1, 0): (0, 1, 1, 1), (1, 22): (30, 2, 6, 4)}
+    assert [table.column("v").to_pylist() for table in run.late] == [[8]]
+
+
+def test_a_key_whose_rows_are_complete_closes_its_sessions_before_the_others() -> None:
+    run = Run(session_plan(10, shards=1))
+    run.tables(
+        rows_table([(1, 0, 1), (2, 0, 2), (1, 20, 4)], 1), punctuation_table(0, 1), punctuation_table(15, 1, key=1)
+    )
+    assert [(row["key"], row["window_id"]) for row in run.results] == [(1, 0)]
+    run.tables(rows_table([(1, 4, 8), (2, 4, 16)], 2))
+    assert [table.column("v").to_pylist() for table in run.late] == [[8]]
+    run.tables(punctuation_table(40, 3))
+    assert {at: row["total"] for at, row in given_by(run).items()} == {(1, 0): 1, (1, 20): 4, (2, 0): 18}
+    assert {kind for kind, _ in run.stores[0].values} == {"head"}
+
+
+def test_the_end_of_all_feeds_closes_every_session() -> None:
+    run = Run(session_plan(10, shards=1))
+    run.tables(rows_table([(1, 0, 1)], 1), punctuation_table(0, 1))
+    run.tables(punctuation_table(None, 2))
+    assert [values(row, 10) for row in run.results] == [(0, 1, 1, 1)]
+    assert run.punctuation[-1]["window_time"] is None
+
+
+def test_a_batch_touches_the_pages_of_its_keys_and_of_sessions_that_close() -> None:
+    """One key of a hundred thousand: one page of about a hundred."""
+    run = Run(session_plan(10, shards=1)).batches([([(key, key % 7, 1) for key in range(100_000)], 0)])
+    run.batches([([(77, 9, 1)], 5)])
+    assert run.reports[-1].runs_read == 1
+    assert run.reports[-1].entries == 100_000
+    run.batches([([], 11)])
+    closed = {row["key"] for row in run.results}
+    assert closed == {key for key in range(0, 100_000, 7) if key != 77}
+
+
+def test_late_rows_are_counted_where_the_reports_of_closed_sessions_were_lost() -> None:
+    run = Run(session_plan(10, shards=1)).batches([([(1, 0, 1)], 50)])
+    run._final = None
+    run.batches([([(1, 5, 2), (1, 8, 4), (1, 45, 8)], 100)])
+    assert sum(report.late for report in run.reports) == 2
+    assert {at: row["total"] for at, row in given_by(run).items()} == {(1, 0): 1, (1, 45): 8}
+
+
+def test_another_gap_or_other_aggregates_on_the_same_state_are_refused() -> None:
+    stores = Run(session_plan(10)).batches([([(1, 3, 1)], 0)]).stores
+    with pytest.raises(CheckpointError, match=r"begun with another window.*SessionWindows\(gap=10\)"):
+        Run(session_plan(11), stores).batches([([(1, 3, 1)], 0)])
+    other = plan_of(SessionWindows(10), aggregates={"n": count()})
+    with pytest.raises(CheckpointError, match="other aggregates"):
+        Run(other, stores).batches([([(1, 3, 1)], 0)])
+
+
+def test_frames_of_rows_and_of_parts_make_the_same_sessions() -> None:
+    """As where the window runs in the stage of the operator before it."""
+    rows = [(key, time, time) for key in range(3) for time in (0, 4, 9, 30, 33)]
+    whole = Run(session_plan(5))
+    whole._final = 10**6
+    both = [whole.batches([(rows, 100)]), Run(session_plan(5)).batches([(rows, 100)], tasks=3)]
+    tables = [{at: values(row, 5) for at, row in given_by(run).items()} for run in both]
+    assert tables[0] == tables[1] == sessions_of(rows, 5)
