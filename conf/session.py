@@ -199,9 +199,9 @@ def _client(app_name: str, remote: str, own: Mapping[str, str]) -> SparkSession:
 def register_data_source(spark: SparkSession) -> None:
     """Register the data source where Spark cannot find it by itself: when the package came by ``--py-files``.
 
-    Spark looks data sources up in a Python process that sees what is installed, but not the files of a job. And the
-    process that runs a streaming source looks for those files in a folder ``streaming_job`` that Spark never fills
-    (4.2.0).
+    Spark looks data sources up in a Python process that sees what is installed, but not the files of a job. The process
+    that runs a streaming source looks for those files in a folder ``streaming_job`` that Spark never fills. And the one
+    that opens an operator's state on the driver looks for them nowhere, so they are on the workers' path (4.2.0).
     """
     context = getattr(spark, "_sc", None)
     if context is None or not context._python_includes:
@@ -217,10 +217,13 @@ def register_data_source(spark: SparkSession) -> None:
 
     files = Path(SparkFiles.getRootDirectory())
     (files / "streaming_job").mkdir(exist_ok=True)
+    path = context.environment.get("PYTHONPATH", "").split(os.pathsep)
     for name in context._python_includes:
+        path.append(str(files / name))
         link = files / "streaming_job" / name
         if (files / name).exists() and not link.exists():
             link.symlink_to(files / name)
+    context.environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, path)))
     spark.dataSource.register(DefaultSource)
     known.add(session_id)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from kit.join_pairs import expected, meet_in_job, pairs_in, write_join_feed
 from kit.places import ROOT
 
 import upstream.conf
@@ -63,6 +64,24 @@ def test_workers_of_a_session_run_this_python(cluster: Any, tmp_path: Path) -> N
     done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.split() == [sys.executable] * 2
+
+
+def test_a_join_on_two_workers(cluster: Any, pyfiles: Path, tmp_path: Path) -> None:
+    feed, table, checkpoint, log = (tmp_path / name for name in ("join_feed", "pairs", "checkpoint", "join.log"))
+    left, right = (write_join_feed(feed, name, 2) for name in ("left", "right"))
+    job = cluster.submit(
+        "--properties-file", DEFAULTS, "--py-files", pyfiles, ROOT / "tests" / "fault" / "join_job.py",
+        feed, table, checkpoint, cluster.url, log=log,
+    )  # fmt: skip
+    try:
+        assert job.wait(300) == 0, log.read_text()[-4000:]
+    finally:
+        cluster.end(job)
+    application = max(path.name for path in cluster.folder.glob("work*/app-*"))
+    ran = [path.read_text() for path in cluster.folder.glob(f"work*/{application}/*/stderr")]
+    assert len(ran) == 2, "each worker has an executor"
+    assert all("StateStore" in each for each in ran), "shards of the join ran on both"
+    assert pairs_in(pl.read_delta(str(table))) == expected(left, right, meet_in_job, "full")
 
 
 @pytest.mark.fault

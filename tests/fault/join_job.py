@@ -1,6 +1,6 @@
 """The job that the kill test of joins runs and kills: two feeds, joined by time, into a table of every result.
 
-Arguments: folder of the feeds, table, checkpoint.
+Arguments: folder of the feeds, table, checkpoint; a cluster, if it is to run on one.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import sys
 import upstream as us
 
 
-def main(feed: str, table: str, checkpoint: str) -> None:
-    spark = us.session(master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+def main(feed: str, table: str, checkpoint: str, master: str = "local[2]") -> None:
+    spark = us.session(master=master, **{"spark.sql.shuffle.partitions": 2})
     left, right = (
         us.read(
             spark, f"{feed}/{name}-*.csv", key="k", event_time="ms", schema="k BIGINT, ms BIGINT, v BIGINT",

@@ -1,9 +1,14 @@
-"""What a join must give, by comparing each row with each other."""
+"""What a join must give, by comparing each row with each other; and the feeds of the jobs that join in tests."""
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 Row = tuple[Any, int, int]
 """Key, time, number."""
@@ -30,3 +35,34 @@ def expected(
     if how in ("right", "full"):
         pairs += [(-1, two[2]) for two in right if two[2] not in met[1] and two[0] is not None]
     return sorted(pairs)
+
+
+DELAY_MS = 100
+
+
+def write_join_feed(folder: Path, name: str, files: int) -> list[Row]:
+    """CSV files of rows (key, time, number) for `fault/join_job.py`, out of order by less than the delay."""
+    folder.mkdir(exist_ok=True)
+    chance = random.Random(name)
+    rows: list[Row] = []
+    for number in range(files):
+        lines: list[str] = []
+        for at in range(80):
+            row = (chance.randrange(5), 10_000 + number * 60 + at // 2 - chance.randrange(DELAY_MS - 10), len(rows))
+            rows.append(row)
+            lines.append(",".join(map(str, row)))
+        file = folder / f"{name}-{number:03d}.csv"
+        file.write_text("\n".join(["k,ms,v", *lines]) + "\n")
+        os.utime(file, (1_600_000_000 + number, 1_600_000_000 + number))
+    return rows
+
+
+def meet_in_job(one: Row, two: Row) -> bool:
+    """Whether two rows are near enough in time for that job."""
+    return -30 <= two[1] - one[1] <= 40
+
+
+def pairs_in(table: pl.DataFrame) -> list[tuple[int, int]]:
+    """The pairs of numbers in that job's table, -1 for no row."""
+    found = table.select("v", "v_right").rows()
+    return sorted((-1 if one is None else one, -1 if two is None else two) for one, two in found)
