@@ -1,18 +1,19 @@
 """Joins and groups of newest rows beside a plain latest table: ``python -m benchmarks.newest_rows``.
 
 Each query first loads all keys, then takes batches of a few updates: a table of the newest row of each key (the peer),
-the same joined with the newest row of a second stream, and counts by group. A batch's first run does not count. The
-table of the join and that of the groups must hold what the newest rows give, or the benchmark stops.
+the same joined with the newest row of a second stream, on the key and on a column that an update changes, and counts by
+group. Small feeds warm the processes up, and the first batches after the load do not count. After each round the tables
+of the joins and of the groups must hold what the newest rows give, or the benchmark stops.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -38,6 +39,7 @@ def write_feed(folder: Path, keys: int, batches: int, rows: int, seed: int) -> p
                 "k": ids,
                 "at": number * 1_000_000 + np.arange(len(ids)),
                 "g": chance.integers(0, GROUPS, len(ids)),
+                "r": chance.integers(0, keys, len(ids)),
                 "v": chance.integers(0, 1_000_000, len(ids)),
             }
         )
@@ -54,11 +56,28 @@ def streamed(spark: SparkSession, folder: Path) -> us.UpdateStream:
     )  # fmt: skip
 
 
-def run(stream: Any, home: Path) -> float:
-    """Run a query to its end; return the median of a batch's seconds, without the first ones."""
+def queries(spark: SparkSession, left: Path, right: Path, shards: int) -> dict[str, Callable[[], us.UpdateStream]]:
+    """Return what is compared, by its name; the first is the peer."""
+
+    def one() -> us.UpdateStream:
+        return streamed(spark, left).select("g", "r", "v")
+
+    def two() -> us.UpdateStream:
+        return streamed(spark, right).select("v")
+
+    return {
+        "latest table": one,
+        "join_latest on the key": lambda: one().join_latest(two(), on="k", shards=shards),
+        "join_latest on a column": lambda: one().join_latest(two(), on={"r": "k"}, shards=shards),
+        "group_by": lambda: one().group_by("g", shards=shards).agg(n=us.count(), v=us.sum("v")),
+    }
+
+
+def run(stream: us.UpdateStream, home: Path) -> list[float]:
+    """Run a query to its end; return the seconds of its batches, without the first ones."""
     query = stream.write(home / "table", checkpoint=home / "checkpoint").trigger(availableNow=True).start()
     query.awaitTermination()
-    return statistics.median([each.batchDuration / 1e3 for each in query.recentProgress if each.numInputRows][_FIRST:])
+    return [each.batchDuration / 1e3 for each in query.recentProgress if each.numInputRows][_FIRST:]
 
 
 def table(home: Path) -> pl.DataFrame:
@@ -75,39 +94,56 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000, help="updates in each batch of a side")
     parser.add_argument("--batches", type=int, default=15)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shards", type=int, default=4)
     asked = parser.parse_args()
-    spark = us.session("newest rows", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
+    settings = {"spark.sql.shuffle.partitions": 2, "spark.sql.streaming.numRecentProgressUpdates": 10_000}
+    spark = us.session("newest rows", master="local[2]", **settings)
+    seconds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as place:
-        left, right = Path(place, "left"), Path(place, "right")
-        newest = [write_feed(each, asked.keys, asked.batches, asked.rows, n) for n, each in enumerate((left, right))]
-        queries: dict[str, Callable[[], Any]] = {
-            "latest table": lambda: streamed(spark, left).select("g", "v"),
-            "join_latest on the key": lambda: streamed(spark, left).join_latest(streamed(spark, right), on="k"),
-            "group_by": lambda: streamed(spark, left).group_by("g").agg(n=us.count(), v=us.sum("v")),
-        }
-        seconds: dict[str, list[float]] = {name: [] for name in queries}
-        for turn in range(asked.rounds):
-            for name, query in queries.items():
-                home = Path(place, f"{name} {turn}")
-                seconds[name].append(run(query(), home))
-                print(f"round {turn + 1}, {name}: {seconds[name][-1]:.2f} s a batch", flush=True)
-            check(*newest, *(table(Path(place, f"{name} {turn}")) for name in list(queries)[1:]))
-        peer = statistics.median(seconds["latest table"])
-        print(f"{asked.rows:,} updates a batch, {asked.keys:,} keys a side, {asked.rounds} rounds, medians:")
-        for name, found in seconds.items():
-            print(
-                f"  {name}: {statistics.median(found):.2f} s, {statistics.median(found) / peer:.2f} × the latest table"
-            )
+        measure(spark, Path(place, "warm"), 10_000, _FIRST + 2, 1000, 1, asked.shards)
+        seconds = measure(
+            spark, Path(place, "feeds"), asked.keys, asked.batches, asked.rows, asked.rounds, asked.shards
+        )
+    peer = statistics.median(seconds["latest table"])
+    print(f"{asked.rows:,} updates a batch, {asked.keys:,} keys a side, {asked.rounds} rounds, seconds of a batch:")
+    for name, found in seconds.items():
+        middle = statistics.median(found)
+        print(
+            f"  {name}: median {middle:.2f} ({middle / peer:.2f} x the latest table), mean {statistics.mean(found):.2f}"
+        )
 
 
-def check(left: pl.DataFrame, right: pl.DataFrame, joined: pl.DataFrame, grouped: pl.DataFrame) -> None:
+def measure(
+    spark: SparkSession, place: Path, keys: int, batches: int, rows: int, rounds: int, shards: int
+) -> dict[str, list[float]]:
+    """Run all queries in turn and check their tables; return the seconds of all batches."""
+    place.mkdir()
+    left, right = place / "left", place / "right"
+    newest = [write_feed(each, keys, batches, rows, seed) for seed, each in enumerate((left, right))]
+    seconds: dict[str, list[float]] = {}
+    for turn in range(rounds):
+        for name, query in queries(spark, left, right, shards).items():
+            found = run(query(), place / name)
+            seconds.setdefault(name, []).extend(found)
+            print(f"round {turn + 1}, {keys:,} keys, {name}: {statistics.median(found):.2f} s a batch", flush=True)
+        check(*newest, {name: table(place / name) for name in seconds})
+        for name in seconds:
+            shutil.rmtree(place / name)
+    return seconds
+
+
+def check(left: pl.DataFrame, right: pl.DataFrame, found: dict[str, pl.DataFrame]) -> None:
     """Stop if a table does not hold what the newest rows give."""
-    pairs = left.join(right, on="k").select("k", "v", "v_right").sort("k")
-    if not joined.select("k", "v", "v_right").sort("k").equals(pairs):
-        raise SystemExit("the table of the join differs from the join of the newest rows")
-    groups = left.group_by("g").agg(pl.len().cast(pl.Int64).alias("n"), pl.col("v").sum()).sort("g")
-    if not grouped.select("g", "n", "v").sort("g").equals(groups):
-        raise SystemExit("the table of the groups differs from the groups of the newest rows")
+    expected = {
+        "latest table": left.select("k", "v"),
+        "join_latest on the key": left.join(right, on="k").select("k", "v", "v_right"),
+        "join_latest on a column": left.join(right, left_on="r", right_on="k").select("k", "v", "v_right"),
+        "group_by": left.group_by("g").agg(pl.len().cast(pl.Int64).alias("n"), pl.col("v").sum()),
+    }
+    for name, rows in expected.items():
+        columns = rows.columns
+        if not found[name].select(columns).sort(columns).equals(rows.sort(columns)):
+            raise SystemExit(f"the table of {name!r} does not hold what the newest rows give")
 
 
 if __name__ == "__main__":
