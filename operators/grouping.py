@@ -15,6 +15,7 @@ from .aggregates.parts import Aggregate
 from .grouped.plan import GroupPlan
 from .joins.latest_plan import LatestSide, VersionPlan
 from .keyed import KeyedRows, checkpoint_argument
+from .remembering import retention_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,12 +36,15 @@ class GroupedStream(Generic[StreamT]):
         Of the group.
     shards : int
     checkpoint : str or None
+    retention : int or None
+        How far the watermark has to pass a deletion before its time is forgotten, in units of the time column.
     """
 
     stream: StreamT
     columns: tuple[str, ...]
     shards: int
     checkpoint: str | None
+    retention: int | None = None
 
     def agg(self, **aggregates: Aggregate) -> StreamT:
         """Aggregate the newest row of each key of a group.
@@ -99,7 +103,7 @@ class GroupedStream(Generic[StreamT]):
             )
         schema = to_arrow_schema(stream.schema, timezone="UTC")
         plain = GroupPlan(LatestSide(self.columns, "", schema, stream.key, stream.event_time), aggregates, self.shards)
-        side = dataclasses.replace(plain.side, values=plain.algebra.inputs)
+        side = dataclasses.replace(plain.side, values=plain.algebra.inputs, retention=self.retention)
         plan = dataclasses.replace(plain, side=side)
         before = stream.plan
         if not side.stays:
@@ -125,6 +129,7 @@ class Grouping(KeyedRows):
     def group_by(
         self,
         *columns: str,
+        tombstone_retention: str | int | None = None,
         checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> GroupedStream[Self]:
@@ -134,6 +139,8 @@ class Grouping(KeyedRows):
         ----------
         columns
             The columns of the group. A row with a null in one of them is in no group, and is counted.
+        tombstone_retention
+            As for :meth:`join_latest`: how far the watermark has to pass a deletion before its time is forgotten.
         checkpoint_location
             A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
         shards
@@ -177,4 +184,10 @@ class Grouping(KeyedRows):
                     expected="a column of whole numbers, decimals, texts, dates, times or booleans",
                     hint="cast it where the rows are read: read(…, select='CAST(a AS BIGINT) AS a, …')",
                 )
-        return GroupedStream(self, names, count_argument("shards", shards), checkpoint_argument(checkpoint_location))
+        return GroupedStream(
+            self,
+            names,
+            count_argument("shards", shards),
+            checkpoint_argument(checkpoint_location),
+            retention_of("group_by", self, tombstone_retention),
+        )

@@ -21,6 +21,7 @@ from .joins.release.arguments import OutputOrder, release_plan
 from .joins.release.choice import Release
 from .joins.within import Interval, band_of, distance_of, unit_of
 from .keyed import KeyedRows, checkpoint_argument
+from .remembering import retention_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -287,6 +288,7 @@ class Joining(KeyedRows):
         on: str | Sequence[str] | Mapping[str, str],
         how: LatestHow = "inner",
         suffix: str = "_right",
+        tombstone_retention: str | int | None = None,
         checkpoint_location: str | os.PathLike[str] | None = None,
         shards: int = 16,
     ) -> Self:
@@ -306,6 +308,10 @@ class Joining(KeyedRows):
             right must then be among `on`.
         suffix
             What is put behind the names of columns of the right that the left has too.
+        tombstone_retention
+            How far a stream's watermark has to pass a deletion before its time is forgotten, such as ``7 days``; a
+            number, in its own unit, where the time column holds numbers. An older row that arrives after that counts as
+            new. If it is not set, deletions are remembered for good.
         checkpoint_location
             A folder below the query's checkpoint for the shards' reports. Leave it out: the query's is used.
         shards
@@ -321,7 +327,7 @@ class Joining(KeyedRows):
         Raises
         ------
         OptionError
-            An argument makes no sense.
+            An argument makes no sense, or `tombstone_retention` is set and a stream has no watermark.
         SchemaError
             A column does not exist, or the two streams differ in its type.
 
@@ -331,8 +337,8 @@ class Joining(KeyedRows):
         order of arrival and the batches. Either input may be coalesced or come from a queue. A row with a null in `on`
         meets nothing.
 
-        State: the newest row of each key on both sides. The times of deleted keys are kept for good, so that an older
-        row does not bring a key back.
+        State: the newest row of each key on both sides, and the times of deleted keys, so that an older row does not
+        bring a key back.
 
         Examples
         --------
@@ -346,11 +352,14 @@ class Joining(KeyedRows):
         for each in (self, other):
             each._check_key_columns("join_latest")
         left, right = (
-            LatestSide(names, "", schema, stream.key, stream.event_time)
+            LatestSide(
+                names, "", schema, stream.key, stream.event_time,
+                retention=retention_of("join_latest", stream, tombstone_retention),
+            )
             for names, schema, stream in zip(
                 (tuple(columns), tuple(columns.values())), kinds, (self, other), strict=True
             )
-        )
+        )  # fmt: skip
         suffix = text_argument("suffix", suffix) or "_right"
         plan = LatestJoinPlan(left, right, how, suffix, count_argument("shards", shards))
         if how == "left" and not plan.to_one:

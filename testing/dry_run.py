@@ -21,7 +21,7 @@ from ..operators.joins.as_of_plan import AsOfPlan
 from ..operators.joins.band import LEFT, SIDES
 from ..operators.joins.latest_plan import LatestJoinPlan, VersionPlan
 from ..operators.joins.latest_shard import LatestJoinShard, VersionShard
-from ..operators.joins.pack import join_pack, latest_pack, newest_pack
+from ..operators.joins.pack import join_pack, newest_pack, own_pack
 from ..operators.joins.plan import JoinPlan
 from ..operators.joins.processor import join_shard
 from ..operators.joins.release.tick_planner import ReleasePlanner
@@ -265,7 +265,7 @@ class DryRun:
         plan = node.specification
         assert isinstance(plan, VersionPlan)
         side = plan.side
-        packing = latest_pack(side.key, range(plan.shards), SIDES[LEFT], side.key, side.event_time)
+        packing = own_pack(side, side.key, range(plan.shards), SIDES[LEFT])
         return self._in_shards(node, [_frames(packing(iter(rows.select(side.schema.names).to_batches())))], checkpoint)
 
     def _newest(

@@ -89,4 +89,4 @@ class GroupPlan:
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run."""
-        return {}
+        return self.side.changeable()

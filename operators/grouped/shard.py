@@ -77,10 +77,13 @@ class GroupShard:
         """
         side = self._plan.side
         schema = side.versioned if self._versions is None else side.schema
-        rows, _ = rows_in(frames, schema)
+        rows, punctuation = rows_in(frames, schema)
         self._counts["left_rows"] += rows.num_rows
         now_us = int(micros(rows, "arrival").max(initial=0))
-        changes = rows if self._versions is None else self._versions.changes(rows.combine_chunks())
+        changes = rows
+        if self._versions is not None:
+            changes = self._versions.changes(rows.combine_chunks())
+            self._versions.hear(punctuation)
         keyless = without_key(changes, side.on)
         self._without_key += int(np.count_nonzero(keyless & ~deleted_mask(changes).to_numpy()))
         changes = changes.filter(pa.array(~keyless)).combine_chunks()

@@ -13,7 +13,7 @@ from ..runtime.sharded import InShards
 from .as_of_plan import AsOfPlan
 from .band import LEFT, SIDES
 from .latest_plan import LatestJoinPlan, VersionPlan
-from .pack import join_pack, latest_pack, newest_pack
+from .pack import join_pack, newest_pack, own_pack
 from .plan import JoinPlan
 from .release.choice import ReleasePlan
 from .release.tick_planner import ReleaseTicks
@@ -71,7 +71,7 @@ def build_versions(node: Versions, before: Compiled, folder: str) -> Compiled:
     plan = node.specification
     assert isinstance(plan, VersionPlan)
     side, slots = plan.side, integers_with_hash(range(plan.shards))
-    packing = latest_pack(side.key, slots, SIDES[LEFT], side.key, side.event_time)
+    packing = own_pack(side, side.key, slots, SIDES[LEFT])
     packed = before.packed(packing, side.schema.names)
     return Compiled(InShards(side.versioned, packed, tuple(slots), VersionProcessor(plan, folder)), node.schema)
 

@@ -7,7 +7,7 @@ merged: a row is written again about as often as the number of rows grows fourfo
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +76,8 @@ class KeyRuns:
         Columns by which many rows of one number differ. A batch that changes one of them writes that one.
     files : RunFiles, optional
         Runs as files, which need not be read from the store.
+    forget : callable, optional
+        Given rows, which of them need not be kept. It is asked when all runs are merged.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class KeyRuns:
         saved: Any,
         within: Sequence[str] = (),
         files: RunFiles | None = None,
+        forget: Callable[[pa.Table], Mask] | None = None,
     ) -> None:
         self._store = store
         self._kind = kind
@@ -94,6 +97,7 @@ class KeyRuns:
         self._schema = schema
         self._within = within
         self._files = files
+        self._forget = forget
         nullable = [field.with_nullable(True) for field in schema]
         self._stored = pa.schema([*nullable, pa.field(_PLACE, pa.uint64()), pa.field(_NONE, pa.bool_())])
         self._runs = [_Run(*each) for each in saved.get("runs", ())]
@@ -176,7 +180,7 @@ class KeyRuns:
             table, places = self._newest(parts)
             order = np.argsort(places, kind="stable")
             if begin == 0:
-                order = order[~_flags(table)[order]]
+                order = order[~(_flags(table) | self._forgotten(table))[order]]
             table, places = table.take(pa.array(order)).combine_chunks(), places[order]
             for run in merged:
                 for page in range(1 << run.bits):
@@ -186,6 +190,13 @@ class KeyRuns:
             del self._runs[begin:]
         if len(places):
             self._write(table, places)
+
+    def _forgotten(self, table: pa.Table) -> Mask:
+        if self._forget is None:
+            return np.zeros(table.num_rows, dtype=np.bool_)
+        forgotten = self._forget(table) & ~_flags(table)
+        self.rows -= int(np.count_nonzero(forgotten))
+        return forgotten
 
     def _write(self, table: pa.Table, places: UInt64s) -> None:
         bits = max(0, (len(places) - 1) // _ROWS).bit_length()

@@ -33,11 +33,14 @@ class LatestSide(JoinSide):
         The column by which rows are newer; None for the order of arrival.
     values : tuple of str or None
         Columns whose former values are given too when a newer row replaces them. None where only moves are given.
+    retention : int or None
+        How far the watermark has to pass a deletion before its time is forgotten; None for never.
     """
 
     key: tuple[str, ...] = ()
     event_time: str | None = None
     values: tuple[str, ...] | None = None
+    retention: int | None = None
 
     @property
     def stays(self) -> bool:
@@ -48,6 +51,10 @@ class LatestSide(JoinSide):
     def one(self) -> bool:
         """Whether there is one row for each value of `on`, at most."""
         return set(self.key) <= set(self.on)
+
+    def changeable(self) -> dict[str, str]:
+        """Return the settings, in words, which may change from run to run."""
+        return {} if self.retention is None else {"tombstone retention": str(self.retention)}
 
     @property
     def versioned(self) -> pa.Schema:
@@ -81,7 +88,7 @@ class VersionPlan:
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run."""
-        return {}
+        return self.side.changeable()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,4 +172,4 @@ class LatestJoinPlan:
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run."""
-        return {}
+        return {**self.right.changeable(), **self.left.changeable()}

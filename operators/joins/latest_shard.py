@@ -22,6 +22,7 @@ from ..runtime.state_head import check_identity, other_layout, read_head
 from ..runtime.store import CountingStore, Store
 from .arriving import rows_in
 from .band import LEFT, RIGHT, SIDES
+from .forgetting import Forgetting
 from .kept_columns import check_columns, columns_to_json
 from .key_runs import KeyRuns, ranges
 from .latest_plan import VERSION, LatestJoinPlan, VersionPlan
@@ -61,8 +62,9 @@ class VersionShard:
 
     def run(self, frames: Sequence[bytes], batch_id: int = -1) -> tuple[pa.Table | None, LatestJoinReport]:
         """Return the newest rows of keys that have new ones, and tombstones where they were."""
-        rows, _ = rows_in(frames, self._plan.side.schema)
+        rows, punctuation = rows_in(frames, self._plan.side.schema)
         changes = self._versions.changes(rows)
+        self._versions.hear(punctuation)
         head = {"layout": _LAYOUT, "plan": self._plan.identity(), "keys": self._versions.to_json()}
         self._store.put("head", 0, json.dumps(head).encode())
         report = LatestJoinReport(
@@ -101,11 +103,13 @@ class LatestJoinShard:
         self._store = CountingStore(store)
         self._head = head = read_head(store)
         self._counts = {name: int(head.get(name, 0)) for name in ("left_rows", "right_rows", "results", "retracted")}
+        self._forgetting = [Forgetting(side, head.get(name, {})) for name, side in zip(SIDES, plan.sides, strict=True)]
         self._runs = [
             KeyRuns(
-                self._store, name, NUMBER, kept_schema(side), head.get(name, {}), () if side.one else side.key, files
+                self._store, name, NUMBER, kept_schema(side), head.get(name, {}),
+                () if side.one else side.key, files, each.forget if side.stays else None,
             )
-            for name, side in zip(SIDES, plan.sides, strict=True)
+            for name, side, each in zip(SIDES, plan.sides, self._forgetting, strict=True)
         ]  # fmt: skip
         if head:
             _check(head, plan.identity())
@@ -124,18 +128,22 @@ class LatestJoinShard:
         """
         now_us = 0
         sides: list[NewestSide] = []
+        heard: list[pa.Table] = []
         for at, frames in ((LEFT, left), (RIGHT, right)):
             side = self._plan.sides[at]
-            rows, _ = rows_in(frames, side.schema if side.stays else side.versioned)
+            rows, punctuation = rows_in(frames, side.schema if side.stays else side.versioned)
             self._counts[f"{SIDES[at]}_rows"] += rows.num_rows
             now_us = max(now_us, int(micros(rows, "arrival").max(initial=0)))
-            sides.append(NewestSide(side, self._runs[at], rows))
+            sides.append(NewestSide(side, self._runs[at], rows, self._forgetting[at]))
+            heard.append(punctuation)
         touched = np.concatenate([each.numbers for each in sides])
         for each in sides:
             each.read(touched)
         tables = self._to_one(*sides) if self._plan.to_one else self._pairs(*sides)
         for each in sides:
             each.keep()
+        for forgetting, punctuation in zip(self._forgetting, heard, strict=True):
+            forgetting.hear(punctuation)
         result = pa.concat_tables([self._plan.schema.empty_table(), *tables])
         self._counts["results"] += result.num_rows
         self._counts["retracted"] += int(pc.sum(deleted_mask(result)).as_py() or 0)
@@ -295,7 +303,10 @@ class LatestJoinShard:
             "layout": _LAYOUT,
             "plan": self._plan.identity(),
             "columns": columns_to_json(self._plan.sides),
-            **{name: runs.to_json() for name, runs in zip(SIDES, self._runs, strict=True)},
+            **{
+                name: {**runs.to_json(), **forgetting.to_json()}
+                for name, runs, forgetting in zip(SIDES, self._runs, self._forgetting, strict=True)
+            },
         }
         self._store.put("head", 0, json.dumps(head).encode())
 

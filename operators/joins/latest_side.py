@@ -14,10 +14,11 @@ from ...core.rows.system_column import SYSTEM, deleted_mask
 from ..runtime.arrivals import by_arrival, micros
 from ..runtime.pack import newest_rows
 from .arriving import numbers_of, without_key
+from .forgetting import ALIVE, TIME, Forgetting
 from .key_runs import KeyRuns
 from .latest_plan import GONE, VERSION, LatestSide
 from .side import NUMBER
-from .versions import ALIVE, TIME, newer_versions, places, row_times
+from .versions import newer_versions, places, row_times
 
 __all__ = ["ARRIVAL", "FIRST", "NewestSide", "kept_schema"]
 
@@ -41,6 +42,7 @@ class NewestSide:
         The rows that are kept.
     rows : pyarrow.Table
         Those that come.
+    forgetting : Forgetting
 
     Attributes
     ----------
@@ -54,9 +56,10 @@ class NewestSide:
         Keys that are deleted, as they were.
     """
 
-    def __init__(self, side: LatestSide, runs: KeyRuns, rows: pa.Table) -> None:
+    def __init__(self, side: LatestSide, runs: KeyRuns, rows: pa.Table, forgetting: Forgetting) -> None:
         self._side = side
         self._runs = runs
+        self._forgetting = forgetting
         if side.stays and rows.num_rows:
             rows, _ = newest_rows(by_arrival(rows), list(side.key), side.event_time)
         keyless = without_key(rows, side.on)
@@ -77,7 +80,7 @@ class NewestSide:
         deleted = _flags(rows, _DELETED)
         if side.stays:
             times = row_times(rows, side)
-            version, newer, before = newer_versions(kept, at, times)
+            version, newer, before = newer_versions(kept, at, times, self._forgetting)
             for name, values in ((VERSION, version), (TIME, times), (ALIVE, ~deleted)):
                 rows = rows.append_column(name, pa.array(values))
             if not newer.all():

@@ -14,7 +14,7 @@ from ..runtime.pack import check_keys, newest_rows, packed
 from .latest_plan import LatestSide
 from .sent import as_sent
 
-__all__ = ["join_pack", "latest_pack", "newest_pack"]
+__all__ = ["join_pack", "latest_pack", "newest_pack", "own_pack"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -55,9 +55,15 @@ def join_pack(on: Sequence[str], slots: Sequence[int], side: str, *, whole: bool
 
 
 def latest_pack(
-    by: Sequence[str], slots: Sequence[int], side: str, key: Sequence[str] = (), event_time: str | None = None
+    by: Sequence[str],
+    slots: Sequence[int],
+    side: str,
+    key: Sequence[str] = (),
+    event_time: str | None = None,
+    *,
+    punctuation: bool = False,
 ) -> Callable[[Batches], Batches]:
-    """Return a function for ``mapInArrow`` that packs one side of a join of newest rows. Punctuation goes no further.
+    """Return a function for ``mapInArrow`` that packs one side of a join of newest rows.
 
     Parameters
     ----------
@@ -67,17 +73,24 @@ def latest_pack(
         As for :func:`join_pack`.
     key, event_time
         Of the rows that a task holds, only the newest of each key is packed. Without a key all are.
+    punctuation
+        Whether punctuation goes to all shards. It goes no further otherwise.
     """
 
     def run(batches: Batches) -> Batches:
         for table in some_at_once(batches):
-            rows, _ = split_punctuation(table)
-            if rows.num_rows == 0:
+            rows, bounds = split_punctuation(table)
+            found: list[tuple[int, bytes]] = []
+            if rows.num_rows:
+                if key:
+                    check_keys(rows, key, "join")
+                    rows, _ = newest_rows(rows, key, event_time)
+                found = [(number, to_frame(part)) for number, part in by_bucket(rows, by, len(slots))]
+            if punctuation and bounds.num_rows:
+                alone = to_frame(bounds)
+                found += [(number, alone) for number in range(len(slots))]
+            if not found:
                 continue
-            if key:
-                check_keys(rows, key, "join")
-                rows, _ = newest_rows(rows, key, event_time)
-            found = [(number, to_frame(part)) for number, part in by_bucket(rows, by, len(slots))]
             batch = packed(found, slots)
             yield batch.set_column(2, "control", pa.array([side] * batch.num_rows, pa.string()))
 
@@ -89,5 +102,11 @@ def newest_pack(side: LatestSide, slots: Sequence[int], name: str) -> tuple[list
 
     The side's rows come from where its versions are, unless the shards find the versions themselves.
     """
-    columns = side.schema.names if side.stays else side.versioned.names
-    return columns, latest_pack(side.on, slots, name, side.key if side.stays else (), side.event_time)
+    if not side.stays:
+        return side.versioned.names, latest_pack(side.on, slots, name, (), side.event_time)
+    return side.schema.names, own_pack(side, side.on, slots, name)
+
+
+def own_pack(side: LatestSide, by: Sequence[str], slots: Sequence[int], name: str) -> ArrowStep:
+    """Return the step that packs a side's own rows for shards by some columns, which find the versions."""
+    return latest_pack(by, slots, name, side.key, side.event_time, punctuation=side.retention is not None)

@@ -22,14 +22,13 @@ from ..runtime.arrivals import by_arrival
 from ..runtime.pack import newest_rows
 from ..runtime.run_files import RunFiles
 from ..runtime.store import Store
+from .forgetting import ALIVE, TIME, Forgetting
 from .key_runs import Found, KeyRuns
 from .latest_plan import GONE, VERSION, LatestSide
 from .matching import key_numbers
 from .side import NUMBER
 
-__all__ = ["ALIVE", "TIME", "LatestVersions", "newer_versions", "places", "row_times"]
-
-TIME, ALIVE = "__upstream_time", "__upstream_alive"
+__all__ = ["LatestVersions", "newer_versions", "places", "row_times"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -56,16 +55,21 @@ class LatestVersions:
         fields = [side.schema.field(each) for each in self._columns]
         own = [pa.field(each, pa.int64()) for each in (NUMBER, VERSION, TIME)]
         self._schema = pa.schema([*fields, *own, pa.field(ALIVE, pa.bool_())])
-        self._runs = KeyRuns(store, name, NUMBER, self._schema, saved, files=files)
+        self._forgetting = Forgetting(side, saved)
+        self._runs = KeyRuns(store, name, NUMBER, self._schema, saved, files=files, forget=self._forgetting.forget)
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON value."""
-        return self._runs.to_json()
+        return {**self._runs.to_json(), **self._forgetting.to_json()}
 
     @property
     def rows(self) -> int:
         """The number of keys, deleted ones included."""
         return self._runs.rows
+
+    def hear(self, punctuation: pa.Table) -> None:
+        """Take a batch's punctuation, after its rows."""
+        self._forgetting.hear(punctuation)
 
     def changes(self, rows: pa.Table) -> pa.Table:
         """Return what becomes of each key: its newest row, and a tombstone where it was before.
@@ -98,7 +102,7 @@ class LatestVersions:
         at = places(kept, rows, side.key)
         known = at >= 0
         was = np.where(known, at, 0)
-        version, newer, before = newer_versions(kept, at, times)
+        version, newer, before = newer_versions(kept, at, times, self._forgetting)
         deleted = deleted_mask(rows).to_numpy()
         same = before & _same(kept, was, rows, self._compared)
         moved = before & newer & (deleted | ~same)
@@ -153,7 +157,7 @@ def row_times(rows: pa.Table, side: LatestSide) -> Int64s:
     return ordered(column).astype(np.int64, copy=False)
 
 
-def newer_versions(kept: pa.Table, at: Int64s, times: Int64s) -> tuple[Int64s, Mask, Mask]:
+def newer_versions(kept: pa.Table, at: Int64s, times: Int64s, forgetting: Forgetting) -> tuple[Int64s, Mask, Mask]:
     """Return the versions of arriving rows, which of them are newer than the kept ones, and which keys had a row.
 
     Parameters
@@ -164,13 +168,15 @@ def newer_versions(kept: pa.Table, at: Int64s, times: Int64s) -> tuple[Int64s, M
         Where each row's key is among them; -1 if it is not.
     times
         Of the rows.
+    forgetting
+        The deleted keys for which no row is too old any more.
     """
     known = at >= 0
     if not kept.num_rows:
-        return np.ones(len(at), dtype=np.int64), ~known, known
+        return np.full(len(at), forgetting.floor + 1, dtype=np.int64), ~known, known
     was = np.where(known, at, 0)
-    version = np.where(known, kept.column(VERSION).to_numpy()[was] + 1, 1)
-    newer = ~known | (times >= kept.column(TIME).to_numpy()[was])
+    version = np.where(known, kept.column(VERSION).to_numpy()[was], forgetting.floor) + 1
+    newer = ~known | (times >= kept.column(TIME).to_numpy()[was]) | forgetting.over(kept)[was]
     return version, newer, known & kept.column(ALIVE).to_numpy()[was]
 
 

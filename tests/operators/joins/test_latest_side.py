@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.operators.joins.forgetting import Forgetting
 from upstream.operators.joins.key_runs import KeyRuns
 from upstream.operators.joins.latest_plan import GONE, VERSION, LatestSide
 from upstream.operators.joins.latest_side import ARRIVAL, FIRST, NewestSide, kept_schema
@@ -33,7 +34,7 @@ class Side:
             table = table.append_column(VERSION, pa.array([row[4] for row in rows], pa.int64()))
             table = table.append_column(GONE, pa.array([row[5] for row in rows], pa.bool_()))
         runs = KeyRuns(self._store, "left", NUMBER, kept_schema(self._side), self._saved, ("k",))
-        side = NewestSide(self._side, runs, table)
+        side = NewestSide(self._side, runs, table, Forgetting(self._side, {}))
         side.read(np.unique(np.append(side.numbers, 7)))
         side.keep()
         self._saved = runs.to_json()

@@ -1,0 +1,82 @@
+"""Deleted keys whose time is forgotten: the watermark has passed it, and no older row is expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...core.rows.exact_integers import LOWEST
+from ...core.rows.sort_keys import ordered
+from ...core.rows.system_column import system_field
+from ...core.watermark.bounds import bounds_in
+from ..runtime.feeds import FeedBounds, key_mask
+from .latest_plan import VERSION, LatestSide
+
+__all__ = ["ALIVE", "TIME", "Forgetting"]
+
+TIME, ALIVE = "__upstream_time", "__upstream_alive"
+"""Columns of kept rows: the time by which they are newer, and whether the key is there."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Forgetting:
+    """The deleted keys of one side in a shard.
+
+    Parameters
+    ----------
+    side : LatestSide
+    saved
+        What :meth:`to_json` gave; empty at first.
+
+    Attributes
+    ----------
+    floor : int
+        The greatest version of a key that is forgotten. If it comes back, its version has to be greater.
+    """
+
+    def __init__(self, side: LatestSide, saved: Any) -> None:
+        self._side = side
+        self._feeds = FeedBounds(saved.get("feeds"))
+        self.floor = int(saved.get("floor", 0))
+        low = None if side.retention is None else self._feeds.low_watermark
+        # A batch's own punctuation counts from the next batch on.
+        self._below = LOWEST if low is None or side.retention is None else max(low - side.retention, LOWEST)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON value."""
+        return {"feeds": self._feeds.to_json(), "floor": self.floor}
+
+    def hear(self, punctuation: pa.Table) -> None:
+        """Raise the bounds of the side's input partitions. Punctuation of single keys does not count."""
+        side = self._side
+        if side.retention is None or side.event_time is None or not punctuation.num_rows:
+            return
+        rows = punctuation.filter(pa.array(~key_mask(punctuation, [*side.on, *side.key])))
+        if rows.num_rows:
+            at = bounds_in(rows.column(side.event_time), ordered)
+            self._feeds.hear(system_field(rows, "source").to_pylist(), at.tolist())
+
+    def over(self, rows: pa.Table) -> Mask:
+        """Return which kept rows are deleted keys whose time is forgotten.
+
+        Parameters
+        ----------
+        rows
+            With :data:`TIME` and :data:`ALIVE`.
+        """
+        if self._below == LOWEST:
+            return np.zeros(rows.num_rows, dtype=np.bool_)
+        alive = pc.fill_null(rows.column(ALIVE), True).to_numpy()
+        return ~alive & (pc.fill_null(rows.column(TIME), 0).to_numpy() < self._below)
+
+    def forget(self, rows: pa.Table) -> Mask:
+        """Return which of all kept rows need not be kept any more, and remember their greatest version."""
+        over = self.over(rows)
+        if over.any():
+            self.floor = max(self.floor, int(rows.column(VERSION).to_numpy()[over].max()))
+        return over
