@@ -12,6 +12,7 @@ from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 from ..aggregates.algebra import Aggregates
 from ..runtime.entries import Entries, Keys
 from .evaluate import Results, combine_each
+from .groupwise import KeysAhead
 from .operator import Kept, Progress
 from .panes import Paned
 from .recent import latest_per_key, latest_started
@@ -88,7 +89,9 @@ class EagerOperator:
         """Return the commitments before the first step: none."""
         return Commitments(key.empty_table(), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
-    def step(self, progress: Progress, new: Entries, kept: Kept, before: Commitments) -> EagerStep:
+    def step(
+        self, progress: Progress, new: Entries, kept: Kept, before: Commitments, ahead: KeysAhead | None = None
+    ) -> EagerStep:
         """Take entries, close windows, and commit to new ones.
 
         Parameters
@@ -99,8 +102,10 @@ class EagerOperator:
         kept : Kept
             Entries of earlier steps.
         before : Commitments
+        ahead : KeysAhead or None
+            Keys of which more windows are complete than of all.
         """
-        paned, through = self._paned, progress.now
+        paned = self._paned
         keys = Keys([before.keys, new.keys])
         mine, come = keys.codes
         committed = np.full(keys.size, LOWEST, dtype=np.int64)
@@ -108,6 +113,7 @@ class EagerOperator:
         panes = np.concatenate([before.last_panes, new.panes])
         last_pane = latest_per_key(panes, np.concatenate([mine, come]), keys.size)
         started = latest_started(paned.over, last_pane)
+        through = _complete_of_each(progress.now, keys, ahead)
 
         closing = np.flatnonzero((committed > LOWEST) & (committed <= through))
         free = (committed <= through) & (started > progress.before) & (started > committed)
@@ -142,3 +148,14 @@ class EagerOperator:
         both = Keys([asked, entries.keys])
         state = combine_each(self._paned, self._aggregates, entries, both.codes[1], (both.codes[0], wid))
         return Results(asked, wid, state)
+
+
+def _complete_of_each(now: int, keys: Keys, ahead: KeysAhead | None) -> Int64s:
+    """Return the greatest complete window of each key."""
+    found = np.full(keys.size, now, dtype=np.int64)
+    if ahead is None or keys.size == 0:
+        return found
+    both = Keys([keys.take(np.arange(keys.size)), ahead.keys.take(np.arange(ahead.keys.size))])
+    own = np.full(both.size, LOWEST, dtype=np.int64)
+    own[both.codes[1]] = ahead.closed
+    return np.maximum(found, own[both.codes[0]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +19,26 @@ from .operator import Kept
 from .panes import Paned
 from .recent import latest_per_key
 
-__all__ = ["KeyBounds"]
+__all__ = ["KeyBounds", "KeysAhead"]
 
 Mask = npt.NDArray[np.bool_]
 
 _FEED, _BOUND, _CLOSED = "__upstream_feed", "__upstream_bound", "__upstream_closed"
+
+
+class KeysAhead(NamedTuple):
+    """What is closed for keys by punctuation of their own.
+
+    Attributes
+    ----------
+    keys : Keys
+    before, closed : int64 arrays of length keys
+        The greatest window that was closed for each by its own punctuation before a batch, and that is closed after it.
+    """
+
+    keys: Keys
+    before: Int64s
+    closed: Int64s
 
 
 class KeyBounds:
@@ -111,17 +127,35 @@ class KeyBounds:
         Results or None
             None if no window closes.
         """
+        found = self.advance(now, complete, feeds)
+        if found is None:
+            return None
+        found = found._replace(before=np.maximum(found.before, now))
+        return self._results(paned, aggregates, every, found, kept)
+
+    def advance(self, now: int, complete: Callable[[Int64s], Int64s], feeds: Mapping[str, int]) -> KeysAhead | None:
+        """Raise what is closed for single keys, without computing results.
+
+        Parameters
+        ----------
+        now, complete, feeds
+            As for :meth:`close`.
+
+        Returns
+        -------
+        KeysAhead or None
+            None if no key has punctuation of its own that says more than that of all keys.
+        """
         if len(self) == 0:
             return None
         keys, bound, further = self._bounds(feeds)
         of_row = keys.codes[0]
-        before = np.maximum(latest_per_key(self._table.column(_CLOSED).to_numpy(), of_row, keys.size), now)
-        closed = np.maximum(before, complete(bound))
-        results = self._results(paned, aggregates, every, keys, before, closed, kept)
+        before = latest_per_key(self._table.column(_CLOSED).to_numpy(), of_row, keys.size)
+        closed = np.maximum(np.maximum(before, now), complete(bound))
         ahead = further | (closed[of_row] > now)  # the others have nothing left to say
         table = self._table.set_column(self._table.num_columns - 1, _CLOSED, pa.array(closed[of_row]))
         self._table = table.filter(pa.array(ahead))
-        return results
+        return KeysAhead(keys, before, closed)
 
     def bounds_for(self, keys: pa.Table, feeds: Mapping[str, int], whole: int) -> Int64s:
         """Return up to where all rows of each key have arrived: by its own punctuation, or by that for all keys.
@@ -174,11 +208,10 @@ class KeyBounds:
         paned: Paned,
         aggregates: Aggregates,
         every: bool,
-        keys: Keys,
-        before: Int64s,
-        closed: Int64s,
+        ahead: KeysAhead,
         kept: Kept,
     ) -> Results | None:
+        keys, before, closed = ahead
         asked = np.flatnonzero(closed > before)
         if len(asked) == 0:
             return None

@@ -103,10 +103,13 @@ class WindowShard:
         last_final = max(final, min(closed, self._complete(bound, plan.lateness_us)))
         if plan.emit == "eager":
             found, partial, wanted, needed = self._eagerly(Progress(before, closed, final), new)
+            given = [found]
         else:
             found, partial = self._as_closed(Progress(before, closed, final), new, ended=bound == ENDED)
             wanted, needed = None, self._operator.keep_from(closed, last_final) if bound != ENDED else HIGHEST
-        given = self._by_key(found, new, closed)
+            given = self._by_key(found, new, closed)
+            if partial is not None and len(self._ahead):  # closed for its key, a window has no partial result any more
+                partial = partial.take(~self._ahead.given(partial))
         parts = [(each, True) for each in given] + ([] if partial is None else [(partial, False)])
         results, self._head["seq"] = results_table(
             plan, parts, self._number, now_us, self._head.get("seq", 0), self._since
@@ -161,17 +164,26 @@ class WindowShard:
         found = found.take(~self._ahead.given(found))
 
         def all_of(first: int, last: int) -> Entries:
-            return Entries.concat([new.between(first, last), self._kept(first, last)])
+            if not plan.paned.endless:
+                return Entries.concat([new.between(first, last), self._kept(first, last)])
+            # Of landmark windows what has closed for all keys is in the one that is kept, and nowhere else.
+            after = first if closed == LOWEST else int(plan.paned.first_and_last(closed)[1]) + 1
+            return Entries.concat([new.between(after, last), self._kept(after, last), self._running()])
 
-        def complete(bound: Int64s) -> Int64s:
-            # Closed by a promise for the key, a window is not corrected: it waits for the allowed lateness.
-            return plan.windows.last_complete(
-                np.where(bound == ENDED, bound, np.maximum(bound, LOWEST + plan.lateness_us) - plan.lateness_us)
-            )
-
-        more = self._ahead.close(plan.paned, plan.algebra, plan.every, closed, complete, self._feeds.bounds, all_of)
+        bounds = self._feeds.bounds
+        more = self._ahead.close(plan.paned, plan.algebra, plan.every, closed, self._complete_each, bounds, all_of)
         self._keep_table("ahead", self._ahead.table)
         return [found] if more is None else [found, more]
+
+    def _complete_each(self, bound: Int64s) -> Int64s:
+        """Return the greatest window that each bound of a single key completes."""
+        plan = self._plan
+        if plan.paned.endless:  # a key that has ended still has a result in each later window, as these close
+            bound = np.where(bound == ENDED, LOWEST, bound)
+        # Closed by a promise for the key, a window is not corrected: it waits for the allowed lateness.
+        return plan.windows.last_complete(
+            np.where(bound == ENDED, bound, np.maximum(bound, LOWEST + plan.lateness_us) - plan.lateness_us)
+        )
 
     def _whole(self, tables: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
         """Return the rows that came as they are, by arrival, and punctuation."""
@@ -219,8 +231,7 @@ class WindowShard:
         return Entries.concat([*parts, self._nothing]), kept
 
     def _hear(self, punctuation: pa.Table) -> None:
-        waits = self._plan.paned.endless or self._plan.emit == "eager" or self._plan.update_key is not None
-        hear(self._plan, punctuation, self._feeds, None if waits else self._ahead)
+        hear(self._plan, punctuation, self._feeds, self._ahead if self._plan.update_key is None else None)
 
     def _bound(self) -> int | None:
         """Return the low-watermark; None before there is one."""
@@ -256,7 +267,9 @@ class WindowShard:
         else:
             wids, last = (table.column(name).to_numpy() for name in (_COMMITTED, PANE))
             before = Commitments(table.select(list(plan.key)), wids, last)
-        step = operator.step(progress, new, self._kept, before)
+        ahead = self._ahead.advance(progress.now, self._complete_each, self._feeds.bounds)
+        self._keep_table("ahead", self._ahead.table)
+        step = operator.step(progress, new, self._kept, before, ahead)
         now = step.commitments
         self._committed = int(now.wids.min()) if len(now) else None
         table = now.keys.append_column(_COMMITTED, pa.array(now.wids)).append_column(PANE, pa.array(now.last_panes))

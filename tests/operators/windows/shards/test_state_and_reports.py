@@ -43,13 +43,13 @@ def test_a_key_with_windows_closed_ahead_of_the_others_is_kept_under_its_name() 
     assert run.reports[-1].ahead > run.reports[-1].closed
 
 
-def test_eager_emission_takes_no_promises_for_one_key() -> None:
-    """A key is committed to one window at a time, which closes by the low-watermark alone."""
+def test_eager_emission_closes_the_window_that_a_key_with_a_promise_is_committed_to() -> None:
+    """The other key is committed to its window until the low-watermark closes it."""
     run = Run(plan_of(HOPPING, "eager", shards=1))
     run.tables(rows_table([(1, 7, 1), (2, 8, 1)], 1), punctuation_table(6, 1), punctuation_table(20, 1, key=1))
-    assert names(run) == {"head", "run", "running"}
-    assert run.reports[-1].ahead == LEAST
-    assert not run.results
+    assert names(run) == {"head", "run", "running", "ahead"}
+    assert run.reports[-1].ahead > run.reports[-1].closed
+    assert [each["key"] for each in run.results] == [1]
 
 
 def test_the_head_has_the_members_of_earlier_checkpoints() -> None:
