@@ -185,8 +185,8 @@ def figure_7_7(quick: bool) -> Figure:
     panel = Panel("Memory", "window size, s", "kept at most, KiB", _curves(sizes, found, "kept_kib"))
     ratio = _ratio(panel)
     differs: list[str] = []
-    # Slightly less in the thesis. Here rows leave in parts of some thousands, and a merge hands on larger batches: their
-    # parts end closer to where they can leave.
+    # Slightly less in the thesis. Here rows leave in parts of some thousands, and those of a merge's larger batches end
+    # closer to where they can leave.
     if not all(0.7 < each <= 1.4 for each in ratio):
         differs.append(f"OA-Join keeps {ratio} of OPIB-Join, wanted about as much")
     remark = "OA-Join / OPIB-Join: " + ", ".join(f"{each:.2f}" for each in ratio)
