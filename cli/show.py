@@ -60,7 +60,8 @@ def show(
     """
     import polars as pl
 
-    from ..sink.admin.scan import open_table, scan_table
+    from ..delta_format.scan import scan_table
+    from ..sink.admin.scan import open_table
 
     table = open_table(path, storage)
     frame = scan_table(table)

@@ -29,6 +29,7 @@ from ..plan.nodes import (
     Window,
 )
 from ..plan.places import check_late_locations, operators, places
+from ..plan.table_node import TableJoin, joins_tables
 from .grouped.build import build_groups
 from .intake.build import build_intake
 from .joins.build import build_join, build_latest_join, build_versions
@@ -36,6 +37,7 @@ from .queue.build import build_queue
 from .reorder.build import build_reorder
 from .row_steps import on_spark
 from .runtime.compiled import Compiled
+from .tables.build import build_table_join
 from .windows.shards.build import build_windows
 
 if TYPE_CHECKING:
@@ -176,6 +178,8 @@ def _build(node: Node, binding: _Binding) -> Compiled:
     before = [_build(each, binding) for each in node.inputs]
     known = _BUILT.setdefault(node, {})
     name = tuple((binding.folders[each], each in binding.fused) for each in operators(node))
+    if joins_tables(node):
+        name += ((str(_checkpoint(binding)), False),)
     if name not in known:
         known[name] = _built(node, before, binding)
     return known[name]
@@ -211,8 +215,14 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
             return build_latest_join(node, before, folders[node])
         case Grouped():
             return build_groups(node, before[0], folders[node])
+        case TableJoin():
+            return build_table_join(node, before[0], _checkpoint(binding))
         case _:
             raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
+
+
+def _checkpoint(binding: _Binding) -> str | None:
+    return None if binding.checkpoint is None else os.fspath(binding.checkpoint)
 
 
 def _as_named(rows: Compiled, schema: StructType) -> Compiled:

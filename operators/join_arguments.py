@@ -23,7 +23,8 @@ def check_partner(what: str, other: object) -> None:
         raise OptionError(
             f"{what} with {other!r}",
             expected="an UpdateStream",
-            hint="join a static DataFrame before the stream is made: from_dataframe(df.join(static, …), …)",
+            hint="join a Delta table by join_table(path, on=…), and a static DataFrame before the stream is made: "
+            "from_dataframe(df.join(static, …), …)",
         )
 
 

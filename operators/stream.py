@@ -19,6 +19,7 @@ from .joining import Joining
 from .keyed import checkpoint_argument, key_argument
 from .session_windows import InSessions
 from .stateless import Stateless
+from .table_joining import TableJoining
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["UpdateStream"]
 
 
-class UpdateStream(Stateless, InSessions, Combining, Joining, Grouping):
+class UpdateStream(Stateless, InSessions, Combining, Joining, TableJoining, Grouping):
     """Rows that update a key.
 
     Parameters

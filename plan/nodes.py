@@ -20,6 +20,7 @@ from .row_steps import Filter, RowStep
 from .specification import Specification, described
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -145,10 +146,13 @@ class Given(Node):
         The input's own.
     promises : bool
         Whether a low-watermark bounds the times of its rows.
+    tables : mapping of str to pyarrow.Schema
+        The columns of tables that a program gives beside the rows.
     """
 
     name: str
     promises: bool
+    tables: Mapping[str, pa.Schema] = dataclasses.field(default_factory=dict)
 
     @property
     def text(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ..conf.errors import OptionError
 from ..core.feedback.checkpoint_layout import feeds_folder, operator_folder
 from .nodes import Intake, Node, Operator, walk
+from .table_node import joins_tables
 
 __all__ = ["check_late_locations", "needs_checkpoint", "number_along", "operators", "places"]
 
@@ -18,8 +19,8 @@ def operators(plan: Node) -> list[Operator]:
 
 
 def needs_checkpoint(plan: Node) -> bool:
-    """Return whether some operator reports below the query's checkpoint."""
-    return any(each.checkpoint is None for each in operators(plan))
+    """Return whether some operator reports below the query's checkpoint, or a step reads the offsets there."""
+    return joins_tables(plan) or any(each.checkpoint is None for each in operators(plan))
 
 
 def places(plan: Node, checkpoint: str | os.PathLike[str] | None) -> Mapping[Operator, str]:

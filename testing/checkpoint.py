@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..operators.runtime.store import DictStore
 from ..plan.fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["Checkpoint"]
 
@@ -31,6 +34,8 @@ class Checkpoint:
         The last report of each shard, by place and shard.
     ticks : dict
         By place the offset of the last tick.
+    tables : dict
+        The tables that the steps join, as they are now.
     operators : tuple or None
         The fingerprint of the plan that ran last; None before the first batch.
     """
@@ -40,6 +45,7 @@ class Checkpoint:
     states: dict[tuple[str, int], dict[tuple[str, int], bytes]] = dataclasses.field(default_factory=dict)
     reports: dict[str, dict[int, Any]] = dataclasses.field(default_factory=dict)
     ticks: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    tables: dict[str, pa.Table] = dataclasses.field(default_factory=dict)
     operators: Fingerprint | None = None
 
     def store(self, place: str, shard: int) -> DictStore:
@@ -60,6 +66,7 @@ class Checkpoint:
             {name: dict(values) for name, values in self.states.items()},
             {place: dict(each) for place, each in self.reports.items()},
             dict(self.ticks),
+            dict(self.tables),
             self.operators,
         )
 

@@ -36,6 +36,8 @@ from ..operators.reorder.shard import ReorderShard
 from ..operators.runtime.arrivals import INTERVAL, WEIGHT
 from ..operators.runtime.pack import pack
 from ..operators.runtime.store import Store
+from ..operators.tables.lookup import indexed, joined
+from ..operators.tables.plan import TableJoinPlan
 from ..operators.windows.shards.pack import final_somewhere, frames_of
 from ..operators.windows.shards.plan import WindowPlan
 from ..operators.windows.shards.processor import window_shard
@@ -54,6 +56,7 @@ from ..plan.nodes import (
     walk,
 )
 from ..plan.places import check_late_locations, places
+from ..plan.table_node import TableJoin
 from .checkpoint import Checkpoint
 from .expressions import Computed, RowEvaluation, value_of
 
@@ -163,6 +166,12 @@ class DryRun:
                 found = self._joined(node, before, checkpoint, late)
             case Versions():
                 found = self._versions(node, before[0], checkpoint)
+            case TableJoin():
+                plan: TableJoinPlan = node.specification
+                rows = checkpoint.tables[plan.location].select(plan.table.names).cast(plan.table)
+                found = [
+                    pa.Table.from_batches(list(joined(iter(before[0].to_batches()), indexed(rows, plan), plan)), schema)
+                ]
             case LatestJoin() | Grouped():
                 found = self._newest(node, before, checkpoint)
             case _:

@@ -97,6 +97,8 @@ class Input:
                 expected="the key and the event time among " + ", ".join(self.plan.schema.names),
             )
         check_types(self.plan)
+        self.tables: dict[str, pa.Schema] = {}
+        """The columns of tables that the steps may join, by what they call them."""
 
     @property
     def node(self) -> Given:
@@ -104,7 +106,10 @@ class Input:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         plan = self.plan
-        return Given(plan.key, plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=plan.promises)
+        return Given(
+            plan.key, plan.time, from_arrow_schema(plan.leaving), name=plan.name, promises=plan.promises,
+            tables=self.tables,
+        )  # fmt: skip
 
     @property
     def place(self) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ..conf.errors import OptionError
 from ..datasource.ddl import arrow_schema
 from ..operators.stream import UpdateStream
+from ..plan.nodes import Given, walk
 from .expressions import RowEvaluation, value_of
 
 if TYPE_CHECKING:
@@ -51,6 +52,17 @@ class GivenStream(UpdateStream):
             expected="steps of the stream",
             hint="leave what needs the DataFrame out of the function that you give to StreamTester",
         )
+
+    def _table(self, path: str, storage: object) -> tuple[str, pa.Schema]:
+        del storage
+        tables = next((each.tables for each in walk(self.plan) if isinstance(each, Given)), {})
+        if path not in tables:
+            raise OptionError(
+                f"join_table({path!r}), and the test has no such table",
+                expected="a table for each that the steps join: " + (", ".join(tables) or "none is given"),
+                hint="give it to the tester: StreamTester(…, tables={path: rows})",
+            )
+        return path, tables[path]
 
     def _arrow(self) -> pa.Schema:
         from pyspark.sql.pandas.types import to_arrow_schema

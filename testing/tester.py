@@ -22,6 +22,7 @@ from ..core.watermark.bounds import bounds_in, is_finite
 from ..core.watermark.choice import Watermark
 from ..operators.runtime.feeds import FeedBounds, key_mask
 from ..operators.stream import UpdateStream
+from ..operators.tables.reading import in_spark_types
 from .checkpoint import Checkpoint
 from .dry_run import DryRun, Left
 from .inputs import Input, Moment, Rows, Taken
@@ -54,6 +55,9 @@ class StreamTester:
         As for :func:`upstream.read`.
     time_format
         How the event time is to be read if it is a number or text, such as ``epoch_ms``.
+    tables
+        The tables that the steps join, by the path that they give to ``join_table``, each as a pyarrow table or a data
+        frame of Polars. :meth:`change_table` gives one another version.
 
     Raises
     ------
@@ -96,6 +100,7 @@ class StreamTester:
         event_time: str | None = None,
         watermark: Watermark | None = None,
         time_format: str | None = None,
+        tables: Mapping[str, Any] | None = None,
     ) -> None:
         keys = _names("key", key)
         time = text_argument("event_time", event_time)
@@ -107,6 +112,8 @@ class StreamTester:
         self._bounds = FeedBounds()
         self._watermark: int | None = None
         self._time = None if time is None else next(iter(self._inputs.values())).plan.leaving.field(time)
+        for path, rows in (tables or {}).items():
+            self.change_table(path, rows)
         self._stream, self._run = self._built(steps)
         self._left: list[pa.Table] = []
         self._late: list[pa.Table] = []
@@ -155,6 +162,37 @@ class StreamTester:
         if name not in self._inputs:
             raise OptionError(f"into={into!r}", expected="an input: " + ", ".join(self._inputs))
         return self._batch(at, lambda after: {name: self._inputs[name].take(rows, feed, punctuation, after)})
+
+    def change_table(self, path: str, rows: Any) -> None:
+        """Change a table that the steps join: the next batch reads it as it is then.
+
+        Parameters
+        ----------
+        path
+            As the steps call it.
+        rows
+            The whole table, as a pyarrow table or a data frame of Polars.
+
+        Raises
+        ------
+        SchemaError
+            `rows` is no table, or lacks a column that it had.
+        """
+        table = rows.to_arrow() if hasattr(rows, "to_arrow") else rows
+        if not isinstance(table, pa.Table):
+            raise SchemaError(
+                f"the table {path!r} is given as {type(rows).__name__}", expected="a pyarrow table, or a Polars frame"
+            )
+        schema = in_spark_types(table.schema)
+        before = self._checkpoint.tables.get(path)
+        absent = [] if before is None else [name for name in before.column_names if name not in schema.names]
+        if absent:
+            raise SchemaError(
+                f"the table {path!r} has no column {', '.join(absent)} any more", expected="the columns that it had"
+            )
+        self._checkpoint.tables[path] = table.cast(schema)
+        for each in self._inputs.values():
+            each.tables[path] = schema
 
     def end(self) -> list[dict[str, Any]]:
         """End all feeds: open windows close, held rows leave, and batches follow until nothing waits in a queue.

@@ -78,7 +78,7 @@ _ALLOWED: dict[str, set[str]] = {
     "core": {"conf", "storage"},
     "datasource": {"conf", "storage", "delta_format", "core"},
     "plan": {"conf", "core"},
-    "operators": {"conf", "storage", "core", "plan"},
+    "operators": {"conf", "storage", "delta_format", "core", "plan"},
     "sink": {"conf", "storage", "delta_format", "core"},
     "api": {"conf", "core", "datasource", "operators", "sink"},
     "testing": {"conf", "core", "datasource", "operators", "plan"},

@@ -7,33 +7,16 @@ from typing import TYPE_CHECKING
 
 from ...conf.errors import OptionError, TableError
 from ...conf.locations import absolute_location
-from ...delta_format.column_mapping import is_mapped
+from ...delta_format.scan import scan_table
 from ...storage.folder import TableFolder
 
 if TYPE_CHECKING:
     import polars as pl
     from deltalake import DeltaTable
 
-__all__ = ["open_table", "scan_columns", "scan_table"]
+__all__ = ["open_table", "scan_columns"]
 
 _OWN = "_upstream_"
-
-
-def scan_table(table: DeltaTable) -> pl.LazyFrame:
-    """Return the rows of a table, to be filtered and collected.
-
-    Polars (2.1) refuses column mapping: such a table goes through deltalake, from its files if it can, or else whole.
-    """
-    import polars as pl
-    import pyarrow as pa
-    import pyarrow.dataset as pds
-
-    if not is_mapped(table.metadata().configuration):
-        return pl.scan_delta(table)
-    if table.protocol().reader_features is None:
-        options = pds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-        return pl.scan_pyarrow_dataset(table.to_pyarrow_dataset(parquet_read_options=options))
-    return pl.DataFrame(pa.RecordBatchReader.from_stream(table.scan()).read_all()).lazy()
 
 
 def scan_columns(table: DeltaTable, columns: Sequence[str] | None) -> pl.LazyFrame:

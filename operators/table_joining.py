@@ -1,0 +1,119 @@
+"""Joins of a stream with a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args
+
+from ..conf.arguments import names_argument, path_argument, text_argument
+from ..conf.errors import OptionError
+from ..conf.locations import absolute_location
+from ..core.pushdown.at_source import reads_coalesced
+from ..plan.nodes import Rows, walk
+from ..plan.table_node import TableJoin
+from .join_arguments import columns_of_on
+from .keyed import KeyedRows
+from .tables.plan import TableHow, planned
+from .tables.reading import columns_of_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Self
+
+__all__ = ["TableJoining"]
+
+
+class TableJoining(KeyedRows):
+    """Joins with tables: part of :class:`~upstream.operators.stream.UpdateStream`."""
+
+    def join_table(
+        self,
+        table: str | os.PathLike[str],
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: TableHow = "inner",
+        columns: Sequence[str] | None = None,
+        suffix: str = "_table",
+        storage: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Join each row with the row of a Delta table that has its key.
+
+        The table may change while the query runs. Each batch reads the version that the table has when the batch is
+        planned.
+
+        Parameters
+        ----------
+        table
+            The folder of any Delta table, or its address.
+        on
+            The columns that are equal; a mapping names those of the stream and those of the table.
+        how
+            ``inner``; ``left``, which gives rows without a partner with nulls; ``semi`` and ``anti``, which give rows
+            of the stream whose key is in the table, or is not.
+        columns
+            Of the table, to be added to the rows; by default all that are not joined by.
+        suffix
+            What is put behind the names of columns of the table that the stream has too.
+        storage
+            Options for the table's object store.
+
+        Returns
+        -------
+        UpdateStream
+            Rows of the stream with the columns of the table. Their key and their time are those of the stream.
+
+        Raises
+        ------
+        OptionError
+            An argument makes no sense.
+        SchemaError
+            A column does not exist, or two that are compared differ in type.
+        TableError
+            There is no table; or, when the query runs, a key is in several rows of it.
+
+        Notes
+        -----
+        Guarantee: Spark records the version with the offsets of the batch, before the batch runs. A batch that runs
+        again reads the same version, and gives the same rows. A new version of the table revises no earlier result.
+        Punctuation and tombstones pass. The step keeps no state and moves no row; each Python worker keeps the columns
+        that are joined in memory.
+
+        Examples
+        --------
+        >>> named = stream.join_table("routes", on="route_id", how="left", columns=["route_name"])
+        """
+        names = columns_of_on(on)
+        if how not in get_args(TableHow):
+            raise OptionError(f"how={how!r}", expected="one of " + ", ".join(get_args(TableHow)), hint="correct how")
+        chosen = names_argument("columns", columns)
+        if how != "left" and any(isinstance(each, Rows) and reads_coalesced(each.frame) for each in walk(self.plan)):
+            raise OptionError(
+                f"join_table(…, how={how!r}) behind a source that coalesces: what it drops depends on the batches",
+                expected="how='left', or a source that gives every row",
+                hint="read without coalesce=True",
+            )
+        location, schema = self._table(path_argument("table", table), dict(storage or {}))
+        plan = planned(
+            self._columns(), schema, location, names, how, [chosen] if isinstance(chosen, str) else chosen,
+            text_argument("suffix", suffix) or "_table", dict(storage or {}),
+        )  # fmt: skip
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        before = self.plan
+        return self._of(
+            TableJoin(
+                before.key, before.time, from_arrow_schema(plan.schema), before.left_out, before.in_order,
+                before.shards, inputs=(before,), specification=plan,
+            )
+        )  # fmt: skip
+
+    def _table(self, path: str, storage: dict[str, Any]) -> tuple[str, pa.Schema]:
+        """Return where a table lies, and its columns."""
+        location = absolute_location(path)
+        return location, columns_of_table(location, storage)
+
+    def _columns(self) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return to_arrow_schema(self.schema, timezone="UTC")

@@ -1,0 +1,76 @@
+"""Joins with tables, on Spark."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ...conf.errors import OptionError
+from ...conf.session import register_data_source
+from ..runtime.compiled import Compiled
+from ..runtime.shard_processor import batch_id
+from .lookup import joined
+from .plan import TableJoinPlan
+from .reading import index_at
+from .versions import LOCATION, STORAGE, TableVersions, version_of_batch
+
+if TYPE_CHECKING:
+    from ...plan.table_node import TableJoin
+
+__all__ = ["TableLookup", "build_table_join"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TableLookup:
+    """The step of a join with a table, in a task.
+
+    Attributes
+    ----------
+    plan : TableJoinPlan
+    checkpoint : str
+        The query's, whose offsets name the version.
+    """
+
+    plan: TableJoinPlan
+    checkpoint: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows with what the table has for them."""
+        version = version_of_batch(self.checkpoint, batch_id(), self.plan.location)
+        yield from joined(batches, index_at(self.plan, version), self.plan)
+
+
+def build_table_join(node: TableJoin, before: Compiled, checkpoint: str | None) -> Compiled:
+    """Return the rows after a join with a table.
+
+    Parameters
+    ----------
+    node
+        The join.
+    before
+        The rows that come to it.
+    checkpoint
+        The query's.
+
+    Raises
+    ------
+    OptionError
+        It is not known.
+    """
+    if checkpoint is None:
+        raise OptionError(
+            f"this stream reads the offsets of its query, whose checkpoint is not known yet: {node.text}",
+            expected="a checkpoint, when the stream is written",
+            hint="write the stream, or call stream.dataframe(checkpoint), with the checkpoint that the query will have",
+        )
+    plan = node.specification
+    df = before.df
+    session = df.sparkSession
+    register_data_source(session)
+    session.dataSource.register(TableVersions)
+    options = {LOCATION: plan.location, **{STORAGE + name: value for name, value in plan.storage}}
+    versions = session.readStream.format(TableVersions.name()).schema(df.schema).options(**options).load()
+    return Compiled(df.union(versions), node.schema, (TableLookup(plan, checkpoint),))

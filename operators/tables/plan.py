@@ -1,0 +1,147 @@
+"""The settings of a join with a table, and the columns of its results."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from ...conf.errors import OptionError, SchemaError
+from ...core.rows.system_column import SYSTEM
+
+__all__ = ["TableHow", "TableJoinPlan", "planned"]
+
+TableHow = Literal["inner", "left", "semi", "anti"]
+"""What becomes of rows without a partner, as in SQL."""
+
+_OWN = "_upstream_"
+
+
+@dataclasses.dataclass(frozen=True)
+class TableJoinPlan:
+    """A join of each row with the row of a table that has its key.
+
+    Attributes
+    ----------
+    location : str
+        The table's folder, or the address of one.
+    storage : tuple of pairs of str
+        Options of its store. Never shown.
+    on, table_on : tuple of str
+        The columns that are equal, of the stream and of the table.
+    how : TableHow
+    columns : tuple of pairs of str
+        The columns that rows get: their names in the results, and in the table.
+    before : pyarrow.Schema
+        Of the stream.
+    table : pyarrow.Schema
+        Of the columns that are read.
+    """
+
+    location: str
+    storage: tuple[tuple[str, str], ...] = dataclasses.field(repr=False)
+    on: tuple[str, ...]
+    table_on: tuple[str, ...]
+    how: TableHow
+    columns: tuple[tuple[str, str], ...]
+    before: pa.Schema
+    table: pa.Schema
+
+    @property
+    def one(self) -> bool:
+        """Whether a key may be in one row of the table only."""
+        return self.how in ("inner", "left")
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the results, the system column last."""
+        kept = [field for field in self.before if field.name != SYSTEM]
+        new = [self.table.field(source).with_name(name).with_nullable(True) for name, source in self.columns]
+        return pa.schema([*kept, *new, self.before.field(SYSTEM)])
+
+    @property
+    def text(self) -> str:
+        """The step, in a few words."""
+        pairs = zip(self.on, self.table_on, strict=True)
+        on = ", ".join(one if one == two else f"{one} = {two}" for one, two in pairs)
+        return f"join with the table {self.location}, on {on}, how {self.how}"
+
+
+def planned(
+    before: pa.Schema,
+    table: pa.Schema,
+    location: str,
+    on: Mapping[str, str],
+    how: TableHow,
+    columns: Sequence[str] | None,
+    suffix: str,
+    storage: Mapping[str, str],
+) -> TableJoinPlan:
+    """Return the plan of a join, checked against the columns of both sides.
+
+    Parameters
+    ----------
+    before, table
+        The columns of the stream, and all of the table, in Spark's types.
+    location, on, how, storage
+        As in the plan; `on` maps the stream's names to the table's.
+    columns
+        Of the table; None for all that are not joined by.
+    suffix
+        Of those whose name the stream has.
+
+    Raises
+    ------
+    OptionError
+        A column is asked of a join that gives none.
+    SchemaError
+        A column does not exist, two differ in type, or two would have one name.
+    """
+    for schema, names, side in ((before, on, "stream"), (table, on.values(), "table")):
+        absent = [name for name in names if name not in schema.names]
+        if absent:
+            raise SchemaError(
+                f"join_table on {', '.join(absent)}, which the {side} has not",
+                expected="columns among " + ", ".join(name for name in schema.names if name != SYSTEM),
+                hint='name the columns of both: on={"stream_name": "table_name"}',
+            )
+    for one, two in on.items():
+        kinds = before.field(one).type, table.field(two).type
+        if kinds[0] != kinds[1] or pa.types.is_floating(kinds[0]) or pa.types.is_nested(kinds[0]):
+            raise SchemaError(
+                f"join_table by {one} of type {kinds[0]} and {two} of type {kinds[1]}",
+                expected="columns of one type, and no fractions, arrays or structs",
+                hint="cast the stream's column where rows are read: read(…, select='CAST(a AS BIGINT) AS a, …')",
+            )
+    if how in ("semi", "anti"):
+        if columns is not None:
+            raise OptionError(
+                f"columns={list(columns)!r} with how={how!r}",
+                expected="no columns: rows of the stream pass as they are",
+                hint="leave columns out, or join with how='inner' or how='left'",
+            )
+        columns = ()
+    elif columns is None:
+        columns = [name for name in table.names if name not in on.values() and not name.startswith(_OWN)]
+    absent = [name for name in columns if name not in table.names]
+    if absent:
+        raise SchemaError(
+            f"columns={list(columns)!r}: the table at {location} has no {', '.join(absent)}",
+            expected="columns among " + ", ".join(table.names),
+            hint="correct columns",
+        )
+    named = [(name + suffix if name in before.names else name, name) for name in columns]
+    taken = [*before.names, *(name for name, _ in named)]
+    clash = sorted({name for name in taken if taken.count(name) > 1})
+    if clash:
+        raise SchemaError(
+            f"two columns would be called {', '.join(clash)}",
+            expected="a name for each",
+            hint="give another suffix, or fewer columns",
+        )
+    read = pa.schema([table.field(name) for name in dict.fromkeys([*on.values(), *columns])])
+    where = tuple(sorted(storage.items()))
+    return TableJoinPlan(location, where, tuple(on), tuple(on.values()), how, tuple(named), before, read)

@@ -1,0 +1,140 @@
+"""A Delta table at one version: which one is the latest, its columns, its rows."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+
+from ...conf.errors import FeedChangedError, TableError
+from ...delta_format.scan import scan_table
+from ...storage.folder import TableFolder
+from ..joins.matching import SortedRows
+from .lookup import indexed
+from .plan import TableJoinPlan
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Version", "columns_of_table", "in_spark_types", "index_at", "latest_version"]
+
+
+class Version(NamedTuple):
+    """A version of a table.
+
+    Attributes
+    ----------
+    table : str
+        Delta's id, another one for each table that is made.
+    number : int
+    """
+
+    table: str
+    number: int
+
+
+def latest_version(location: str, storage: Mapping[str, str]) -> Version:
+    """Return the version that a table has now.
+
+    Raises
+    ------
+    TableError
+        There is no table, or it cannot be opened.
+    """
+    table = _opened(location, storage)
+    return Version(str(table.metadata().id), table.version())
+
+
+def columns_of_table(location: str, storage: Mapping[str, str]) -> pa.Schema:
+    """Return the columns of a table as it is now, in the types that Spark gives Arrow.
+
+    Raises
+    ------
+    TableError
+        There is no table, or it cannot be opened.
+    """
+    return in_spark_types(pa.schema(_opened(location, storage).schema().to_arrow()))
+
+
+def in_spark_types(schema: pa.Schema) -> pa.Schema:
+    """Return the same columns in the types that Spark gives Arrow."""
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    plain = [pa.field(field.name, pa.string()) if _is_text(field.type) else field for field in schema]
+    return to_arrow_schema(from_arrow_schema(pa.schema(plain)), timezone="UTC")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+@functools.lru_cache(maxsize=4)  # a worker has many tasks of a batch, and of batches with one version
+def index_at(plan: TableJoinPlan, version: Version) -> SortedRows:
+    """Return the rows of a plan's table at a version, to be found by their keys.
+
+    Raises
+    ------
+    FeedChangedError
+        The version is gone, or is one of another table.
+    TableError
+        A key is in several rows, or the table lacks a column.
+    """
+    with _telling_what_is_gone(plan, version):
+        table = _opened(plan.location, dict(plan.storage), version=version.number)
+        if str(table.metadata().id) != version.table:
+            raise FeedChangedError(
+                f"the table at {plan.location} is not the one that this batch was planned with: it was removed and "
+                "made anew",
+                expected=f"version {version.number} of the table with the id {version.table}",
+                hint="put that table back; or start with a new checkpoint, which begins with the table as it is then",
+            )
+        absent = [name for name in plan.table.names if name not in {field.name for field in table.schema().fields}]
+        if absent:
+            raise TableError(
+                f"version {version.number} of the table at {plan.location} has no column {', '.join(absent)}",
+                expected="the columns that the query was written with",
+                hint="put the column back, or leave it out of columns=…",
+            )
+        rows = scan_table(table).select(plan.table.names).collect().to_arrow().cast(plan.table)
+    return indexed(rows, plan)
+
+
+def _opened(location: str, storage: Mapping[str, str], version: int | None = None) -> DeltaTable:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError, TableNotFoundError
+
+    folder = TableFolder(location, storage)
+    try:
+        return DeltaTable(folder.location, version, storage_options=dict(folder.storage) or None)
+    except TableNotFoundError:
+        raise TableError(
+            f"there is no Delta table at {location}",
+            expected="the folder or address of a Delta table",
+            hint="correct the path, or make the table before the query starts",
+        ) from None
+    except (DeltaError, OSError) as error:
+        if version is not None:
+            raise
+        said = folder.masked(error).strip().splitlines()[0]
+        raise TableError(f"the table at {location} cannot be opened: {said}", expected="a Delta table") from error
+
+
+@contextmanager
+def _telling_what_is_gone(plan: TableJoinPlan, version: Version) -> Generator[None, None, None]:
+    """Say what to do where a version, or one of its files, is gone."""
+    import polars as pl
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except (DeltaError, OSError, pl.exceptions.PolarsError) as error:
+        said = TableFolder(plan.location, dict(plan.storage)).masked(error).strip().splitlines()[0]
+        raise FeedChangedError(
+            f"version {version.number} of the table at {plan.location} cannot be read: {said}",
+            expected="the version with which this batch was planned: a batch that runs again reads the same rows",
+            hint="if VACUUM removed its files, restore them, and keep versions longer than the query may stand still; "
+            "or start with a new checkpoint, which begins with the table as it is then",
+        ) from error

@@ -1,0 +1,144 @@
+"""The version of a table as an offset of the query: a source without rows, which Spark asks for each batch.
+
+Spark records a batch's offsets before the batch runs. So a task finds the version there, whatever the table has become,
+and a batch that runs again reads the same one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from ...conf.errors import CheckpointError
+from ...conf.locations import checkpoint_location
+from ...storage.folder import folder_at
+from .reading import Version, latest_version
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["LOCATION", "STORAGE", "TableVersions", "VersionReader", "version_of_batch"]
+
+LOCATION, STORAGE = "location", "storage."
+"""Options: the table's place, and the beginning of the names of its store's options."""
+
+_TABLE = "upstream_table"
+_EVERY_S = 1.0
+"""Spark asks a source many times a second while nothing comes."""
+
+
+class TableVersions(DataSource):
+    """The ``upstream_table_versions`` format; made by the fluent stream, not by users."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "upstream_table_versions"
+
+    def schema(self) -> StructType | str:
+        """Return a schema for a reader without one: there are no rows."""
+        return "nothing INT"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader for ``spark.readStream``."""
+        del schema
+        storage = {name[len(STORAGE) :]: value for name, value in self.options.items() if name.startswith(STORAGE)}
+        return VersionReader(self.options[LOCATION], storage)
+
+
+class VersionReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows the versions of a table.
+
+    Parameters
+    ----------
+    location, storage
+        The table's place, and the options of its store.
+    """
+
+    def __init__(self, location: str, storage: Mapping[str, str]) -> None:
+        self._location = location
+        self._storage = storage
+        self._asked = float("-inf")
+        self._known: dict[str, Any] | None = None
+        self._last: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return the offset before the first batch."""
+        return {_TABLE: self._location, "id": "", "version": -1}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Read the latest version."""
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the version that the table has now, looked up once a second."""
+        del start, limit
+        if self._last is not None:
+            return self._last
+        now = time.monotonic()
+        if self._known is None or now - self._asked >= _EVERY_S:
+            self._known, self._asked = self._latest(), now
+        return self._known
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read the version of now in all batches of this run."""
+        self._last = self._latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Return one task without rows."""
+        del start, end
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield nothing."""
+        del partition
+        return iter(())
+
+    def _latest(self) -> dict[str, Any]:
+        version = latest_version(self._location, self._storage)
+        return {_TABLE: self._location, "id": version.table, "version": version.number}
+
+
+def version_of_batch(checkpoint: str, batch: int, location: str) -> Version:
+    """Return the version of a table with which a batch was planned.
+
+    Parameters
+    ----------
+    checkpoint
+        The query's.
+    batch
+        Its number.
+    location
+        The table's.
+
+    Raises
+    ------
+    CheckpointError
+        The checkpoint does not say.
+    """
+    # Not remembered: a checkpoint that is removed and begun again has other versions for the same numbers.
+    try:
+        lines = folder_at(checkpoint_location(checkpoint)).below("offsets").read(str(batch)).decode().splitlines()
+    except FileNotFoundError as error:
+        raise _unknown(f"the checkpoint has no offsets of batch {batch}") from error
+    found = [offset for line in lines if line.startswith("{") and (offset := json.loads(line)).get(_TABLE) is not None]
+    for offset in found:
+        if offset[_TABLE] == location:
+            return Version(str(offset["id"]), int(offset["version"]))
+    planned = ", ".join(str(offset[_TABLE]) for offset in found) or "no table"
+    raise _unknown(f"batch {batch} was planned with {planned}, and the query joins the table at {location}")
+
+
+def _unknown(problem: str) -> CheckpointError:
+    return CheckpointError(
+        problem,
+        expected="the version of the table in the offsets of each batch",
+        hint="run the query with micro-batches, without asynchronous progress tracking, and with the checkpoint that "
+        "dataframe(…) was given; if the table has moved, finish the planned batch first, or begin a new checkpoint",
+    )

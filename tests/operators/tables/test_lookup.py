@@ -1,0 +1,111 @@
+"""Rows with what a table has for them, against a look-up row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import TableError
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.operators.joins import matching
+from upstream.operators.tables.lookup import indexed, joined
+from upstream.operators.tables.plan import planned
+
+
+def plan(kinds, how="left"):
+    names = [f"k{at}" for at in range(len(kinds))]
+    keys = [pa.field(name, kind) for name, kind in zip(names, kinds, strict=True)]
+    before = pa.schema([*keys, ("n", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+    table = pa.schema([*keys, ("found", pa.int64())])
+    return planned(before, table, "there", {name: name for name in names}, how, None, "_table", {})
+
+
+def frame(join, keys, marks):
+    n = len(keys)
+    columns = [
+        pa.array([None if each is None else each[at] for each in keys], join.before.field(at).type)
+        for at in range(len(join.on))
+    ]
+    punctuation, deleted = (np.array([mark == which for mark in marks], dtype=np.bool_) for which in ("p", "d"))
+    system = system_array(source="f", seq=np.arange(n), arrival_us=np.arange(n), deleted=deleted)
+    fields = system.flatten()
+    fields[0] = pa.array(punctuation)
+    system = pa.StructArray.from_arrays(fields, fields=list(system.type))
+    return pa.table([*columns, pa.array(np.arange(n)), system], schema=join.before)
+
+
+VALUES = st.integers(0, 5)
+
+
+@st.composite
+def cases(draw):
+    kinds = draw(
+        st.sampled_from([(pa.int64(),), (pa.string(),), (pa.int64(), pa.string()), (pa.timestamp("us", "UTC"),)])
+    )
+
+    def key():
+        values = [draw(VALUES) for _ in kinds]
+        if draw(st.integers(0, 5)) == 0:
+            values[draw(st.integers(0, len(values) - 1))] = None
+        return tuple(
+            str(value) if value is not None and kind == pa.string() else value
+            for value, kind in zip(values, kinds, strict=True)
+        )
+
+    keys = [key() for _ in range(draw(st.integers(0, 12)))]
+    marks = [draw(st.sampled_from("rrrpd")) for _ in keys]
+    return kinds, keys, marks, [key() for _ in range(draw(st.integers(0, 8)))], draw(st.integers(1, 5))
+
+
+@given(cases(), st.sampled_from(["inner", "left", "semi", "anti"]))
+def test_each_row_gets_the_row_of_its_key_and_keeps_its_place(case, how):
+    kinds, keys, marks, table_keys, size = case
+    join = plan(kinds, how)
+    if join.one:
+        table_keys = list(dict.fromkeys(table_keys))
+    columns = [[each[at] for each in table_keys] for at in range(len(kinds))]
+    table = pa.table([*columns, list(range(len(table_keys)))], schema=join.table if join.one else pa.schema(
+        [*join.table, ("found", pa.int64())]
+    )).select(join.table.names)  # fmt: skip
+    known = {key: at for at, key in enumerate(table_keys) if None not in key}
+    rows = frame(join, keys, marks)
+    result = pa.Table.from_batches(
+        list(joined(iter(rows.to_batches(max_chunksize=size)), indexed(table, join), join)), join.schema
+    )
+    expected = []
+    for number, (key, mark) in enumerate(zip(keys, marks, strict=True)):
+        partner = known.get(key)
+        passes = mark in "pd"
+        if passes or how == "left" or (partner is None if how == "anti" else partner is not None):
+            expected.append((number, None if passes or not join.one else partner))
+    found = result.column("found").to_pylist() if join.one else [None] * result.num_rows
+    assert list(zip(result.column("n").to_pylist(), found, strict=True)) == expected
+
+
+def test_keys_with_one_number_are_told_apart(monkeypatch):
+    join = plan((pa.string(),))
+    monkeypatch.setattr(matching, "spark_hash", lambda columns: np.zeros(len(columns[0]), dtype=np.int32))
+    table = pa.table([["a", "b", None], [1, 2, 3]], schema=join.table)
+    rows = frame(join, [("b",), ("c",), ("a",), (None,)], "rrrr")
+    (batch,) = joined(iter(rows.to_batches()), indexed(table, join), join)
+    assert batch.column(batch.schema.get_field_index("found")).to_pylist() == [2, None, 1, None]
+
+
+def test_a_key_in_several_rows_is_named():
+    join = plan((pa.int64(), pa.string()))
+    table = pa.table([[1, 1, 1, None, None], ["a", "b", "a", "c", "c"], [1, 2, 3, 4, 5]], schema=join.table)
+    with pytest.raises(TableError, match=r"has 1 rows more than keys: k0 1, k1 'a' is in several"):
+        indexed(table, join)
+    assert len(indexed(table.select(["k0", "k1"]), plan((pa.int64(), pa.string()), "anti")).numbers) == 3
+
+
+def test_a_null_beside_a_great_number_does_not_round_it():
+    join = plan((pa.int64(),))
+    great = 2**53 + 1
+    table = pa.table([[great - 1, great, -(2**63)], [1, 2, 3]], schema=join.table)
+    rows = frame(join, [(great,), (None,)], "rr")
+    (batch,) = joined(iter(rows.to_batches()), indexed(table, join), join)
+    assert batch.column(batch.schema.get_field_index("found")).to_pylist() == [2, None]
