@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 
 import upstream as us
-from upstream.conf.errors import OptionError, StateLimitError
+from upstream.conf.errors import OptionError, SchemaError, StateLimitError
 from upstream.core.feedback.join_reports import JoinReport
 from upstream.testing import StreamTester
 
@@ -21,6 +23,30 @@ def test_joins_run_without_spark():
     assert [(row["v"], row["v_right"]) for row in tester.end()] == [(2, None)]
 
 
+def test_results_of_windows_are_joined():
+    def counts(left, right):
+        one, two = (each.window("10 seconds", output="all", shards=2).agg(n=us.count()) for each in (left, right))
+        return one.join(two, on="k", within=us.interval(), how="left", shards=2)
+
+    tester = StreamTester(counts, "k STRING, t TIMESTAMP", key="k", event_time="t")
+    at = [dt.datetime(2024, 1, 1, 0, 0, second, tzinfo=dt.timezone.utc) for second in range(30)]
+    tester.batch([{"k": "a", "t": at[each]} for each in (1, 2, 12)] + [{"k": "b", "t": at[3]}], into="left")
+    tester.batch([{"k": "a", "t": at[9]}], into="right")
+    found = sorted((row["k"], row["window_id"] % 2, row["n"], row["n_right"]) for row in tester.end())
+    first = int(at[0].timestamp()) // 10 % 2
+    assert found == sorted([("a", first, 2, 1), ("a", 1 - first, 1, None), ("b", first, 1, None)])
+
+
+def test_tombstones_end_a_join_by_time_with_a_sentence():
+    def steps(left, right):
+        return left.join(right, on="k", within=us.interval(before=0, after=9), shards=1)
+
+    tester = StreamTester(steps, "k STRING, t BIGINT", key="k", event_time="t", time_format="epoch_us")
+    with pytest.raises(SchemaError, match=r"1 rows before the join are tombstones.*leave them out before the join"):
+        tester.batch([{"k": "a", "t": 1, "_upstream": {"deleted": True}}], into="right")
+    assert tester.batch([{"k": "a", "t": 1}], into="right") == []
+
+
 def bounded(**limit):
     def steps(left, right):
         return left.join(right, on="k", within=us.interval(before=99, after=99), how="left", shards=1, **limit)
@@ -29,24 +55,24 @@ def bounded(**limit):
 
 
 def test_a_limit_of_the_state_drops_the_oldest_rows():
-    tester = bounded(state_limit="3.9 kB", on_limit="drop_oldest")
-    tester.batch([{"k": "a", "t": at, "v": at} for at in range(50)], into="left")
+    tester = bounded(state_limit="4 kB", on_limit="drop_oldest")
+    tester.batch([{"k": "a", "t": at, "v": at} for at in range(400)], into="left")
     tester.batch([{"k": "b", "t": 3, "v": 0}], into="right")
     ended = sorted(row["v"] for row in tester.end())
-    assert 0 < len(ended) < 50
-    assert ended == list(range(50 - len(ended), 50))
+    assert 0 < len(ended) < 400
+    assert ended == list(range(400 - len(ended), 400))
 
 
 def test_a_limit_of_the_state_may_change():
     tester = bounded(state_limit=4000)
-    rows = [{"k": "a", "t": at, "v": at} for at in range(50)]
+    rows = [{"k": "a", "t": at, "v": at} for at in range(400)]
     with pytest.raises(StateLimitError, match="state_limit=4000"):
         tester.batch(rows, into="left")
     higher = bounded(state_limit="1 MB")
     tester.restart(higher._steps)
     tester.batch(rows, into="left")
     tester.batch([{"k": "b", "t": 3, "v": 0}], into="right")
-    assert len(tester.end()) == 50
+    assert len(tester.end()) == 400
 
 
 @pytest.mark.parametrize(

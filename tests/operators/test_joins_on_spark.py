@@ -150,6 +150,37 @@ def test_punctuation_of_one_key_gives_the_rows_of_that_key_without_a_partner(spa
     assert pairs_in(tmp_path / "table") == [(1, -1), (2, -1), (3, -1)]
 
 
+def test_results_of_windows_meet_those_of_a_frame_of_sparks_own(spark, tmp_path):
+    left = write_feed(tmp_path / "feed", "a", 2)
+    right = write_feed(tmp_path / "other", "b", 2)
+    own = feed(spark, tmp_path / "feed", "a", atEnd="close")
+    frame = spark.readStream.schema("key STRING, ms BIGINT, value BIGINT").option("header", True).csv(
+        str(tmp_path / "other")
+    )  # fmt: skip
+    any_frame = us.UpdateStream.from_dataframe(
+        frame, key="key", event_time="ms", time_format="epoch_ms", watermark=us.Watermark.bounded(f"{DELAY_MS} ms")
+    )
+    one, two = (
+        each.window("100 ms", output="all", time_format="epoch_ms", shards=2).agg(n=us.count())
+        for each in (own, any_frame)
+    )
+    same = one.join(two, on="key", within=us.interval(), shards=2)
+    into = {"key": ("key", "window_id"), "event_time": "join_time"}
+    write_to_end(same, tmp_path / "table", tmp_path / "checkpoint", **into)
+    # The frame's progress counts from the next batch on: this row shows that all windows before it are over.
+    write_csv(tmp_path / "other" / "b-9.csv", "key,ms,value", [("z", 9000, 0)])
+    for last in (9000, 9100):
+        write_csv(tmp_path / "other" / f"c-{last}.csv", "key,ms,value", [("z", last, 0)])
+        write_to_end(same, tmp_path / "table", tmp_path / "checkpoint", **into)
+    counts = [{}, {}]
+    for rows, found in zip((left, right), counts, strict=True):
+        for key, ms, _ in rows:
+            found[key, ms // 100] = found.get((key, ms // 100), 0) + 1
+    expected_counts = {at: (n, counts[1][at]) for at, n in counts[0].items() if at in counts[1]}
+    table = read_frame(tmp_path / "table").select("key", "window_id", "n", "n_right").rows()
+    assert {(key, number): (n, other) for key, number, n, other in table} == expected_counts
+
+
 @pytest.mark.parametrize("how", ["semi", "anti"])
 def test_rows_of_the_left_with_and_without_a_partner(spark, tmp_path, how):
     left = write_feed(tmp_path / "feed", "a", 2)
@@ -190,6 +221,8 @@ def test_joins_that_make_no_sense_are_refused_where_they_are_written(spark, tmp_
         one.join(two, on={"key": "value"}, within=NEAR)
     with pytest.raises(SchemaError, match=r"would miss pairs.*queue"):
         one.join(two.queue(), on="key", within=NEAR)
+    with pytest.raises(SchemaError, match="would miss pairs"):
+        one.join(feed(spark, tmp_path / "feed", "a", coalesce="true"), on="key", within=NEAR)
     with pytest.raises(OptionError, match="right stream without an event time"):
         one.join(us.UpdateStream(two.df, key="key"), on="key", within=NEAR)
     with pytest.raises(OptionError, match="promises nothing"):
