@@ -13,6 +13,12 @@ from pathlib import Path
 from .adaptive_bound import figure_adaptive
 from .bai import figure_7 as bai_7
 from .bai import figure_8 as bai_8
+from .hammad import figure_5 as hammad_5
+from .hammad import figure_6 as hammad_6
+from .hammad import figure_7 as hammad_7
+from .hammad import figure_8 as hammad_8
+from .hammad import figure_9 as hammad_9
+from .hammad import figure_10 as hammad_10
 from .shapes import Figure
 from .thesis import figure_6_10, figure_6_15, figure_6_19
 from .thesis_disorder import figure_6_11, figure_6_12, figure_ais, figure_dns
@@ -54,6 +60,12 @@ FIGURES: dict[str, Callable[[bool], Figure]] = {
     "adaptive": figure_adaptive,
     "bai-7": bai_7,
     "bai-8": bai_8,
+    "hammad-5": hammad_5,
+    "hammad-6": hammad_6,
+    "hammad-7": hammad_7,
+    "hammad-8": hammad_8,
+    "hammad-9": hammad_9,
+    "hammad-10": hammad_10,
 }
 
 

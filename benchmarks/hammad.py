@@ -12,35 +12,39 @@ from __future__ import annotations
 import dataclasses
 import heapq
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from upstream.operators.joins.release.choice import Mode, ReleasePlan, choose, enters_up_to, load_of
+from upstream.operators.joins.release.choice import Mode, Release, ReleasePlan, choose, enters_up_to, load_of
 from upstream.operators.joins.release.rates import ArrivalRates
 
 from .shapes import Curve, Figure, Panel
 from .simulator import Estimate, estimate
 
 __all__ = [
+    "Left",
     "Setting",
+    "chosen",
+    "even",
     "figure_5",
     "figure_6",
     "figure_7",
     "figure_8",
     "figure_9",
     "figure_10",
+    "leave",
     "respond",
 ]
 
 _S = 1_000_000
 SLOW, FAST = 0, 1
-WAYS = ("sync", "filter", "adaptive")
+WAYS: tuple[Release, ...] = ("sync", "filter", "adaptive")
 ALPHA = 0.3
 _HALF_LIFE_S = 600.0  # the rates do not change in these runs
 
-Arrival = tuple[int, int]
-"""When, in µs, and in which stream: that is the row's time, too."""
+Arrival = tuple[int, int, int]
+"""When, in µs, in which stream, and the row's time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +98,7 @@ def even(setting: Setting, periods: int, seed: int) -> list[Arrival]:
     gap = _S / setting.fast
     count = round(periods * setting.n)
     fast = np.maximum((np.arange(count) * gap + random.uniform(0.001, 0.1, count) * gap).astype(np.int64), 1)
-    return list(heapq.merge([(int(at), SLOW) for at in slow], [(int(at), FAST) for at in fast]))
+    return list(heapq.merge([(int(at), SLOW, int(at)) for at in slow], [(int(at), FAST, int(at)) for at in fast]))
 
 
 def exponential(setting: Setting, periods: int, seed: int) -> list[Arrival]:
@@ -103,67 +107,72 @@ def exponential(setting: Setting, periods: int, seed: int) -> list[Arrival]:
     slow = np.cumsum(random.exponential(_S / setting.slow, periods)).astype(np.int64)
     fast = np.cumsum(random.exponential(_S / setting.fast, round(1.2 * periods * setting.n))).astype(np.int64)
     fast = fast[fast < slow[-1]]
-    return list(heapq.merge([(int(at), SLOW) for at in slow], [(int(at), FAST) for at in fast]))
+    return list(heapq.merge([(int(at), SLOW, int(at)) for at in slow], [(int(at), FAST, int(at)) for at in fast]))
 
 
-class _Join:
-    """Rows that wait to be compared, those whose results are held, and how long those took that have left."""
+@dataclasses.dataclass(frozen=True)
+class Left:
+    """A row whose results have left.
 
-    def __init__(self, setting: Setting, mode: Mode) -> None:
-        self._setting, self.mode = setting, mode
-        self._queues: tuple[deque[int], deque[int]] = (deque(), deque())
-        self._free = [0.0, 0.0]
-        self._held: deque[tuple[int, float]] = deque()  # rows of the fast stream in order, and when they were compared
-        self.took_us: list[float] = []
+    Attributes
+    ----------
+    stream, time : int
+    arrived, left : float
+        When, in µs.
+    """
 
-    def arrive(self, stream: int, now: int) -> None:
-        self._queues[stream].append(now)
-
-    def go(self, now: int, shown: Sequence[int]) -> None:
-        """Compare the rows that may enter, and let results leave that neither stream can precede."""
-        until = enters_up_to(self.mode, shown)
-        for stream, queue in enumerate(self._queues):
-            while queue and queue[0] <= until:
-                at = queue.popleft()
-                self._free[stream] = max(self._free[stream], now) + self._setting.row_us(stream)
-                if stream == FAST:
-                    self._held.append((at, self._free[stream]))
-        while self._held and self._held[0][0] <= min(shown):
-            at, compared = self._held.popleft()
-            self.took_us.append(max(compared, now) - at)
+    stream: int
+    time: int
+    arrived: float
+    left: float
 
 
-def respond(
-    setting: Setting, way: str, arrivals: Sequence[Arrival], alpha: float = ALPHA
-) -> tuple[float, dict[Mode, int]]:
-    """Run one way; return the average response time of the fast stream's rows, in seconds, and how often each way ran.
+def leave(row_us: tuple[float, float], arrivals: Sequence[Arrival], modes: Iterable[Mode]) -> Iterator[Left]:
+    """Yield rows as their results leave the join.
 
     Parameters
     ----------
-    setting
-    way
-        One of :data:`WAYS`.
+    row_us
+        What it takes to compare a row of each stream.
     arrivals
-        By time.
-    alpha
-        For ``adaptive``.
+        By the clock.
+    modes
+        The way at each of them.
     """
-    plan = ReleasePlan(
-        "adaptive" if way == "adaptive" else "sync" if way == "sync" else "filter", setting.cost_s, alpha
-    )
-    join, rates = _Join(setting, plan.first), ArrivalRates()
-    shown = [-1, -1]
-    ran: dict[Mode, int] = {"sync": 0, "filter": 0}
-    for now, stream in arrivals:
-        shown[stream] = now
-        join.arrive(stream, now)
-        rates = rates.seen(int(stream == SLOW), int(stream == FAST), now, _HALF_LIFE_S)
+    queues: tuple[deque[tuple[int, int]], ...] = (deque(), deque())
+    held: tuple[deque[Left], ...] = (deque(), deque())
+    free, shown = [0.0, 0.0], [-1, -1]
+    for (now, stream, time), mode in zip(arrivals, modes, strict=True):
+        shown[stream] = time
+        queues[stream].append((time, now))
+        until = enters_up_to(mode, shown)
+        for each, queue in enumerate(queues):
+            while queue and queue[0][0] <= until:
+                at, arrived = queue.popleft()
+                free[each] = max(free[each], now) + row_us[each]
+                held[each].append(Left(each, at, arrived, free[each]))
+        for rows in held:
+            while rows and rows[0].time <= min(shown):
+                row = rows.popleft()
+                yield dataclasses.replace(row, left=max(row.left, now))
+
+
+def chosen(setting: Setting, release: Release, arrivals: Sequence[Arrival], alpha: float = ALPHA) -> Iterator[Mode]:
+    """Yield the way at each arrival: for ``adaptive`` by the rates until then."""
+    plan, rates = ReleasePlan(release, setting.cost_s, alpha), ArrivalRates()
+    mode = plan.first
+    for now, stream, _ in arrivals:
         if plan.adaptive:
-            join.mode = choose(load_of(setting.cost_s, setting.window_s, [rates.per_second]), alpha)
-        ran[join.mode] += 1
-        if min(shown) >= 0:
-            join.go(now, shown)
-    return float(np.mean(join.took_us)) / _S, ran
+            rates = rates.seen(int(stream == SLOW), int(stream == FAST), now, _HALF_LIFE_S)
+            mode = choose(load_of(setting.cost_s, setting.window_s, [rates.per_second]), alpha)
+        yield mode
+
+
+def respond(setting: Setting, release: Release, arrivals: Sequence[Arrival]) -> float:
+    """Return the average response time of the fast stream's rows, in seconds."""
+    row_us = setting.row_us(SLOW), setting.row_us(FAST)
+    found = leave(row_us, arrivals, chosen(setting, release, arrivals))
+    return float(np.mean([row.left - row.arrived for row in found if row.stream == FAST])) / _S
 
 
 _Arrivals = Callable[[Setting, int, int], list[Arrival]]
@@ -172,16 +181,16 @@ _Arrivals = Callable[[Setting, int, int], list[Arrival]]
 def _curves(
     settings: Sequence[Setting],
     x: Sequence[float],
-    ways: Sequence[str],
+    ways: Sequence[Release],
     arrive: _Arrivals,
     periods: Sequence[int],
     seeds: int,
 ) -> dict[str, Curve]:
-    found: dict[str, list[Estimate]] = {way: [] for way in ways}
+    found: dict[Release, list[Estimate]] = {way: [] for way in ways}
     for setting, count in zip(settings, periods, strict=True):
         runs = [arrive(setting, count, seed) for seed in range(seeds)]
         for way in ways:
-            found[way].append(estimate([respond(setting, way, run)[0] for run in runs]))
+            found[way].append(estimate([respond(setting, way, run) for run in runs]))
     return {way: Curve(way, x, found[way]) for way in ways}
 
 
@@ -189,9 +198,7 @@ def _relative(curves: dict[str, Curve]) -> list[Curve]:
     """Return each way's response time as a share of that of ``sync``."""
     sync = curves["sync"].means
     return [
-        Curve(
-            way, curve.x, [Estimate(each.mean / one, each.half / one) for each, one in zip(curve.y, sync, strict=True)]
-        )
+        Curve(way, curve.x, [Estimate(y.mean / one, y.half / one) for y, one in zip(curve.y, sync, strict=True)])
         for way, curve in curves.items()
         if way != "sync"
     ]

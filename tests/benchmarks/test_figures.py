@@ -12,7 +12,7 @@ def test_names_one_a_line():
     report = ["5", "7", "9", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
     thesis = ["6-10", "6-11", "6-12", "6-15", "6-19", "7-6", "7-7", "8-7", "8-8", "8-9", "8-10", "8-11"]
     names = [*(f"tr620-{name}" for name in report), *(f"thesis-{name}" for name in thesis), "slack-ais", "slack-dns"]
-    names += ["adaptive", "bai-7", "bai-8"]
+    names += ["adaptive", "bai-7", "bai-8", "bai-join", *(f"hammad-{number}" for number in range(5, 11))]
     assert figures("--list").stdout.split() == names
 
 
@@ -20,7 +20,8 @@ REPORT = ["5", "12", "13", "13b", "14", "16", "17", "window-memory", "theory"]
 THESIS = ["6-11", "6-12", "7-7", "8-7", "8-8", "8-9", "8-10", "8-11"]
 
 
-BAI = ["bai-7", "bai-8"]
+BAI = ["bai-7", "bai-8", "bai-join"]
+HAMMAD = [f"hammad-{number}" for number in range(5, 11)]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,10 @@ def drawn_once(tmp_path_factory):
     return tmp_path_factory.mktemp("figures")
 
 
-@pytest.mark.parametrize("name", [*(f"tr620-{name}" for name in REPORT), *(f"thesis-{name}" for name in THESIS), *BAI])
+OTHERS = [*(f"tr620-{name}" for name in REPORT), *(f"thesis-{name}" for name in THESIS)]
+
+
+@pytest.mark.parametrize("name", [*OTHERS, *BAI, *HAMMAD])
 def test_shape_is_that_of_the_paper(name, drawn_once):
     done = figures(name, "--quick", "--out", drawn_once / name)
     assert done.returncode == 0, done.stdout + done.stderr
