@@ -13,6 +13,7 @@ from pathlib import Path
 from .adaptive_bound import figure_adaptive
 from .bai import figure_7 as bai_7
 from .bai import figure_8 as bai_8
+from .bai_join import figure_join as bai_join
 from .hammad import figure_5 as hammad_5
 from .hammad import figure_6 as hammad_6
 from .hammad import figure_7 as hammad_7
@@ -60,6 +61,7 @@ FIGURES: dict[str, Callable[[bool], Figure]] = {
     "adaptive": figure_adaptive,
     "bai-7": bai_7,
     "bai-8": bai_8,
+    "bai-join": bai_join,
     "hammad-5": hammad_5,
     "hammad-6": hammad_6,
     "hammad-7": hammad_7,
