@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from upstream.core.feedback.on_demand_watermark import OnDemandWatermark
 from upstream.core.watermark.policies import Policy, Progress
-from upstream.datasource.on_demand_watermark import OnDemandWatermark
 
 from .shapes import Curve, Figure, Panel
 from .simulator import Estimate, estimate

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from upstream.core.feedback.on_demand_watermark import OnDemandWatermark
 from upstream.core.pushdown.ipc_frames import to_frame
 from upstream.core.rows.split import split_punctuation
 from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from upstream.core.watermark.policies import Policy, Progress
-from upstream.datasource.on_demand_watermark import OnDemandWatermark
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.release.choice import ReleasePlan

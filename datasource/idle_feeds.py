@@ -9,9 +9,9 @@ import dataclasses
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ..core.feedback.on_demand_watermark import DownstreamReports, OnDemandWatermark
 from ..core.watermark.policies import Progress
 from .connectors.contract import Advance
-from .on_demand_watermark import DownstreamReports, OnDemandWatermark
 
 __all__ = ["IdleRule", "advance", "heard_now"]
 

@@ -22,12 +22,12 @@ from ..conf.options import (
     text,
     whole,
 )
+from ..core.feedback.on_demand_watermark import DownstreamReports, OnDemandWatermark, reports_below
 from ..core.rows.event_times import check_time_zone
 from ..core.watermark.policies import Policy, PolicyName
 from ..storage.folder import TableFolder
 from .connectors.contract import Limit
 from .idle_feeds import IdleRule
-from .on_demand_watermark import DownstreamReports, OnDemandWatermark, reports_below
 
 __all__ = ["STORAGE_PREFIX", "SourceOptions"]
 

@@ -13,7 +13,7 @@ from ..plan.places import needs_checkpoint, places
 from .combining import Combining
 from .describe import Description, live_places, source_feeds
 from .grouping import Grouping
-from .intake.dataframe import OnMalformed, plan_intake
+from .intake.dataframe import Idle, OnMalformed, plan_intake
 from .intake.progress import EarlierNames, chosen_earlier, policy_of
 from .joining import Joining
 from .keyed import checkpoint_argument, key_argument
@@ -62,6 +62,8 @@ class UpdateStream(Stateless, InSessions, Combining, Joining, TableJoining, Grou
         key: str | Sequence[str],
         event_time: str | None = None,
         watermark: Watermark | None = None,
+        idle: Idle = "wait",
+        ets_delay: str | None = None,
         feed: str | Column | None = None,
         order: str | Column | None = None,
         deleted: str | Column | None = None,
@@ -89,6 +91,13 @@ class UpdateStream(Stateless, InSessions, Combining, Joining, TableJoining, Grou
         watermark
             How far each input partition is complete, such as ``Watermark.adaptive(late=0.001)``. By default, a row with
             an event time may be ten minutes behind the newest row; without an event time there is no watermark.
+        idle
+            What is done about a silent input partition that a window, a join or an ordered release waits for. ``wait``
+            waits. ``ets`` lets the clock promise for it: its newest time, plus how long it has been silent, less
+            `ets_delay`. It is fixed for the life of a checkpoint.
+        ets_delay
+            With ``ets``: the most by which a row's time may lie behind its arrival, such as ``"200 ms"``. By default it
+            is measured.
         feed, order
             Columns or SQL expressions. `feed` names a row's input partition, which has a watermark of its own: a
             partition, a file, a region. Use tens or hundreds of them, not one for each key. `order` is the order in
@@ -152,6 +161,8 @@ class UpdateStream(Stateless, InSessions, Combining, Joining, TableJoining, Grou
             order=order,
             deleted=deleted,
             policy=policy_of(watermark, event_time),
+            idle=idle,
+            ets_delay=ets_delay,
             time_format=time_format,
             time_zone=time_zone,
             on_malformed=on_malformed,

@@ -37,6 +37,8 @@ class FeedReport:
         Those that the outlier guard keeps from moving progress; they took part, too.
     malformed : int
         Those that were put aside, without a key or a readable time.
+    progress : mapping or None
+        The state of its progress, where on-demand timestamps are computed from it.
     """
 
     feed: str
@@ -47,6 +49,7 @@ class FeedReport:
     late: int
     suspects: int
     malformed: int
+    progress: Mapping[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +68,7 @@ class FeedReports(Report):
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """See :class:`Report`."""
         known = [field.name for field in dataclasses.fields(FeedReport)]
-        feeds = [FeedReport(**{name: feed[name] for name in known}) for feed in value["feeds"]]
+        feeds = [FeedReport(**{name: feed[name] for name in known if name in feed}) for feed in value["feeds"]]
         return super().from_json({**value, "feeds": feeds})
 
 

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 from ...conf.column_names import quoted
 from ...conf.locations import absolute_location
+from ...conf.session import register_data_source
 from ...core.rows.buckets import integers_with_hash
 from ..runtime.arrow_steps import map_in_arrow
 from ..runtime.compiled import Compiled
 from ..runtime.rows_aside import RowsAside, late_rows_of
 from ..runtime.sharded import InShards
 from .plan import IntakePlan
+from .tick_planner import SilentFeedTicks, silent_feed_options
 
 if TYPE_CHECKING:
     from ...plan.nodes import Intake
@@ -47,5 +49,11 @@ def build_intake(node: Intake, folder: str, quarantine: str) -> Compiled:
         *[F.col(quoted(each)) for each in df.columns], *[each.alias(to) for to, each in node.columns.items()]
     )
     packed = map_in_arrow(rows, intake_pack(slots, every_shard=plan.stamped), PACKED_DDL)
+    if plan.on_demand is not None:
+        session = packed.sparkSession
+        register_data_source(session)
+        session.dataSource.register(SilentFeedTicks)
+        options = silent_feed_options(folder, slots, plan.policy, plan.on_demand)
+        packed = packed.union(session.readStream.format("upstream_silent_feeds").options(**options).load())
     processor = IntakeProcessor(plan, folder, malformed, late)
     return Compiled(InShards(plan.leaving, packed, tuple(slots), processor), node.schema)

@@ -11,12 +11,14 @@ import pyarrow as pa
 from ...conf.arguments import (
     column_argument,
     count_argument,
+    duration_argument,
     frame_argument,
     path_argument,
     text_argument,
 )
 from ...conf.column_names import quoted
 from ...conf.errors import OptionError, SchemaError
+from ...core.feedback.on_demand_watermark import OnDemandWatermark
 from ...core.rows.collations import check_collations
 from ...core.rows.event_times import check_time_type, check_time_zone
 from ...core.rows.system_column import SYSTEM
@@ -28,7 +30,10 @@ from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["OnMalformed", "check_types", "plan_intake"]
+__all__ = ["Idle", "OnMalformed", "check_types", "plan_intake"]
+
+Idle = Literal["wait", "ets"]
+"""What is done about a silent input partition that an operator waits for."""
 
 OnMalformed = Literal["quarantine", "fail"]
 
@@ -45,6 +50,8 @@ def plan_intake(
     order: str | Column | None,
     deleted: str | Column | None,
     policy: Policy,
+    idle: Idle,
+    ets_delay: str | None,
     time_format: str | None,
     time_zone: str,
     on_malformed: OnMalformed,
@@ -82,6 +89,7 @@ def plan_intake(
         fail=on_malformed == "fail",
         shards=shards,
         schema=to_arrow_schema(df.schema, timezone="UTC"),
+        on_demand=_on_demand(policy, idle, ets_delay),
     )
     check_types(plan)
     kafka = set(df.columns) >= _KAFKA
@@ -104,6 +112,32 @@ def plan_intake(
             None if quarantine_location is None else path_argument("quarantine_location", quarantine_location)
         ),
     )  # fmt: skip
+
+
+def _on_demand(policy: Policy, idle: Idle, ets_delay: str | None) -> OnDemandWatermark | None:
+    """Return how on-demand timestamps are computed; None if nobody asked for them.
+
+    Raises
+    ------
+    OptionError
+        The arguments make no sense together.
+    """
+    if idle not in get_args(Idle):
+        raise OptionError(
+            f"idle={idle!r}",
+            expected="'wait', or 'ets', which lets the clock promise for a silent input partition",
+            hint="correct idle",
+        )
+    if idle == "wait":
+        if ets_delay is not None:
+            raise OptionError(f"ets_delay={ets_delay!r} with idle='wait'", expected="idle='ets' beside it")
+        return None
+    if policy.name == "latent":
+        raise OptionError(
+            "idle='ets' without a watermark", expected="a watermark for the clock to move", hint="leave idle out"
+        )
+    delay_us = None if ets_delay is None else duration_argument("ets_delay", ets_delay)
+    return OnDemandWatermark(policy.name == "heartbeat", delay_us, policy.delay_us)
 
 
 def _column(df: DataFrame, given: str | Column) -> Column:

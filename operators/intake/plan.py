@@ -7,6 +7,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from ...core.feedback.on_demand_watermark import OnDemandWatermark
 from ...core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP
 from ...core.watermark.policies import Policy
 
@@ -43,6 +44,8 @@ class IntakePlan:
         Into how many parts feeds are divided. With the time it is what a checkpoint is bound to.
     schema : pyarrow.Schema
         Of the rows as they come.
+    on_demand : OnDemandWatermark or None
+        How a silent feed's timestamps are computed when an operator waits for it; None if the others wait.
     """
 
     name: str
@@ -54,6 +57,7 @@ class IntakePlan:
     fail: bool
     shards: int
     schema: pa.Schema
+    on_demand: OnDemandWatermark | None = None
 
     @property
     def stamped(self) -> bool:
@@ -80,7 +84,8 @@ class IntakePlan:
     def identity(self) -> dict[str, str]:
         """Return the settings to which a checkpoint is bound, in words."""
         time = "none" if self.time is None else f"{self.time} ({self.time_format or 'as typed'}, {self.time_zone})"
-        return {"time": time, "shards": str(self.shards)}
+        silent = {} if self.on_demand is None else {"silent feeds": "on-demand timestamps"}
+        return {"time": time, "shards": str(self.shards), **silent}
 
     def changeable(self) -> dict[str, str]:
         """Return the other settings, in words, which may change from run to run: none."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
@@ -47,9 +49,16 @@ class IntakeProcessor(ShardProcessor):
 
     def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
         """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
-        frames = [bytes(row.frame) for row in rows if row.frame is not None]
+        frames: list[bytes] = []
+        message: dict[str, Any] = {}
+        for row in rows:
+            if row.frame is None:
+                message = json.loads(row.control)
+            else:
+                frames.append(bytes(row.frame))
         feeds, number = IntakeShard(self._plan, store), batch_id()
-        result, reports = feeds.run(frames, number, shard)
+        promises = {feed: bound for feed, bound in message.get("promises", {}).items() if feed in feeds.feeds}
+        result, reports = feeds.run(frames, number, shard, promises, message.get("now_us", 0))
         if feeds.malformed is not None:
             self._malformed.write(number, shard, feeds.malformed)
         if feeds.late is not None and self._late is not None:

@@ -7,7 +7,7 @@ drive.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,8 +75,18 @@ class IntakeShard:
         self.late: pa.Table | None = None
         self.malformed: pa.Table | None = None
 
+    @property
+    def feeds(self) -> Collection[str]:
+        """The feeds that the shard has."""
+        return self._feeds.keys()
+
     def run(
-        self, frames: Sequence[bytes], batch_id: int, shard: int = 0, promises: Mapping[str, int] | None = None
+        self,
+        frames: Sequence[bytes],
+        batch_id: int,
+        shard: int = 0,
+        promises: Mapping[str, int] | None = None,
+        clock_us: int = 0,
     ) -> tuple[pa.Table | None, list[FeedReport]]:
         """Process the rows that arrived.
 
@@ -90,6 +100,8 @@ class IntakeShard:
             The shard's number, below the plan's `shards`.
         promises : mapping of str to int, optional
             The bound that a feed sends besides its rows, after those of this batch; in microseconds.
+        clock_us : int
+            When the batch began, if no row of it says so.
 
         Returns
         -------
@@ -105,7 +117,7 @@ class IntakeShard:
         """
         tables = sorted((from_frame(frame) for frame in frames), key=place_of)
         # A clock that jumps back stands still.
-        now_us = max([*(place_of(table)[0] for table in tables), self._head.get("now_us", 0)])
+        now_us = max([*(place_of(table)[0] for table in tables), self._head.get("now_us", 0), clock_us])
         given: list[pa.Table] = []
         seq = max(batch_id, 0) * _ROWS_PER_BATCH + shard
         before = {name: state["progress"]["bound"] for name, state in self._feeds.items()}
@@ -264,6 +276,7 @@ class IntakeShard:
                 late=state["progress"]["late"],
                 suspects=state["progress"]["suspects"],
                 malformed=state["malformed"],
+                progress=None if self._plan.on_demand is None else state["progress"],
             )
             for feed, state in self._feeds.items()
         ]

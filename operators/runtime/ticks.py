@@ -85,7 +85,10 @@ class TickReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.plan(start, now_us())
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Do nothing: waiting rows are drained with any trigger."""
+        """Drain waiting rows, as with any trigger. A planner that waits for the clock stops."""
+        stop = getattr(self._planner, "stop", None)
+        if stop is not None:
+            stop()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Return one task, with the messages of all shards."""

@@ -73,7 +73,8 @@ def test_killed_amid_a_switch(tmp_path: Path, files: int, chosen: Sequence[int],
             return next((at for at in range(since, len(modes)) if modes[at] == mode), None)
 
         def reported() -> bool:
-            return any(each.release == mode for each in read_reports(joins_folder(str(checkpoint)), JoinReport))
+            at, reports = batch(), read_reports(joins_folder(str(checkpoint)), JoinReport)
+            return at is not None and any(each.batch_id >= at and each.release == mode for each in reports)
 
         def is_there(folder: Path, name: str) -> bool:
             at = batch()

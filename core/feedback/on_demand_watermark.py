@@ -10,13 +10,13 @@ import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from ..core.feedback.checkpoint_layout import joins_folder, reorder_folder, windows_folder
-from ..core.feedback.join_reports import JoinReport
-from ..core.feedback.reorder_reports import ReorderReport
-from ..core.feedback.report_files import read_reports
-from ..core.feedback.window_reports import WindowReport
-from ..core.watermark.policies import Progress
-from ..storage.folder import TableFolder
+from ...storage.folder import TableFolder
+from ..watermark.policies import Progress
+from .checkpoint_layout import joins_folder, reorder_folder, windows_folder
+from .join_reports import JoinReport
+from .reorder_reports import ReorderReport
+from .report_files import read_reports
+from .window_reports import WindowReport
 
 __all__ = ["DownstreamReport", "DownstreamReports", "OnDemandWatermark", "reports_below"]
 

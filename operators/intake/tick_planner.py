@@ -1,0 +1,123 @@
+"""On-demand timestamps for the feeds of a DataFrame: what a silent one promises because an operator waits for it.
+
+Spark's own sources cannot be asked for a timestamp. So a source beside them has the clock, and what is promised by it,
+in its offset; the shards of the input take its messages as punctuation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...core.feedback.feed_reports import FeedReport, read_feed_reports
+from ...core.feedback.on_demand_watermark import DownstreamReports, OnDemandWatermark, reports_below
+from ...core.watermark.bounds import AFTER_ALL
+from ...core.watermark.policies import Policy, Progress
+from ...storage.folder import folder_at
+from ..runtime.ticks import TickSource
+
+__all__ = ["SilentFeedPlanner", "SilentFeedTicks", "silent_feed_options"]
+
+
+@dataclasses.dataclass
+class SilentFeedPlanner:
+    """Starts a batch when what the silent feeds can promise lets something go.
+
+    Attributes
+    ----------
+    slots : tuple of int
+        What each shard of the input is grouped by.
+    reports : callable
+        The last report on each feed.
+    downstream : DownstreamReports
+        What operators hold.
+    policy : Policy
+        How the progress of each feed is judged.
+    on_demand : OnDemandWatermark
+    stopped : bool
+        Whether the run ends once it has read what is there: then it waits for no clock.
+    """
+
+    slots: tuple[int, ...]
+    reports: Callable[[], Sequence[FeedReport]]
+    downstream: DownstreamReports
+    policy: Policy
+    on_demand: OnDemandWatermark
+    stopped: bool = False
+
+    @classmethod
+    def of(cls, slots: tuple[int, ...], options: Mapping[str, str]) -> SilentFeedPlanner:
+        """Return a planner from :func:`silent_feed_options`."""
+        folder = options["feedback"]
+        return cls(
+            slots,
+            lambda: read_feed_reports(folder),
+            DownstreamReports(reports_below(folder_at(options["checkpoint"]))),
+            Policy(**json.loads(options["policy"])),
+            OnDemandWatermark(**json.loads(options["ondemand"])),
+        )
+
+    def initial(self) -> dict[str, Any]:
+        """Return the offset before the first promise."""
+        return {"tick": 0, "now_us": 0, "promises": {}}
+
+    def stop(self) -> None:
+        """Promise nothing from now on."""
+        self.stopped = True
+
+    def plan(self, start: dict[str, Any], now_us: int) -> dict[str, Any]:
+        """Return the offset with further promises; `start` if they would let nothing go."""
+        if self.stopped:
+            return start
+        reports = self.reports()
+        now_us = max(now_us, start["now_us"])
+        live = {each.feed: each for each in reports if each.progress is not None and each.bound != AFTER_ALL}
+        progress = {feed: Progress(self.policy, dict(each.progress or {})) for feed, each in live.items()}
+        bounds = {feed: each.bound for feed, each in progress.items()}
+        needs = self.downstream.needs(now_us, list(bounds.values()))
+        heard = {feed: each.arrival_us for feed, each in live.items()}
+        if not self.on_demand.enable(progress, heard, needs, now_us):
+            return start
+        promises = {feed: each.bound for feed, each in progress.items() if each.bound != bounds[feed]}
+        return {"tick": start["tick"] + 1, "now_us": now_us, "promises": promises}
+
+    def messages(self, offset: Mapping[str, Any]) -> list[tuple[int, str]]:
+        """Return the promises for each shard, which takes those of its feeds."""
+        message = json.dumps({"promises": offset["promises"], "now_us": offset["now_us"]})
+        return [(slot, message) for slot in self.slots] if offset["tick"] else []
+
+
+class SilentFeedTicks(TickSource):
+    """The ``upstream_silent_feeds`` format; made by the fluent stream, not by users."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "upstream_silent_feeds"
+
+    def planner(self) -> SilentFeedPlanner:
+        """See :class:`TickSource`."""
+        return SilentFeedPlanner.of(self.slots(), self.options)
+
+
+def silent_feed_options(
+    folder: str, slots: Sequence[int], policy: Policy, on_demand: OnDemandWatermark
+) -> dict[str, str]:
+    """Return the options of the ticks.
+
+    Parameters
+    ----------
+    folder
+        Where the input reports, below the query's checkpoint.
+    slots, policy, on_demand
+        See :class:`SilentFeedPlanner`.
+    """
+    return {
+        "feedback": folder,
+        "checkpoint": folder.rsplit("/upstream-feeds/", 1)[0],
+        "slots": ",".join(map(str, slots)),
+        "policy": json.dumps(dataclasses.asdict(policy)),
+        "ondemand": json.dumps(dataclasses.asdict(on_demand)),
+    }
