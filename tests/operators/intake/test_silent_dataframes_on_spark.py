@@ -45,9 +45,9 @@ def streams(spark: SparkSession, home: Path, watermark: us.Watermark, **idle: An
     ]  # fmt: skip
 
 
-def start(home: Path, busy: us.UpdateStream, silent: us.UpdateStream, **join: Any) -> StreamingQuery:
+def start(home: Path, busy: us.UpdateStream, silent: us.UpdateStream) -> StreamingQuery:
     near = us.interval(before="1 hour", after="1 hour")
-    both = busy.join(silent, on="k", within=near, output_order="event_time", shards=2, **join)
+    both = busy.join(silent, on="k", within=near, time_format="epoch_ms", output_order="event_time", shards=2)
     writer = both.write(
         str(home / "table"), checkpoint=str(home / "checkpoint"), key=("k", "left_row", "right_row"), buckets=1
     )
@@ -72,23 +72,15 @@ def ticks(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.startswith('{"tick"') and '"tick": 0' not in line]
 
 
-@pytest.mark.parametrize(
-    ("watermark", "idle", "join"),
-    [
-        (us.Watermark.ordered().guarded(confirmations=1), {"ets_delay": "200 ms"}, {"time_format": "epoch_ms"}),
-        (us.Watermark.arrival(), {}, {"release": "sync"}),
-    ],
-    ids=["external", "internal"],
-)
-def test_what_waits_for_a_silent_dataframe_leaves_and_then_nothing_runs(
-    spark: SparkSession, tmp_path: Path, watermark: us.Watermark, idle: dict[str, Any], join: dict[str, Any]
-) -> None:
+def test_what_waits_for_a_silent_dataframe_leaves_and_then_nothing_runs(spark: SparkSession, tmp_path: Path) -> None:
+    watermark = us.Watermark.ordered().guarded(confirmations=1)
+    idle: dict[str, Any] = {"idle": "ets", "ets_delay": "200 ms"}
     for side in ("busy", "silent"):
         (tmp_path / side).mkdir()
     begin = now_ms() - 5000
     send(tmp_path, "silent", (begin, 0))
     send(tmp_path, "busy", (begin, 1), (begin + 4000, 2))
-    query = start(tmp_path, *streams(spark, tmp_path, watermark, idle="ets", **idle), **join)
+    query = start(tmp_path, *streams(spark, tmp_path, watermark, **idle))
     wait_for(lambda: pairs(tmp_path) == [(1, 0), (2, 0)], query.exception)
     wait_for(lambda: all(each.needs is None for each in reports(tmp_path)), query.exception)
     query.processAllAvailable()
@@ -98,10 +90,29 @@ def test_what_waits_for_a_silent_dataframe_leaves_and_then_nothing_runs(
     assert [each["promises"].keys() for each in ticks(tmp_path)] != []
     # What comes next goes the same way, after a restart, too.
     query.stop()
-    query = start(tmp_path, *streams(spark, tmp_path, watermark, idle="ets", **idle), **join)
+    query = start(tmp_path, *streams(spark, tmp_path, watermark, **idle))
     send(tmp_path, "busy", (now_ms(), 3))
     wait_for(lambda: pairs(tmp_path) == [(1, 0), (2, 0), (3, 0)], query.exception)
     assert sum(each.left_late + each.right_late + each.late_results for each in reports(tmp_path)) == 0
+    query.stop()
+
+
+def test_a_window_over_stamped_rows_closes_by_the_clock(spark: SparkSession, tmp_path: Path) -> None:
+    for side in ("busy", "silent"):
+        (tmp_path / side).mkdir()
+    send(tmp_path, "busy", (1, 1), (2, 2))
+    busy, _ = streams(spark, tmp_path, us.Watermark.arrival(), idle="ets")
+    counted = busy.window("1 second", output="all", shards=2).agg(n=us.count())
+    writer = counted.write(str(tmp_path / "table"), checkpoint=str(tmp_path / "checkpoint"), buckets=1)
+    query = writer.trigger(processingTime="0 seconds").start()
+
+    def closed() -> bool:
+        if not (tmp_path / "table" / "_delta_log").is_dir():
+            return False
+        return deltalake.DeltaTable(str(tmp_path / "table")).to_pyarrow_table(columns=["n"])["n"].to_pylist() == [2]
+
+    wait_for(closed, query.exception)
+    assert [list(each["promises"]) for each in ticks(tmp_path)][:1] == [["busy"]]
     query.stop()
 
 
@@ -112,7 +123,7 @@ def test_without_them_the_join_waits(spark: SparkSession, tmp_path: Path) -> Non
     send(tmp_path, "silent", (begin, 0))
     send(tmp_path, "busy", (begin + 1000, 1), (begin + 4000, 2))
     watermark = us.Watermark.ordered().guarded(confirmations=1)
-    query = start(tmp_path, *streams(spark, tmp_path, watermark), time_format="epoch_ms")
+    query = start(tmp_path, *streams(spark, tmp_path, watermark))
     wait_for(lambda: sum(each.left_rows + each.right_rows for each in reports(tmp_path)) == 3, query.exception)
     query.processAllAvailable()
     time.sleep(2)
