@@ -53,6 +53,7 @@ class Input:
         if result is None:
             return []
         punctuation = result.filter(system_field(result, "punctuation"))
+        self.arrivals = {at.timestamp() for at in system_field(punctuation, "arrival").to_pylist()}
         return [
             (feed, row["at"])
             for feed, row in zip(system_field(punctuation, "source").to_pylist(), punctuation.to_pylist(), strict=True)
@@ -98,6 +99,8 @@ def test_feeds_of_one_input_promise_no_further_than_the_last_of_them_can(tmp_pat
     feeds.rows("b", [150 * S], 200 * S)
     feeds.needs = 120 * S
     assert feeds.tick(225 * S) == [("a", 125 * S)], "b has come further already"
+    assert feeds.offset["promises"] == {"a": 125 * S}
+    assert feeds.arrivals == {225}, "the promise came by the clock of its batch"
 
 
 def test_a_feed_that_is_stamped_on_entry_promises_the_clock(tmp_path):
