@@ -15,7 +15,7 @@ from ..core.feedback.checkpoint_layout import quarantine_folder
 from ..core.feedback.plan_record import has_begun, read_plan_record, write_plan_record
 from ..plan.fingerprint import check_same, fingerprint, from_json, fused_as, to_json
 from ..plan.fusion import fusable
-from ..plan.newest_nodes import Grouped, LatestJoin, Versions
+from ..plan.newest_nodes import Grouped, LatestJoin, Versions, WindowedGroups, WindowVersions
 from ..plan.nodes import (
     Intake,
     Join,
@@ -30,7 +30,7 @@ from ..plan.nodes import (
 )
 from ..plan.places import check_late_locations, operators, places
 from ..plan.table_node import TableJoin, joins_tables
-from .grouped.build import build_groups
+from .grouped.build import build_groups, build_window_groups, build_window_versions
 from .intake.build import build_intake
 from .joins.build import build_join, build_latest_join, build_versions
 from .queue.build import build_queue
@@ -217,6 +217,10 @@ def _built(node: Node, before: list[Compiled], binding: _Binding) -> Compiled:
             return build_groups(node, before[0], folders[node])
         case TableJoin():
             return build_table_join(node, before[0], _checkpoint(binding))
+        case WindowVersions():
+            return build_window_versions(node, before[0], folders[node])
+        case WindowedGroups():
+            return build_window_groups(node, before[0], folders[node])
         case _:
             raise TypeError(f"{type(node).__name__} is no step that can be built on Spark")
 

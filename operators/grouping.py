@@ -11,13 +11,18 @@ from ..conf.errors import OptionError, SchemaError
 from ..core.rows.system_column import SYSTEM
 from ..plan.completeness import LeftOut
 from ..plan.newest_nodes import Grouped, Versions
+from .aggregates.checks import check_named
 from .aggregates.parts import Aggregate
 from .grouped.plan import GroupPlan
+from .grouped.window_plan import Newest
+from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
 from .joins.latest_plan import LatestSide, VersionPlan
 from .keyed import KeyedRows, checkpoint_argument
 from .remembering import retention_of
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     from typing_extensions import Self
 
 __all__ = ["GroupedStream", "Grouping"]
@@ -86,21 +91,7 @@ class GroupedStream(Generic[StreamT]):
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
         stream = self.stream
-        taken = {*self.columns, SYSTEM} & set(aggregates)
-        if taken:
-            raise SchemaError(
-                f"an aggregate is named {', '.join(sorted(taken))}, and results have a column of that name",
-                expected="other names than those of the group's columns",
-                hint="rename the aggregate",
-            )
-        given: dict[str, object] = dict(aggregates)
-        wrong = [f"{name}={each!r}" for name, each in given.items() if not isinstance(each, Aggregate)]
-        if wrong:
-            raise OptionError(
-                f"{', '.join(wrong)} is no aggregate",
-                expected="what the functions of upstream.aggregates make",
-                hint="write for example n=us.count(), total=us.sum('value')",
-            )
+        check_named(aggregates, {*self.columns, SYSTEM})
         schema = to_arrow_schema(stream.schema, timezone="UTC")
         plain = GroupPlan(LatestSide(self.columns, "", schema, stream.key, stream.event_time), aggregates, self.shards)
         side = dataclasses.replace(plain.side, values=plain.algebra.inputs, retention=self.retention)
@@ -113,7 +104,7 @@ class GroupedStream(Generic[StreamT]):
             )  # fmt: skip
         left_out = LeftOut(
             "group_by(…) gives the newest value of each group, in place of the one before",
-            "put the window before it",
+            "group_by(…).window(…) opens windows over the newest rows of each group",
         )
         return stream.__class__._of(
             Grouped(
@@ -121,6 +112,79 @@ class GroupedStream(Generic[StreamT]):
                 inputs=(before,), specification=plan, checkpoint=self.checkpoint,
             )
         )  # fmt: skip
+
+    def window(
+        self,
+        duration: str,
+        slide: str | None = None,
+        *,
+        early: bool = False,
+        newest: Newest = "window",
+        event_time: str | None = None,
+        allowed_lateness: str = "0 seconds",
+        late_location: str | os.PathLike[str] | None = None,
+        origin: str | dt.datetime | dt.date | None = None,
+        zone: str | None = None,
+        time_format: str | None = None,
+        time_zone: str = "UTC",
+    ) -> WindowedGroupsStream[StreamT]:
+        """Open windows of each group, in which each key counts once, with its newest row.
+
+        Parameters
+        ----------
+        duration, slide, origin, zone, time_format, time_zone
+            As for :meth:`~upstream.operators.stateful.Stateful.window`: sliding or tumbling windows by time.
+        early
+            Whether to give a window as soon as it has a row, with ``final = false``, and again each time that it
+            changes. Its final result takes the place of that. Else each window is given once, when it is final.
+        newest
+            ``window``: a key counts in each window with its newest row in that window. ``table``: a key counts with
+            its newest row of all, and only in the windows of that row. A newer row may take it out of any window, so
+            no window is final, and all results are early.
+        event_time
+            The column that places rows in windows, with ``newest="table"`` [default: the stream's event time]. After
+            `join_latest`, give ``join_time`` or a column of the left or right.
+        allowed_lateness
+            How long after the watermark has passed its end a window still changes. It is final after that.
+        late_location
+            A folder for rows that came for a final window, as Parquet files; without it they are counted only.
+
+        Returns
+        -------
+        WindowedGroupsStream
+            To be aggregated by its method `agg`.
+
+        Raises
+        ------
+        OptionError
+            An option makes no sense, or the stream has no event time or no watermark.
+        SchemaError
+            Rows are missing that would count: the stream coalesces, comes from a queue, or takes results back.
+
+        Notes
+        -----
+        The stream may have windows that are given again: by early results, or within an allowed lateness. Then a
+        revised window replaces the one before it. A tombstone, such as those of ``where(…, on_leave="delete")``, takes
+        its key out of the windows in which it is the newest row.
+
+        Examples
+        --------
+        >>> slow = stream.group_by("vehicle_id").window("15 minutes", early=True).agg(slowest=us.min("speed"))
+        """
+        options = WindowOptions(
+            duration=duration,
+            slide=slide,
+            early=early,
+            newest=newest,
+            event_time=event_time,
+            allowed_lateness=allowed_lateness,
+            late_location=late_location,
+            origin=origin,
+            zone=zone,
+            time_format=time_format,
+            time_zone=time_zone,
+        )
+        return group_windows(self.stream, self.columns, options, self.shards, self.checkpoint)
 
 
 class Grouping(KeyedRows):

@@ -23,6 +23,8 @@ from ..plan.completeness import LeftOut, check_complete
 from ..plan.nodes import Queue
 from ..plan.promises import check_promised
 from ..plan.retractions import check_final
+from ..plan.revisions import identity_of
+from .grouped_windows import WindowedGroupsStream, WindowOptions, group_windows
 from .keyed import KeyedRows, checkpoint_argument
 from .queue.budget import check_budget
 from .queue.build import is_duration
@@ -270,6 +272,21 @@ class Stateful(KeyedRows):
         emit = emit_for(output, early=early)
         check_method(method)
         check_tombstones(tombstones)
+        revised = identity_of(self.plan) if isinstance(self.plan.left_out, LeftOut) and output == "all" else None
+        if revised is not None and set(revised) > set(self.key):
+            return WindowedStream(
+                self,
+                {},
+                self._over_revised(
+                    WindowOptions(
+                        duration=duration, slide=slide, early=early, allowed_lateness=allowed_lateness,
+                        late_location=late_location, origin=origin, zone=zone, time_format=time_format,
+                        time_zone=time_zone,
+                    ),
+                    {"method": method != "auto", "tombstones": tombstones != "fail", "flush": flush != "eager"},
+                    group or self.key, shards, checkpoint,
+                ),
+            )  # fmt: skip
         check_complete(self.plan.left_out)
         check_time_zone("time_zone", time_zone)
         if self.event_time is None and "row" not in str(duration):  # whatever it is: the parsers refuse what is no text
@@ -325,6 +342,24 @@ class Stateful(KeyedRows):
             )
         check_collations(self.schema, names=group)
         return None if group == self.key else group
+
+    def _over_revised(
+        self,
+        options: WindowOptions,
+        others: dict[str, bool],
+        group: tuple[str, ...],
+        shards: int,
+        checkpoint: str | None,
+    ) -> WindowedGroupsStream[Self]:
+        """Return windows over windows that are given again."""
+        given = ", ".join(name for name, given in others.items() if given)
+        if given:
+            raise OptionError(
+                f"{given} of a window over windows that are given again",
+                expected="none of these: of each inner window the newest result is kept, and a newer one replaces it",
+                hint="leave them out",
+            )
+        return group_windows(self, group, options, shards, checkpoint)
 
 
 def _seconds(name: str, value: str) -> float:

@@ -87,7 +87,7 @@ class Stateless(KeyedRows):
             Filter(condition, on_leave),
             LeftOut(
                 'where(…, on_leave="delete") makes tombstones of rows, which have no values',
-                'filter with on_leave="keep" before a window',
+                'filter with on_leave="keep" before a window, or count each key once by group_by(…).window(…)',
             ),
         )
 

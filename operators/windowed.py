@@ -14,12 +14,13 @@ from .aggregates.parts import Aggregate
 from .windows.limits import check_size
 from .windows.panes import paned
 from .windows.sessions import SessionWindows
-from .windows.shards.completeness import left_out_by_windows
+from .windows.shards.completeness import left_out_by_windows, revises
 from .windows.shards.plan import WindowPlan
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from .grouped_windows import WindowedGroupsStream
     from .keyed import KeyedRows
 
 __all__ = ["WindowedStream"]
@@ -36,10 +37,13 @@ class WindowedStream(Generic[StreamT]):
     stream
     options : mapping
         As they were given, checked but for what needs the aggregates.
+    over_revised
+        The windows, where the stream is one of windows that are given again.
     """
 
     stream: StreamT
     options: dict[str, Any]
+    over_revised: WindowedGroupsStream[StreamT] | None = None
 
     def agg(self, **aggregates: Aggregate) -> StreamT:
         """Aggregate each key's windows.
@@ -76,6 +80,8 @@ class WindowedStream(Generic[StreamT]):
         """
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+        if self.over_revised is not None:
+            return self.over_revised.agg(**aggregates)
         from .windows.shards.adaptive_keys import with_automatic_method
         from .windows.shards.results import RESULT_COLUMNS, result_schema
 
@@ -134,7 +140,7 @@ class WindowedStream(Generic[StreamT]):
         return stream.__class__._of(
             Window(
                 key, "window_time", spark_schema, left_out_by_windows(plan), False, plan.shards,
-                inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"],
+                inputs=(stream.plan,), specification=plan, checkpoint=given["checkpoint"], revises=revises(plan),
                 late_location=given["late_location"], paced=plan.flush_rows is not None,
             )
         )  # fmt: skip

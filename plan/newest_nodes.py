@@ -9,7 +9,7 @@ from ..core.feedback.checkpoint_layout import Kind
 from .nodes import Operator
 from .specification import described
 
-__all__ = ["Grouped", "LatestJoin", "Versions"]
+__all__ = ["Grouped", "LatestJoin", "Versions", "WindowVersions", "WindowedGroups"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,3 +88,65 @@ class Grouped(Operator):
     def keeps(self) -> str:
         """See :class:`Operator`."""
         return "partial aggregates of each group, as long as it has a key"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class WindowVersions(Operator):
+    """The newest row of each key in each window, sent to where its group is: before :class:`WindowedGroups`."""
+
+    kind: ClassVar[Kind | None] = "latest"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "newest rows of windows"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        return "of each key and window the time and the aggregated values, until the window is final"
+
+
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+class WindowedGroups(Operator):
+    """Windows over the newest row of each key, by group.
+
+    Attributes
+    ----------
+    ends : bool
+        Whether windows become final.
+    early : bool
+        Whether results are given before they are final, and taken back.
+    """
+
+    ends: bool = True
+    early: bool = False
+
+    kind: ClassVar[Kind | None] = "latest"
+
+    @property
+    def word(self) -> str:
+        """See :class:`Operator`."""
+        return "windows of groups"
+
+    @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
+    def retracts(self) -> bool:
+        """See :class:`Node`."""
+        return self.early
+
+    @property
+    def keeps(self) -> str:
+        """See :class:`Operator`."""
+        if self.ends:
+            return "partial aggregates of each group and window, until the window is final"
+        return "partial aggregates of each group and window, as long as a key's newest row is in it"

@@ -349,7 +349,15 @@ class Queue(Operator):
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Window(Operator):
-    """Windows of each key, aggregated."""
+    """Windows of each key, aggregated.
+
+    Attributes
+    ----------
+    revises : bool
+        Whether the results of all windows are given, and some of them again: early results, corrections.
+    """
+
+    revises: bool = False
 
     kind: ClassVar[Kind | None] = "windows"
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from ..conf.errors import OptionError
 from ..core.pushdown.at_source import source_options
+from .newest_nodes import WindowedGroups
 from .nodes import Given, Intake, Node, Rows, Window
 
 __all__ = ["check_promised"]
@@ -47,16 +48,18 @@ def check_promised(plan: Node, what: str, otherwise: str = "") -> None:
 
 def _inputs(node: Node) -> Iterator[Node]:
     """Yield the inputs whose low-watermark reaches a step. The results of windows have a low-watermark of their own."""
-    if isinstance(node, Window):
+    if isinstance(node, Window) or (isinstance(node, WindowedGroups) and node.ends):
         return
-    if not node.inputs:
+    if not node.inputs or isinstance(node, WindowedGroups):
         yield node
-    for each in node.inputs:
+    for each in () if isinstance(node, WindowedGroups) else node.inputs:
         yield from _inputs(each)
 
 
 def _silent(node: Node) -> str | None:
     """Return why an input has no low-watermark; None if it has one, and for other steps."""
+    if isinstance(node, WindowedGroups):
+        return "windows of a table never become final"
     if isinstance(node, Given | Intake):
         return None if node.promises else "Watermark.none(), or no event time"
     given = source_options(node.frame) if isinstance(node, Rows) else None

@@ -17,6 +17,9 @@ from ..conf.locations import checkpoint_location
 from ..conf.units import parse_duration_us
 from ..operators.grouped.plan import GroupPlan
 from ..operators.grouped.shard import GroupShard
+from ..operators.grouped.version_shard import WindowVersionShard
+from ..operators.grouped.window_plan import GroupWindowPlan
+from ..operators.grouped.window_shard import WindowGroupShard
 from ..operators.joins.as_of_plan import AsOfPlan
 from ..operators.joins.band import LEFT, SIDES
 from ..operators.joins.latest_plan import LatestJoinPlan, VersionPlan
@@ -42,7 +45,7 @@ from ..operators.windows.shards.pack import final_somewhere, frames_of
 from ..operators.windows.shards.plan import WindowPlan
 from ..operators.windows.shards.processor import window_shard
 from ..plan.fingerprint import check_same, fingerprint
-from ..plan.newest_nodes import Grouped, LatestJoin, Versions
+from ..plan.newest_nodes import Grouped, LatestJoin, Versions, WindowedGroups, WindowVersions
 from ..plan.nodes import (
     Given,
     Join,
@@ -174,6 +177,8 @@ class DryRun:
                 ]
             case LatestJoin() | Grouped():
                 found = self._newest(node, before, checkpoint)
+            case WindowVersions() | WindowedGroups():
+                found = self._windowed_groups(node, before[0], checkpoint, late)
             case _:
                 raise _no_step(node)
         tables = [table.select(schema.names).cast(schema) for table in found if table is not None]
@@ -289,6 +294,23 @@ class DryRun:
             frames.append(_frames(packing(iter(rows.select(columns).to_batches()))))
         return self._in_shards(node, frames, checkpoint)
 
+    def _windowed_groups(
+        self, node: WindowVersions | WindowedGroups, rows: pa.Table, checkpoint: Checkpoint, late: list[pa.Table]
+    ) -> Iterable[pa.Table | None]:
+        plan, place = node.specification, self._places[node]
+        assert isinstance(plan, GroupWindowPlan)
+        groups = isinstance(node, WindowedGroups)
+        by, schema = (plan.group, plan.taken) if groups else (plan.key, plan.window.schema)
+        packing = join_pack(by, range(plan.shards), SIDES[LEFT])
+        frames = _frames(packing(iter(rows.select(schema.names).to_batches())))
+        for shard in sorted(frames):
+            operator = (WindowGroupShard if groups else WindowVersionShard)(shard, plan, checkpoint.store(place, shard))
+            result, report = operator.run(frames[shard], checkpoint.batch)
+            if operator.late is not None:
+                late.append(operator.late)
+            _report(checkpoint, place, shard, report)
+            yield result
+
     def _in_shards(self, node: Operator, frames: list[Frames], checkpoint: Checkpoint) -> Iterable[pa.Table | None]:
         """Run each shard that has frames of a side."""
         place = self._places[node]
@@ -339,6 +361,8 @@ def _shard_of(node: Operator, shard: int, store: Store) -> object:
         return join_shard(shard, plan, store)
     if isinstance(plan, GroupPlan):
         return GroupShard(shard, plan, store)
+    if isinstance(plan, GroupWindowPlan):
+        return (WindowGroupShard if isinstance(node, WindowedGroups) else WindowVersionShard)(shard, plan, store)
     if isinstance(plan, LatestJoinPlan):
         return LatestJoinShard(shard, plan, store)
     if isinstance(plan, VersionPlan):

@@ -35,6 +35,10 @@ class LatestJoinReport(Report):
         Rows that are kept: one for each key.
     without_key : int
         Rows with a null in a column of the group.
+    late : int
+        Rows that came for a window which was final.
+    outside : int
+        Rows that are in no window.
     state_bytes : int
         Size of what was written in this batch.
     """
@@ -48,4 +52,6 @@ class LatestJoinReport(Report):
     left_kept: int = 0
     right_kept: int = 0
     without_key: int = 0
+    late: int = 0
+    outside: int = 0
     state_bytes: int = 0

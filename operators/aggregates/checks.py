@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
 from ...conf.errors import OptionError, SchemaError
 from .keys import is_ordered
+from .parts import Aggregate
 
-__all__ = ["check_order", "check_ordered", "names_of", "number_type", "type_of"]
+__all__ = ["check_named", "check_order", "check_ordered", "names_of", "number_type", "type_of"]
 
 
 def names_of(columns: str | Sequence[str]) -> tuple[str, ...]:
@@ -50,3 +51,36 @@ def check_order(schema: pa.Schema, by: Sequence[str], text: str) -> None:
         raise OptionError(f"{text} has no order", expected="at least one column in `by`, such as the time")
     for name in by:
         check_ordered(type_of(schema, name, text), name, text)
+
+
+def check_named(aggregates: Mapping[str, object], taken: Collection[str]) -> None:
+    """Raise unless all of a user's aggregates are some, and have names of their own.
+
+    Parameters
+    ----------
+    aggregates
+        By the names of their results.
+    taken
+        The other columns of the results.
+
+    Raises
+    ------
+    OptionError
+        One is no aggregate.
+    SchemaError
+        A name is taken.
+    """
+    both = sorted(set(taken) & set(aggregates))
+    if both:
+        raise SchemaError(
+            f"an aggregate is named {', '.join(both)}, and results have a column of that name",
+            expected="other names than those of the results' other columns: " + ", ".join(sorted(taken)),
+            hint="rename the aggregate",
+        )
+    wrong = [f"{name}={each!r}" for name, each in aggregates.items() if not isinstance(each, Aggregate)]
+    if wrong:
+        raise OptionError(
+            f"{', '.join(wrong)} is no aggregate",
+            expected="what the functions of upstream.aggregates make",
+            hint="write for example n=us.count(), total=us.sum('value')",
+        )

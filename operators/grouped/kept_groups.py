@@ -63,14 +63,26 @@ class KeptGroups:
     saved
         What :meth:`to_json` gave; empty at first.
     files : RunFiles, optional
+    results : bool
+        Whether results are kept too that are not computed from partial aggregates, for :meth:`all_groups`.
     """
 
-    def __init__(self, store: Store, name: str, plan: GroupPlan, saved: Any, files: RunFiles | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        plan: GroupPlan,
+        saved: Any,
+        files: RunFiles | None = None,
+        *,
+        results: bool = False,
+    ) -> None:
         self._plan = plan
+        self._results = plan.held.result_schema if results and plan.held is not None else pa.schema([])
         side = plan.side
         groups = [side.schema.field(each) for each in side.on]
         own = [pa.field(each, pa.int64()) for each in (_BITS, NUMBER)]
-        self._schema = pa.schema([*groups, *plan.added.state_schema, *own])
+        self._schema = pa.schema([*groups, *plan.added.state_schema, *self._results, *own])
         self._runs = KeyRuns(store, name, NUMBER, self._schema, saved.get("groups", {}), files=files)
         self._members = (
             None if plan.held is None else Members(store, f"{name}_members", side, plan.held, saved.get("members", {}))
@@ -87,6 +99,20 @@ class KeptGroups:
     def rows(self) -> int:
         """The number of groups."""
         return self._runs.rows
+
+    def clear(self) -> None:
+        """Remove all groups."""
+        self._runs.clear()
+        if self._members is not None:
+            self._members.clear()
+
+    def all_groups(self) -> tuple[pa.Table, pa.Table]:
+        """Return the columns of all groups, and their aggregates; made with `results`."""
+        kept = self._runs.all_rows()
+        values = self._plan.added.lower(kept.select(self._plan.added.state_schema.names))
+        for name in self._results.names:
+            values = values.append_column(name, kept.column(name))
+        return kept.select(list(self._plan.side.on)), values.select(list(self._plan.aggregates))
 
     def changed(self, changes: pa.Table) -> ChangedGroups:
         """Apply changes of keys' newest rows, of which there is at least one; return the groups that they change.
@@ -129,6 +155,8 @@ class KeptGroups:
         new = groups
         for name in added.state_schema.names:
             new = new.append_column(name, state.column(name))
+        for name in self._results.names:
+            new = new.append_column(name, values.column(name))
         new = new.append_column(_BITS, pa.array(bits)).append_column(NUMBER, pa.array(number))
         there = pa.array(count > 0)
         self._runs.replace(found, before < 0, new.filter(there).cast(self._schema))

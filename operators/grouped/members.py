@@ -109,6 +109,11 @@ class Members:
         """Return a JSON value."""
         return {"rows": self._rows.to_json(), "parts": self._parts.to_json()}
 
+    def clear(self) -> None:
+        """Remove all rows."""
+        self._rows.clear()
+        self._parts.clear()
+
     def changed(self, asked: Asked) -> pa.Table:
         """Apply the changes, and return the state of each group."""
         hashes = _mixed(numbers_of(asked.changes, self._side.key))

@@ -42,7 +42,7 @@ def numbers_of(rows: pa.Table, names: Sequence[str]) -> Int64s:
     return key_numbers(columns_at(rows, names)) if rows.num_rows else np.empty(0, dtype=np.int64)
 
 
-def checked_rows(rows: pa.Table, *, tombstones: bool = False) -> pa.Table:
+def checked_rows(rows: pa.Table, *, tombstones: bool = False, step: str = "join") -> pa.Table:
     """Refuse tombstones, unless they may come, and rows that represent several.
 
     Raises
@@ -53,9 +53,9 @@ def checked_rows(rows: pa.Table, *, tombstones: bool = False) -> pa.Table:
     covered = system_field(rows, "covered")
     if len(covered) and int(pc.max(covered).as_py() or 1) > 1:
         raise SchemaError(
-            "a row before the join stands for several updates, of which the others were coalesced",
-            expected="every row: a join over the newest ones only would miss pairs",
-            hint="put the join before the queue, and read the source without coalescing",
+            f"a row before the {step} stands for several updates, of which the others were coalesced",
+            expected=f"every row: a {step} over the newest ones only would miss others",
+            hint=f"put the {step} before the queue, and read the source without coalescing",
         )
     gone = int(pc.sum(deleted_mask(rows)).as_py() or 0)
     if gone and not tombstones:

@@ -130,6 +130,16 @@ class KeyRuns:
             table, places = table.filter(pa.array(there)), places[there]
         return Found(self._given(table), places)
 
+    def all_rows(self) -> pa.Table:
+        """Return all rows."""
+        table, _ = self._newest([self._load(run, None, None) for run in reversed(self._runs)])
+        return self._given(table.filter(pa.array(~_flags(table))))
+
+    def clear(self) -> None:
+        """Remove all rows."""
+        self._remove(self._runs)
+        self._runs, self.rows = [], 0
+
     def replace(self, found: Found, stays: Mask, new: pa.Table) -> None:
         """Keep some rows in place of others from now on.
 
@@ -182,11 +192,7 @@ class KeyRuns:
             if begin == 0:
                 order = order[~(_flags(table) | self._forgotten(table))[order]]
             table, places = table.take(pa.array(order)).combine_chunks(), places[order]
-            for run in merged:
-                for page in range(1 << run.bits):
-                    self._store.remove(f"{self._kind}/{run.number}", page)
-            if self._files is not None:
-                self._files.drop(run.name for run in merged)
+            self._remove(merged)
             del self._runs[begin:]
         if len(places):
             self._write(table, places)
@@ -197,6 +203,13 @@ class KeyRuns:
         forgotten = self._forget(table) & ~_flags(table)
         self.rows -= int(np.count_nonzero(forgotten))
         return forgotten
+
+    def _remove(self, runs: Sequence[_Run]) -> None:
+        for run in runs:
+            for page in range(1 << run.bits):
+                self._store.remove(f"{self._kind}/{run.number}", page)
+        if self._files is not None:
+            self._files.drop(run.name for run in runs)
 
     def _write(self, table: pa.Table, places: UInt64s) -> None:
         bits = max(0, (len(places) - 1) // _ROWS).bit_length()

@@ -71,6 +71,10 @@ class LatestVersions:
         """Take a batch's punctuation, after its rows."""
         self._forgetting.hear(punctuation)
 
+    def clear(self) -> None:
+        """Forget all keys."""
+        self._runs.clear()
+
     def changes(self, rows: pa.Table) -> pa.Table:
         """Return what becomes of each key: its newest row, and a tombstone where it was before.
 

@@ -126,6 +126,12 @@ class KeyPages:
                 if self._columns:
                     self._least[number] = [int(mine.column(name).to_numpy().min()) for name in self._columns]
 
+    def clear(self) -> None:
+        """Remove all rows."""
+        for page in self.all_pages.tolist():
+            self._store.remove(self._kind, page)
+        self.rows = self._bits = 0
+
     def _page(self, numbers: Int64s) -> Int64s:
         if self._bits == 0:
             return np.zeros(len(numbers), dtype=np.int64)

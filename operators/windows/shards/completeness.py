@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ....plan.completeness import LeftOut
+from ..sessions import SessionWindows
 from .plan import WindowPlan
 
-__all__ = ["left_out_by_windows"]
+__all__ = ["left_out_by_windows", "revises"]
 
 
 def left_out_by_windows(plan: WindowPlan) -> LeftOut | None:
@@ -13,7 +14,8 @@ def left_out_by_windows(plan: WindowPlan) -> LeftOut | None:
     if plan.early:
         return LeftOut(
             f"{plan.output_text} gives a window several times, and another window would count each of them",
-            'give the window before output="all" without early: it then gives each window once',
+            'give this window and the one before it output="all": a revised window then replaces the one before; or '
+            "leave early out",
         )
     if not plan.every:
         passes = {
@@ -27,7 +29,13 @@ def left_out_by_windows(plan: WindowPlan) -> LeftOut | None:
     if plan.lateness_us:
         return LeftOut(
             "with allowed_lateness a window that is corrected is given again, and another window would count both",
-            "leave out allowed_lateness of the window before: windows close as much later if the source's "
-            "progressDelay is longer",
+            'give this window output="all": a corrected window then replaces the one before; or leave '
+            "allowed_lateness out",
         )
     return None
+
+
+def revises(plan: WindowPlan) -> bool:
+    """Return whether the results of all windows by time are given, and some of them again."""
+    by_time = not plan.by_rows and not isinstance(plan.windows, SessionWindows)
+    return plan.every and by_time and (plan.early or plan.lateness_us > 0)

@@ -13,13 +13,23 @@ from ....core.rows.exact_integers import Int64s
 from ....core.rows.system_column import SYSTEM, SYSTEM_TYPE, TIMESTAMP, system_array
 from ....plan.specification import in_words_of_today
 from ...runtime import state_head as heads
+from ...runtime.feeds import punctuation_rows
 from ...runtime.store import Store
 from ..columns import ends_column
 from ..evaluate import Results
 from .changed_aggregates import check_aggregates, nulled
 from .plan import ROWS, WindowPlan
 
-__all__ = ["RESULT_COLUMNS", "check_identity", "head_of", "read_head", "result_schema", "results_table"]
+__all__ = [
+    "RESULT_COLUMNS",
+    "check_identity",
+    "head_of",
+    "punctuation_before",
+    "read_head",
+    "result_schema",
+    "results_table",
+    "window_columns",
+]
 
 _VERSION = 1
 RESULT_COLUMNS = ("window_id", "window_start", "window_end", "window_time", "final")
@@ -92,19 +102,10 @@ def _table(
 ) -> pa.Table:
     now_us, begin = arrived
     schema, n = result_schema(plan), len(results)
-    ends = schema.field("window_end").type
-    if results.ends is None:
-        start, end = plan.windows.start_and_end(results.wids)
-        last = plan.windows.last_instant(results.wids)
-    else:
-        start, end, last = results.wids, results.ends, results.ends - 1
     values = plan.algebra.lower(results.state)
     columns: dict[str, Any] = dict(zip(plan.key, results.keys.columns, strict=True))
     columns |= {
-        "window_id": pa.array(results.wids),
-        "window_start": ends_column(start, ends),
-        "window_end": ends_column(end, ends),
-        "window_time": ends_column(last, ends),
+        **window_columns(plan, results.wids, results.ends),
         "final": pa.repeat(pa.scalar(final, pa.bool_()), n),
     }
     gone = final is None
@@ -117,6 +118,45 @@ def _table(
         source=f"window/{shard}", seq=seq, arrival_us=arrival, deleted=np.full(n, True) if gone else None
     )
     return pa.table(columns, schema=schema)
+
+
+def window_columns(plan: WindowPlan, wids: Int64s, until: Int64s | None = None) -> dict[str, pa.Array]:
+    """Return the columns of results that name their windows; `until` has the ends of sessions."""
+    ends = pa.int64() if plan.by_rows else TIMESTAMP
+    if until is None:
+        start, end = plan.windows.start_and_end(wids)
+        last = plan.windows.last_instant(wids)
+    else:
+        start, end, last = wids, until, until - 1
+    return {
+        "window_id": pa.array(wids),
+        "window_start": ends_column(start, ends),
+        "window_end": ends_column(end, ends),
+        "window_time": ends_column(last, ends),
+    }
+
+
+def punctuation_before(plan: WindowPlan, window: int | None, shard: int, now_us: int) -> pa.Table:
+    """Return the punctuation on the windows' own times: all results before a window's have been given.
+
+    It is made for `window_time` and for `window_end`, so that a table may be in the order of either.
+
+    Parameters
+    ----------
+    plan : WindowPlan
+    window : int or None
+        None if no results will follow.
+    shard : int
+        The shard's number, which names the feed.
+    now_us : int
+        The arrival.
+    """
+    at = None if window is None else int(plan.windows.last_instant(window))
+    end = None if window is None else int(plan.windows.start_and_end(window)[1])
+    columns = {
+        name: pa.array([time], pa.int64()).cast(TIMESTAMP) for name, time in (("window_time", at), ("window_end", end))
+    }
+    return punctuation_rows(result_schema(plan), [f"window/{shard}"], now_us, **columns)
 
 
 def head_of(plan: WindowPlan, **members: Any) -> bytes:

@@ -16,10 +16,9 @@ import pyarrow as pa
 from ....core.feedback.window_reports import WindowReport
 from ....core.pushdown.ipc_frames import from_frame, to_frame
 from ....core.rows.exact_integers import HIGHEST, LOWEST, Int64s
-from ....core.rows.system_column import TIMESTAMP
 from ...runtime.arrivals import by_arrival
 from ...runtime.entries import PANE, Entries
-from ...runtime.feeds import ENDED, FeedBounds, punctuation_rows
+from ...runtime.feeds import ENDED, FeedBounds
 from ...runtime.pack import split_punctuation
 from ...runtime.store import CountingStore, Store
 from ..eager import Commitments, EagerOperator
@@ -33,7 +32,7 @@ from .pack import is_partial, latest_arrival, outside_in, tombstones_in
 from .plan import WindowPlan
 from .punctuation import hear
 from .result_flush import ResultFlush
-from .results import head_of, read_head, result_schema, results_table
+from .results import head_of, punctuation_before, read_head, result_schema, results_table
 
 __all__ = ["WindowShard"]
 
@@ -320,11 +319,7 @@ class WindowShard:
         return self._nothing if table is None else Entries.of(with_state(table, self._plan), self._plan.key)
 
     def _punctuation(self, final: int, bound: int | None, now_us: int) -> pa.Table:
-        """Return the punctuation on the windows' own times: all results before the next window's have been given,
-        corrections included.
-
-        It is made for `window_time` and for `window_end`, so that a table may be in the order of either.
-        """
+        """Return the punctuation: all results before the next window's have been given, corrections included."""
         schema = result_schema(self._plan)
         if bound is None or final == LOWEST:
             return schema.empty_table()
@@ -337,10 +332,7 @@ class WindowShard:
         if at <= promised:
             return schema.empty_table()
         self._head["told_us"] = at
-        end = None if ended else int(self._plan.windows.start_and_end(following)[1])
-        times = {"window_time": None if ended else at, "window_end": end}
-        columns = {name: pa.array([time], pa.int64()).cast(TIMESTAMP) for name, time in times.items()}
-        return punctuation_rows(schema, [f"window/{self._number}"], now_us, **columns)
+        return punctuation_before(self._plan, None if ended else following, self._number, now_us)
 
     def _save_head(self, closed: int, final: int, now_us: int) -> None:
         members = {

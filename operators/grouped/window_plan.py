@@ -1,0 +1,120 @@
+"""The settings of windows over the newest row of each key, by group."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+from typing import Literal
+
+import pyarrow as pa
+
+from ..joins.latest_plan import LatestSide
+from ..windows.shards.plan import WindowPlan
+from .plan import GroupPlan
+
+__all__ = ["WINDOW", "GroupWindowPlan", "Newest"]
+
+WINDOW = "__upstream_window"
+"""The column of a row's window."""
+
+Newest = Literal["window", "table"]
+"""Which row of a key counts in a window: the newest in that window, or only the newest of all."""
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupWindowPlan:
+    """Windows by group. A checkpoint is refused with another plan.
+
+    Attributes
+    ----------
+    window : WindowPlan
+        The windows; its `key` is the group, and its `time` places rows in windows.
+    key : tuple of str
+        What names a row: of several with one key only the newest counts.
+    newest_by : str or None
+        The column by which rows are newer; None for the order of arrival.
+    newest : Newest
+    early : bool
+        Whether windows give results before they are final.
+    """
+
+    window: WindowPlan
+    key: tuple[str, ...]
+    newest_by: str | None
+    newest: Newest = "window"
+    early: bool = False
+
+    @property
+    def shards(self) -> int:
+        """The number of shards."""
+        return self.window.shards
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """The columns of the group."""
+        return self.window.key
+
+    @property
+    def stays(self) -> bool:
+        """Whether a key never changes its group: the group is part of it."""
+        return set(self.group) <= set(self.key)
+
+    @property
+    def ends(self) -> bool:
+        """Whether windows become final."""
+        return self.newest == "window"
+
+    @cached_property
+    def placed(self) -> pa.Schema:
+        """The columns of rows with their window."""
+        return pa.schema([*self.window.schema, pa.field(WINDOW, pa.int64())])
+
+    @cached_property
+    def side(self) -> LatestSide:
+        """The rows of which the newest ones count.
+
+        Where the newest of each window counts, each row is there once for each of its windows.
+        """
+        inputs = self.window.algebra.inputs
+        if self.ends:
+            on, key = (*self.group, WINDOW), (*self.key, WINDOW)
+            return LatestSide(on, "", self.placed, key, self.newest_by, inputs)
+        assert self.window.time is not None
+        values = tuple(dict.fromkeys([*inputs, self.window.time]))
+        return LatestSide(self.group, "", self.window.schema, self.key, self.newest_by, values)
+
+    @property
+    def taken(self) -> pa.Schema:
+        """The columns that the shards of the groups take."""
+        return self.window.schema if self.stays else self.side.versioned
+
+    @cached_property
+    def groups(self) -> GroupPlan:
+        """The aggregates by group and window."""
+        side = LatestSide((*self.group, WINDOW), "", self.placed, (*self.key, WINDOW), self.newest_by)
+        return GroupPlan(side, self.window.aggregates, self.shards)
+
+    @property
+    def segment(self) -> int:
+        """How many windows share the pages of their state, which go when all of them are final."""
+        return self.window.paned.most_windows or 1
+
+    def identity(self) -> dict[str, str]:
+        """Return the settings to which a checkpoint is bound, in words."""
+        own = {"group by": ", ".join(self.group), "key": ", ".join(self.key), "newest": self.newest}
+        window = {
+            name: value
+            for name, value in self.window.identity().items()
+            if name in ("time", "window", "allowed lateness")
+        }
+        return {
+            **own,
+            **window,
+            "early": str(self.early).lower(),
+            "aggregates": self.window.aggregates_text,
+            "shards": str(self.shards),
+        }
+
+    def changeable(self) -> dict[str, str]:
+        """Return the other settings, in words, which may change from run to run."""
+        return {}

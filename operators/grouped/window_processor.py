@@ -1,0 +1,55 @@
+"""Windows by group on Spark: one shard's batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from ...core.feedback.report_files import write_report
+from ..runtime.rows_aside import RowsAside
+from ..runtime.shard_processor import ShardProcessor, batch_id
+from ..runtime.store import Store
+from .version_shard import WindowVersionShard
+from .window_plan import GroupWindowPlan
+from .window_shard import WindowGroupShard
+
+__all__ = ["WindowGroupProcessor", "WindowVersionProcessor"]
+
+
+class WindowVersionProcessor(ShardProcessor):
+    """Runs each shard of the newest rows of windows.
+
+    Parameters
+    ----------
+    plan : GroupWindowPlan
+    folder : str
+        Where the shards leave their reports.
+    late : RowsAside or None
+        Where late rows go.
+    """
+
+    state = "upstream_window_versions_v1"
+    shard: type[WindowVersionShard | WindowGroupShard] = WindowVersionShard
+
+    def __init__(self, plan: GroupWindowPlan, folder: str, late: RowsAside | None) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._late = late
+
+    def batch(self, shard: int, store: Store, rows: Iterator[Row]) -> pa.Table | None:
+        """See :class:`~upstream.operators.runtime.shard_processor.ShardProcessor`."""
+        operator = self.shard(shard, self._plan, store)
+        result, report = operator.run([bytes(row.frame) for row in rows], batch_id())
+        if self._late is not None and operator.late is not None:
+            self._late.write(report.batch_id, report.shard, operator.late)
+        write_report(self._folder, report)
+        return result
+
+
+class WindowGroupProcessor(WindowVersionProcessor):
+    """Runs each shard of the windows by group; parameters as for :class:`WindowVersionProcessor`."""
+
+    state = "upstream_window_groups_v1"
+    shard = WindowGroupShard
