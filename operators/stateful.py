@@ -255,8 +255,15 @@ class Stateful(KeyedRows):
             Saying which of these is wrong, and what to write.
         SchemaError
             The stream does not have every row once. It comes from a source that coalesces, from a queue, or from
-            deletions. Or it comes from windows with another `output` than ``all``, with `early`, or with an
-            allowed lateness.
+            deletions. Or it comes from windows with another `output` than ``all``. If windows before it are given
+            again, by `early` or `allowed_lateness`, this window has another `output` than ``all``, or steps between
+            them lose the key or ``window_id``.
+
+        Notes
+        -----
+        Over windows that are given again, a newer result replaces the one before it, and this window is given again
+        too, with `early`; without, once, when it is final. The key of its results is that of the groups, and
+        ``window_id``.
 
         Examples
         --------

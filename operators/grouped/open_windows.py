@@ -75,8 +75,8 @@ class OpenWindows:
         self.outside += int(np.count_nonzero(nowhere))
         late = (first <= self.final) & ~nowhere
         if late.any():
-            self.missed = rows.filter(pa.array(late))
-            self.late += self.missed.num_rows
+            missed = self.missed = rows.filter(pa.array(late))
+            self.late += missed.num_rows
             first = np.where(late, self.final + 1, first)
         row, window = expand(first, last)
         return rows.take(pa.array(row)).append_column(WINDOW, pa.array(window))

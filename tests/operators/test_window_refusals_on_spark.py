@@ -116,7 +116,10 @@ def test_windows_over_tombstones(spark: SparkSession, stream: upstream.UpdateStr
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"early": True}, "leave early out"), ({"output": "all", "allowed_lateness": "1 s"}, "leave allowed_lateness out")],
+    [
+        ({"early": True}, "leave early out"),
+        ({"output": "all", "allowed_lateness": "1 s"}, "leave allowed_lateness out"),
+    ],
 )
 def test_windows_over_windows_that_give_a_result_several_times(
     spark: SparkSession, stream: upstream.UpdateStream, options: dict[str, Any], message: str
