@@ -97,8 +97,9 @@ class Query:
         if "window_id" not in result.column_names:
             return
         rows, punctuation = split_punctuation(result)
-        for row in rows.to_pylist():
-            name = row["g"], row["window_id"]
+        names = list(zip(rows.column("g").to_pylist(), rows.column("window_id").to_pylist(), strict=True))
+        assert len(set(names)) == len(names)  # one result of each in a batch
+        for name, row in zip(names, rows.to_pylist(), strict=True):
             if self.bound is not None:
                 assert row["window_time"] >= self.bound  # what was promised
             assert name not in self.finals  # given once more after it was final
@@ -194,6 +195,13 @@ def test_only_the_newest_row_of_all_counts_in_windows_of_a_table(windows, batche
 @given(WINDOWS, st.lists(st.tuples(st.lists(STAYING, max_size=6), st.none() | st.integers(0, 34)), max_size=6))
 def test_windows_of_a_table_whose_keys_stay(windows, batches):
     run(plan(windows, key=("k", "g"), newest="table"), batches, lambda row: row[:2])
+
+
+def test_the_pages_of_windows_go_with_the_last_of_them():
+    query = Query(plan(SlidingWindows(10, 5)))
+    for bound, kinds in ((9, {"head", "groups.0", "groups.0_members_rows", "keys.0"}), (10, {"head"})):
+        query.batch([(1, "x", 4, 1, False)] if bound == 9 else [], bound)
+        assert {kind for store in query.stores.values() for kind, _ in store.values} == kinds
 
 
 def test_state_goes_as_windows_become_final():
