@@ -301,7 +301,7 @@ class DryRun:
         assert isinstance(plan, GroupWindowPlan)
         groups = isinstance(node, WindowedGroups)
         by, schema = (plan.group, plan.taken) if groups else (plan.key, plan.window.schema)
-        packing = join_pack(by, range(plan.shards), SIDES[LEFT])
+        packing = join_pack(by, range(plan.shards), SIDES[LEFT], whole=True)
         frames = _frames(packing(iter(rows.select(schema.names).to_batches())))
         for shard in sorted(frames):
             operator = (WindowGroupShard if groups else WindowVersionShard)(shard, plan, checkpoint.store(place, shard))

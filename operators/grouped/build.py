@@ -48,7 +48,7 @@ def build_window_versions(node: WindowVersions, before: Compiled, folder: str) -
     plan = node.specification
     assert isinstance(plan, GroupWindowPlan)
     slots = integers_with_hash(range(plan.shards))
-    packed = before.packed(join_pack(plan.key, slots, SIDES[LEFT]), plan.window.schema.names)
+    packed = before.packed(join_pack(plan.key, slots, SIDES[LEFT], whole=True), plan.window.schema.names)
     processor = WindowVersionProcessor(plan, folder, late_rows_of(node))
     return Compiled(InShards(plan.side.versioned, packed, tuple(slots), processor), node.schema)
 
@@ -72,6 +72,6 @@ def build_window_groups(node: WindowedGroups, before: Compiled, folder: str) -> 
     plan = node.specification
     assert isinstance(plan, GroupWindowPlan)
     slots = integers_with_hash(range(plan.shards))
-    packed = before.packed(join_pack(plan.group, slots, SIDES[LEFT]), plan.taken.names)
+    packed = before.packed(join_pack(plan.group, slots, SIDES[LEFT], whole=True), plan.taken.names)
     processor = WindowGroupProcessor(plan, folder, late_rows_of(node))
     return Compiled(InShards(result_schema(plan.window), packed, tuple(slots), processor), node.schema)

@@ -130,6 +130,7 @@ class KeyPages:
         """Remove all rows."""
         for page in self.all_pages.tolist():
             self._store.remove(self._kind, page)
+        self._least.clear()
         self.rows = self._bits = 0
 
     def _page(self, numbers: Int64s) -> Int64s:

@@ -221,3 +221,17 @@ def test_rows_of_an_earlier_run_of_the_job_are_fitted(tmp_path):
             found = runs.find(numbers_of(1))
             runs.replace(found, np.zeros(1, dtype=np.bool_), new)
         assert runs.find(numbers_of(0, 1)).rows.sort_by("n").column("w").to_pylist() == [None, 7]
+
+
+def test_all_rows_are_those_that_were_not_deleted_and_clearing_leaves_nothing():
+    shard = Shard()
+    for batch in range(3):
+        shard.write([(number, 0, batch) for number in range(3000 * batch, 3000 * batch + 3000)])
+    shard.write([(number, 0, None) for number in range(0, 9000, 2)])
+    runs = shard.runs()
+    found = runs.all_rows()
+    assert sorted(zip(found.column("n").to_pylist(), found.column("v").to_pylist(), strict=True)) == [
+        (number, number // 3000) for number in range(1, 9000, 2)
+    ]
+    runs.clear()
+    assert (runs.rows, runs.all_rows().num_rows, shard.store.values) == (0, 0, {})
