@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import upstream
+from upstream.operators.grouped_windows import WindowedGroupsStream
 from upstream.operators.grouping import GroupedStream
 from upstream.operators.windowed import WindowedStream
 
 GROUPS = {
     "A session, feeds and tables": ["session", "read", "latest", "write_latest", "write_batch"],
-    "Streams": ["UpdateStream", "WindowedStream", "GroupedStream", "interval"],
+    "Streams": ["UpdateStream", "WindowedStream", "GroupedStream", "WindowedGroupsStream", "interval"],
     "Tables": ["LatestTable"],
     "Watermarks": ["Watermark"],
     "Aggregate functions": list(upstream.aggregates.__all__),
@@ -32,7 +33,11 @@ NOT_FOR_USERS = {"UpdateStream.bound", "UpdateStream.time", "CommitSummary.to_js
 IN_MODULES = {"aggregates", "UpstreamError"}
 """Names at the top that have their part elsewhere on the page."""
 
-_NOT_AT_THE_TOP = {"WindowedStream": WindowedStream, "GroupedStream": GroupedStream}
+_NOT_AT_THE_TOP = {
+    "WindowedStream": WindowedStream,
+    "GroupedStream": GroupedStream,
+    "WindowedGroupsStream": WindowedGroupsStream,
+}
 """Classes that methods return, and that nobody imports."""
 
 _SECTION = re.compile(r"\n\n(\w+)\n-+\n")

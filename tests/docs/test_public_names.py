@@ -26,6 +26,7 @@ from kit.places import ROOT
 from kit.sink import Sink
 
 import upstream as us
+from upstream.operators.grouped_windows import WindowedGroupsStream
 from upstream.operators.grouping import GroupedStream
 from upstream.operators.windowed import WindowedStream
 
@@ -131,6 +132,8 @@ def callee(node: ast.expr) -> Any:
             WindowedStream.agg: us.UpdateStream,
             us.UpdateStream.group_by: GroupedStream,
             GroupedStream.agg: us.UpdateStream,
+            GroupedStream.window: WindowedGroupsStream,
+            WindowedGroupsStream.agg: us.UpdateStream,
         }
         plain = getattr(us.UpdateStream, getattr(step, "__name__", ""), None) is step and "Self" in str(
             getattr(step, "__annotations__", {}).get("return")
