@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .environments import CACHE
 
@@ -26,10 +28,13 @@ __all__ = [
     "window_table",
 ]
 
+Int64s = npt.NDArray[np.int64]
+
 _START_MS = 1_700_000_000_000
 _DISPLACED = 0.05
 _BACK_MS = 5_000
 _FILES = 4
+_APART_S = 1_700_000_000
 # Part of the folder's name: data of an older generator is not taken for this one's.
 _VERSION = 1
 SPAN_MS = 480_000
@@ -155,7 +160,7 @@ def join_table(rows: int, keys: int, side: int, late: float = 0.0, seed: int = 1
         The part of the rows that come five minutes later than they should.
     """
     rng = np.random.default_rng([seed, rows, keys, side, round(late * 1000)])
-    place = np.arange(rows) * (2 * _JOIN_REACH_MS) // keys
+    place = _join_places(rows, keys)
     back = np.where(rng.random(rows) < _DISPLACED, rng.integers(1, _BACK_MS, rows), 0)
     back += np.where(rng.random(rows) < late, _LATE_MS, 0)
     ms = _START_MS + np.maximum(place - back, 0)
@@ -163,7 +168,9 @@ def join_table(rows: int, keys: int, side: int, late: float = 0.0, seed: int = 1
     return pa.table({"key": key, "ms": ms, "id": np.arange(rows), "value": value})
 
 
-def join_feed(rows: int, keys: int, side: int, files: int, late: float = 0.0, *, in_turn: bool = False) -> Path:
+def join_feed(
+    rows: int, keys: int, side: int, files: int, late: float = 0.0, *, in_turn: bool = False, apart: bool = False
+) -> Path:
     """Return a folder with :func:`join_table` in Parquet files; create it if it is missing.
 
     Parameters
@@ -175,6 +182,9 @@ def join_feed(rows: int, keys: int, side: int, files: int, late: float = 0.0, *,
     in_turn : bool
         Each file has rows of all times, in their order, for engines that read all files at once; else the files are one
         after the other in time.
+    apart : bool
+        The rows that come late are in as many files of their own, in the folder ``late``; the others are in
+        ``on-time``.
     """
 
     def every() -> list[pa.Table]:
@@ -182,9 +192,23 @@ def join_feed(rows: int, keys: int, side: int, files: int, late: float = 0.0, *,
         return [table.take(pa.array(np.arange(first, len(table), files))) for first in range(files)]
 
     name = f"joins-v{_VERSION}-{rows}-{keys}-{side}-{late}-{files}"
+    if apart:
+        table = join_table(rows, keys, side, late)
+        behind = pc.less(table.column("ms"), pa.array(_START_MS + _join_places(rows, keys) - _BACK_MS))
+        parts = {"late": table.filter(behind), "on-time": table.filter(pc.invert(behind))}
+        for part, some in parts.items():
+            folder = _folder(f"{name}-apart/{part}", "parquet", lambda some=some: _parts(some, files))
+            for number in range(files):  # by turns: the late ones of a time, then those that are not
+                os.utime(folder / f"part-{number}.parquet", (_APART_S + 2 * number + (part == "on-time"),) * 2)
+        return CACHE / "data" / f"{name}-apart"
     if in_turn:
         return _folder(f"{name}-in-turn", "parquet", every)
     return _folder(name, "parquet", lambda: _parts(join_table(rows, keys, side, late), files))
+
+
+def _join_places(rows: int, keys: int) -> Int64s:
+    """Return the times of a join's rows if none came late, from 0 on."""
+    return np.arange(rows) * (2 * _JOIN_REACH_MS) // keys
 
 
 def _parts(table: pa.Table, parts: int) -> list[pa.Table]:

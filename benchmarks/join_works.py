@@ -35,6 +35,8 @@ class JoinWork:
         The part of the rows that come five minutes late.
     reach_s : int
         How far apart two rows are that meet, at most.
+    apart : bool
+        Whether the late rows come in files of their own, an input partition that runs behind.
     """
 
     rows: int
@@ -44,14 +46,23 @@ class JoinWork:
     delay_s: int = 10
     late: float = 0.0
     reach_s: int = 60
+    apart: bool = False
 
     def job(self, in_turn: int | None = None) -> dict[str, Any]:
         """Return what an engine gets; `in_turn` is the number of files of an engine that reads all of them at once."""
         left, right = (
-            join_feed(self.rows, self.keys, side, in_turn or self.files, self.late, in_turn=in_turn is not None)
+            join_feed(
+                self.rows,
+                self.keys,
+                side,
+                in_turn or self.files,
+                self.late,
+                in_turn=in_turn is not None,
+                apart=self.apart,
+            )
             for side in (0, 1)
         )
-        fields = {name: getattr(self, name) for name in ("files_per_batch", "delay_s", "reach_s")}
+        fields = {name: getattr(self, name) for name in ("files_per_batch", "delay_s", "reach_s", "apart")}
         return {**fields, "left": str(left), "right": str(right)}
 
 

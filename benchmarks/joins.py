@@ -3,7 +3,7 @@
 Rows ``key, ms, id, value`` on two sides; a row meets one row of the other side within 60 s, on average. 5 % of the rows
 are up to 5 s early, and watermarks are 10 s behind the newest row. Each side lies in eight Parquet files. UpStream and
 Spark take two of each side a batch, and both append to Delta by Delta's sink; UpStream also runs into its own table,
-with the pair as the key. Flink writes CSV files, and gets the same rows in as many Parquet files as there are cores,
+which keeps every pair. Flink writes CSV files, and gets the same rows in as many Parquet files as there are cores,
 each in the order of time, since it reads so many at once. The pairs of every engine are compared, one by one, with
 those of a batch join by DuckDB. A pair that differs stops the benchmark.
 
@@ -13,6 +13,9 @@ The parts:
   *Once the query runs* is what it takes longer than a smaller one, so that starting a query is not in it.
 - ``state``: the size of the state and of the checkpoints.
 - ``late``: 10 % of the rows come five minutes late. How many pairs each engine misses, by the delay of its watermark.
+- ``partitions``: the late rows come in files of their own: an input partition that runs five minutes behind.
+- ``hot``: one key with half of all rows; ``scaling``: more rows, and more that is kept; ``memory``: rows kept, and the
+  law for them. These run without Spark.
 - ``kernel``: the search for pairs alone, in one thread.
 """
 
@@ -46,6 +49,7 @@ from .harness import (
     say_whether_met,
     whole_number,
 )
+from .join_growth import hot_keys, memory, plot_growth, scaling
 from .join_works import JoinWork, check, expected, missing, pair_codes
 
 __all__ = ["main"]
@@ -55,10 +59,11 @@ Int64s = npt.NDArray[np.int64]
 US, TABLE, FLINK = "upstream", "upstream, own table", "flink"
 SPARK = "spark"
 SPARKS = {SPARK: "rocksdb 3", "spark, state format 2": "rocksdb 2", "spark, state on the heap": "heap"}
-PARTS = ("peers", "state", "late", "kernel")
+PARTS = ("peers", "state", "late", "partitions", "hot", "scaling", "memory", "kernel")
 WHOLE, FURTHER = "interval join, with its start", "interval join, once the query runs"
 AIMS = {SPARK: 5.0, FLINK: 3.0}
 KERNEL_AIM_MS = 100.0
+HOT_AIM = 3.0
 LATE_PART = 0.1
 LATE_FILES = 32
 SHORT_DELAY_S, LONG_DELAY_S = 10, 310
@@ -233,6 +238,47 @@ def late(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str
     return found
 
 
+def partitions(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str, Any]:
+    """Count the pairs that are missing where one input partition of each side runs five minutes behind the other."""
+    del report  # nothing is timed
+    found: dict[str, Any] = {}
+    work = dataclasses.replace(sizes.small, late=LATE_PART, files=LATE_FILES, delay_s=SHORT_DELAY_S, apart=True)
+    answer = expected(work)
+    print(
+        f"\n{LATE_PART:.0%} of {work.rows:,} rows a side in an input partition that runs five minutes behind, "
+        f"watermark delay {SHORT_DELAY_S} s: {len(answer):,} pairs by a batch join"
+    )
+    for name in (US, SPARK):
+        if name in wanted:
+            progress(f"input partitions, {name}")
+            _, outs = wanted[name].measure([work], f"partitions-{labelled(name)}")
+            got = wanted[name].pairs(outs[0], work)
+            if name == US:
+                check(name, got, answer)
+            lost, extra = missing(got, answer)
+            found[name] = {"pairs": len(answer), "missing": lost, "too_many": extra}
+            print(f"  {name:34} {lost:>14,} pairs missing, {extra:,} too many")
+    return found
+
+
+def hot(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str, Any]:
+    """Compare one key that has half of all rows with uniform keys."""
+    del wanted, report
+    return hot_keys(sizes.kernel_rows, sizes.kernel_keys)
+
+
+def growth(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str, Any]:
+    """Measure how the cost grows with rows, and with what is kept."""
+    del wanted, report
+    return scaling(sizes.kernel_rows, sizes.kernel_keys)
+
+
+def kept(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str, Any]:
+    """Compare the rows kept with the law."""
+    del wanted, report
+    return memory(sizes.kernel_rows, sizes.kernel_keys)
+
+
 def kernel(sizes: Sizes, wanted: Mapping[str, Engine], report: Report) -> dict[str, Any]:
     """Measure the search for pairs of new rows with as many kept ones, in processor time."""
     from upstream.core.rows.buckets import bucket_of
@@ -283,6 +329,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=whole_number, help="rows of each side, such as 5M")
     parser.add_argument("--keys", type=whole_number, help="keys; 2 % of the rows by default")
     parser.add_argument("--files-per-batch", type=int, choices=(1, 2, 4, 8), help="of each side; default 2")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="PNG or SVG of the part `scaling`")
     parser.add_argument("--keep", action="store_true", help="leave results in benchmarks/.cache/joins")
     args = parser.parse_args(given)
     sizes = QUICK if args.quick else FULL
@@ -299,7 +346,16 @@ def main(given: Sequence[str] | None = None) -> None:
     introduce()
     report = Report(US)
     more: dict[str, Any] = {}
-    parts = {"peers": peers, "state": state, "late": late, "kernel": kernel}
+    parts = {
+        "peers": peers,
+        "state": state,
+        "late": late,
+        "partitions": partitions,
+        "hot": hot,
+        "scaling": growth,
+        "memory": kept,
+        "kernel": kernel,
+    }
     try:
         for part in args.part or PARTS:
             more[part] = parts[part](sizes, wanted, report)
@@ -309,6 +365,8 @@ def main(given: Sequence[str] | None = None) -> None:
         report.write(args.json, more=more)
         if not args.keep:
             shutil.rmtree(_OUT, ignore_errors=True)
+    if args.plot and "scaling" in more:
+        plot_growth(more["scaling"], args.plot)
     aims(report, more)
 
 
@@ -327,6 +385,7 @@ def aims(report: Report, more: Mapping[str, Any]) -> None:
         for engine, aim in AIMS.items()
     ]
     searched = more.get("kernel", {}).get("sorted_ms")
+    checks.append(("hot key, x uniform keys, processor time", more.get("hot", {}).get("ratio"), HOT_AIM, False))
     say_whether_met([*checks, ("kernel, probes sorted, ms of processor time", searched, KERNEL_AIM_MS, False)])
 
 

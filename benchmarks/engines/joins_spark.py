@@ -53,7 +53,9 @@ def joined(spark: Any, work: dict[str, Any]) -> Any:
 
     def side(name: str) -> Any:
         feed = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", work["files_per_batch"])
-        rows = feed.parquet(work[name]).withColumn("time", F.timestamp_millis("ms"))
+        rows = (
+            feed.option("recursiveFileLookup", "true").parquet(work[name]).withColumn("time", F.timestamp_millis("ms"))
+        )
         return rows.withWatermark("time", f"{work['delay_s']} seconds").alias(name)
 
     reach = F.expr(f"INTERVAL {work['reach_s']} SECONDS")
