@@ -106,6 +106,12 @@ def test_a_promise_for_one_key_closes_its_windows_only() -> None:
     assert {(each["key"], each["window_id"], each["total"]) for each in run.results[1:]} == {(2, 0, 5), (1, 1, 7)}
 
 
+def test_a_promise_for_one_key_of_a_feed_that_has_promised_nothing_else_closes_no_later_window() -> None:
+    run = Run(plan_of(SlidingWindows(10, 10), "all"))
+    run.tables(rows_table([(1, 3, 1), (1, 13, 1), (2, 3, 1)], 1), punctuation_table(12, 1, key=1))
+    assert [(each["key"], each["window_id"]) for each in run.results] == [(1, 0)]
+
+
 def test_a_promise_for_one_key_closes_its_landmark_windows() -> None:
     """They hold what the windows before them held, of which only one entry for each key is kept."""
     run = Run(plan_of(LandmarkWindows(10), shards=1))
