@@ -16,10 +16,9 @@ from upstream.core.rows.system_column import SYSTEM
 from upstream.operators.joins.band import SIDES, IntervalBand
 from upstream.operators.joins.latest_plan import LatestJoinPlan, LatestSide, VersionPlan
 from upstream.operators.joins.latest_processor import LatestJoinProcessor, VersionProcessor
-from upstream.operators.joins.pack import join_pack, latest_pack, newest_pack
+from upstream.operators.joins.pack import join_pack, newest_pack, own_pack
 from upstream.operators.joins.plan import JoinPlan, JoinSide
 from upstream.operators.joins.processor import JoinProcessor
-from upstream.operators.reorder.build import named
 from upstream.operators.runtime.arrow_steps import chained, choosing
 
 from .stages import Batches, Stage, States
@@ -41,8 +40,8 @@ def join_stage(number: int, plan: JoinPlan, checkpoint: Path) -> Stage:
         number,
         plan.shards,
         lambda slots: [
-            chained((choosing(side.schema.names), named(name), join_pack(side.on, slots, name)))
-            for side, name in zip(plan.sides, SIDES, strict=True)
+            _packed(side.schema.names, join_pack(side.on, slots, name, whole=plan.takes_whole(at)))
+            for at, (side, name) in enumerate(zip(plan.sides, SIDES, strict=True))
         ],
         JoinProcessor(plan, joins_folder(str(checkpoint))),
     )
@@ -72,9 +71,7 @@ class LatestJoinStage:
         self._versions = Stage(
             0,
             plan.shards,
-            lambda slots: [
-                chained((_grouped, choosing(left.schema.names), latest_pack(left.key, slots, SIDES[0], left.key, "t")))
-            ],
+            lambda slots: [chained((_grouped, _packed(left.schema.names, own_pack(left, left.key, slots, SIDES[0]))))],
             VersionProcessor(versions, latest_folder(str(checkpoint), 0)),
         )
         self._join = Stage(
