@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +11,19 @@ from ..conf.arguments import names_argument
 from ..conf.errors import OptionError, SchemaError
 from ..plan.completeness import check_complete
 from ..plan.promises import check_promised
+from .joins.as_of_plan import AsOfPlan
 from .joins.plan import JoinPlan
 from .keyed import KeyedRows
 
-__all__ = ["check_early", "check_partner", "columns_of_on", "schemas_of", "time_of"]
+__all__ = [
+    "check_early",
+    "check_early_as_of",
+    "check_partner",
+    "check_row_number",
+    "columns_of_on",
+    "schemas_of",
+    "time_of",
+]
 
 
 def check_partner(what: str, other: object) -> None:
@@ -58,6 +67,38 @@ def check_early(plan: JoinPlan) -> None:
             f"early=True with on_limit={plan.on_limit!r}",
             expected="on_limit='fail': a row that was given without a partner cannot be taken back after it is dropped",
             hint="leave out early or on_limit",
+        )
+
+
+def check_early_as_of(plan: AsOfPlan, key: Sequence[str]) -> None:
+    """Refuse results that are given early if their columns do not allow it.
+
+    Raises
+    ------
+    OptionError
+        `early` is neither true nor false.
+    SchemaError
+        The left's key has the name of the column that results get.
+    """
+    if not isinstance(plan.early, bool):  # pyright: ignore[reportUnnecessaryIsInstance] whatever was given
+        raise OptionError(f"early={plan.early!r}", expected="True or False", hint="correct early")
+    check_row_number(plan.own_key, key)
+
+
+def check_row_number(own: Sequence[str], key: Sequence[str]) -> None:
+    """Refuse a left stream whose key has the name of a column of row numbers.
+
+    Raises
+    ------
+    SchemaError
+        It has.
+    """
+    taken = [name for name in own if name in key]
+    if taken:
+        raise SchemaError(
+            f"the left stream's key has {', '.join(taken)}, and results have a column of that name",
+            expected="another name in the key",
+            hint="rename the column before the join",
         )
 
 

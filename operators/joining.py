@@ -7,11 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from ..conf.arguments import bytes_argument, count_argument, path_argument, text_argument
-from ..conf.errors import OptionError, SchemaError
+from ..conf.errors import OptionError
 from ..plan.completeness import LeftOut
 from ..plan.newest_nodes import LatestJoin, Versions
 from ..plan.nodes import Join
-from .join_arguments import check_early, check_partner, columns_of_on, schemas_of, time_of
+from .join_arguments import (
+    check_early,
+    check_early_as_of,
+    check_partner,
+    check_row_number,
+    columns_of_on,
+    schemas_of,
+    time_of,
+)
 from .joins.as_of_plan import AsOfHow, AsOfPlan
 from .joins.band import LEFT, reach_back
 from .joins.latest_plan import LatestHow, LatestJoinPlan, LatestSide, VersionPlan
@@ -193,6 +201,7 @@ class Joining(KeyedRows):
         *,
         on: str | Sequence[str] | Mapping[str, str],
         how: AsOfHow = "inner",
+        early: bool = False,
         tolerance: str | int | None = None,
         suffix: str = "_right",
         time_format: str | None = None,
@@ -212,6 +221,10 @@ class Joining(KeyedRows):
             The columns that are equal in rows that meet; a mapping names those of the left and those of the right.
         how
             ``inner``; or ``left``, which gives rows without a partner with nulls.
+        early
+            Whether a row is given in the batch in which it arrives, with the row that is newest at its time so far. It
+            is given again when a better partner arrives, until the watermark of the right has passed it. If a tombstone
+            of the right removes the partner, a tombstone takes back the result of an inner join.
         tolerance
             How much older the row of the right may be; any age by default. With it, the state holds only keys of the
             right that had a row in this time.
@@ -221,7 +234,8 @@ class Joining(KeyedRows):
         Returns
         -------
         UpdateStream
-            Rows of the left with the columns of the right. Its key and its time are those of the left.
+            Rows of the left with the columns of the right. Its key and its time are those of the left. With `early`,
+            ``left_row``, the number of the left's row, is part of the key, so the table keeps all results.
 
         Raises
         ------
@@ -251,17 +265,26 @@ class Joining(KeyedRows):
             suffix=text_argument("suffix", suffix) or "_right",
             unit_us=unit,
             shards=count_argument("shards", shards),
+            early=early,
         )
+        check_early_as_of(plan, self.key)
         if plan.tolerance is not None and plan.tolerance < 0:
             raise OptionError(f"tolerance={tolerance!r}", expected="a duration, not negative", hint="correct tolerance")
         from pyspark.sql.pandas.types import from_arrow_schema
 
+        left_out: LeftOut | None = None
+        if early:
+            left_out = LeftOut(
+                "join_as_of(early=True) gives rows with the partner that is newest so far, and revises them",
+                "leave out early: a row then waits until its partner is final",
+            )
         return self._of(
             Join(
-                self.key, self.event_time, from_arrow_schema(plan.schema), None, False,
-                plan.shards if self.key == plan.left.on else None,
+                (*self.key, *plan.own_key), self.event_time, from_arrow_schema(plan.schema), left_out, False,
+                plan.shards if self.key == plan.left.on and not early else None,
                 inputs=(self.plan, other.plan), specification=plan,
                 checkpoint=checkpoint_argument(checkpoint_location), keeping=plan.keeps,
+                early=early, newest_key=self.key if early and how == "left" else None,
             )
         )  # fmt: skip
 
@@ -409,12 +432,8 @@ class Joining(KeyedRows):
                 "leave out early: such a row then comes once no partner can come",
             )
         key, as_it_is = plan.key, plan.left_alone and not plan.early
-        if plan.left_alone and set(plan.own_key) & set(self.key):
-            raise SchemaError(
-                f"the left stream's key has {', '.join(plan.own_key)}, and results have a column of that name",
-                expected="another name in the key",
-                hint="rename the column before the join",
-            )
+        if plan.left_alone:
+            check_row_number(plan.own_key, self.key)
         return self._of(
             Join(
                 key, plan.time, self.schema if as_it_is else from_arrow_schema(plan.schema), left_out, False,

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ...core.rows.system_column import SYSTEM
 from .band import LEFT
-from .plan import JoinSide, ResultColumn, distance_text, on_text, result_columns
+from .plan import ROW_NUMBERS, JoinSide, ResultColumn, distance_text, on_text, result_columns
 
 __all__ = ["AsOfHow", "AsOfPlan"]
 
@@ -34,6 +34,8 @@ class AsOfPlan:
     unit_us : int or None
         Microseconds of one unit of the times; None for numbers of which that is not known.
     shards : int
+    early : bool
+        Whether each row is given in the batch in which it arrives, and revised until its partner is final.
     """
 
     left: JoinSide
@@ -43,6 +45,7 @@ class AsOfPlan:
     suffix: str = "_right"
     unit_us: int | None = 1
     shards: int = 1
+    early: bool = False
 
     @property
     def sides(self) -> tuple[JoinSide, JoinSide]:
@@ -65,7 +68,12 @@ class AsOfPlan:
     @cached_property
     def columns(self) -> tuple[ResultColumn, ...]:
         """The columns that results have from the sides."""
-        return result_columns(self.sides, self.suffix, ())
+        return result_columns(self.sides, self.suffix, self.own_key)
+
+    @property
+    def own_key(self) -> tuple[str, ...]:
+        """The column beside the left's key by which a result that is revised is named: the number of the left's row."""
+        return ROW_NUMBERS[:1] if self.early else ()
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -73,7 +81,8 @@ class AsOfPlan:
         fields: list[pa.Field] = []
         for each in self.columns:
             field = self.sides[each.side].schema.field(each.source).with_name(each.name)
-            fields.append(field if each.side == LEFT else field.with_nullable(True))
+            fields.append(field if each.side == LEFT and not self.early else field.with_nullable(True))
+        fields += [pa.field(name, pa.int64()) for name in self.own_key]
         return pa.schema([*fields, self.left.schema.field(SYSTEM)])
 
     def identity(self) -> dict[str, str]:
@@ -84,6 +93,7 @@ class AsOfPlan:
             "tolerance": "" if self.tolerance is None else distance_text(self.tolerance, self.unit_us),
             "how": self.how,
             "shards": str(self.shards),
+            **({"early": "yes"} if self.early else {}),
         }
 
     def changeable(self) -> dict[str, str]:

@@ -32,7 +32,7 @@ from .band import LEFT, RIGHT, SIDES, shifted, shifted_bound
 from .kept_columns import check_columns, columns_to_json
 from .matching import newest_matches
 from .progress import JoinProgress
-from .side import NUMBER
+from .side import NUMBER, ROW
 
 __all__ = ["AsOfShard"]
 
@@ -67,7 +67,8 @@ class AsOfShard:
         self._progress = JoinProgress(plan.sides, head, self._store)
         held = pa.schema([*plan.left.schema, pa.field(PANE, pa.int64())])
         self._held = Runs(self._store, "held", head.get("held", ()), 1, fit=lambda table: with_nulls(table, held))
-        kept = pa.schema([*plan.right.schema, pa.field(_TIME, pa.int64()), pa.field(NUMBER, pa.int64())])
+        own = (_TIME, NUMBER, ROW) if plan.early else (_TIME, NUMBER)
+        kept = pa.schema([*plan.right.schema, *(pa.field(name, pa.int64()) for name in own)])
         self._given_to = int(head.get("given", LOWEST))
         self._kept_schema = kept
         self._kept = KeyPages(self._store, "kept", NUMBER, kept, head.get("kept", {}))
@@ -114,23 +115,28 @@ class AsOfShard:
         given = [result] if result.num_rows else []
         given += self._progress.promise(min(bounds), plan.schema, plan.left.time, self._number, now_us)
         self._save(now_us)
-        report = JoinReport(
+        needs = None if first is None or plan.unit_us is None or bounds[RIGHT] == ENDED else (first + 1) * plan.unit_us
+        return (pa.concat_tables(given) if given else None), self._report(batch_id, now_us, needs)
+
+    @property
+    def _left_kept(self) -> int:
+        return self._held.rows
+
+    def _report(self, batch_id: int, now_us: int, needs: int | None) -> JoinReport:
+        return JoinReport(
             shard=self._number,
             batch_id=batch_id,
             now_us=now_us,
-            left_kept=self._held.rows,
+            left_kept=self._left_kept,
             right_kept=self._kept.rows,
             state_bytes=self._store.written,
             bounds=self._progress.bounds,
             promised=self._progress.promised if self._progress.promised > LOWEST else None,
-            needs=None
-            if first is None or plan.unit_us is None or bounds[RIGHT] == ENDED
-            else (first + 1) * plan.unit_us,
+            needs=needs,
             release=None,
             rates=[],
             **self._counts,
         )
-        return (pa.concat_tables(given) if given else None), report
 
     def _own_bounds(self, left: pa.Table) -> Int64s:
         """Return the bound on the right of each row's key of the left; the least number for a key without its own."""
@@ -171,7 +177,27 @@ class AsOfShard:
         """
         plan = self._plan
         keyless = without_key(due, plan.left.on)
-        asks = due.filter(pa.array(~keyless))
+        right, found, gone = self._found(due.filter(pa.array(~keyless)), new, needed, bound)
+        partner = np.full(due.num_rows, -1, dtype=np.int64)
+        partner[~keyless] = np.where(gone[found], -1, found) if len(gone) else found
+        alone = partner < 0
+        self._counts["unmatched"] += int(np.count_nonzero(alone))
+        if plan.how == "inner":
+            due, partner = due.filter(pa.array(~alone)), partner[~alone]
+        where = pa.array(partner, mask=partner < 0)
+        columns: dict[str, Any] = {
+            each.name: due.column(each.source) if each.side == LEFT else right.column(each.source).take(where)
+            for each in plan.columns
+        }
+        columns |= {name: due.column(name) for name in plan.schema.names if name not in columns}
+        return pa.table({name: columns[name] for name in plan.schema.names}).cast(plan.schema)
+
+    def _found(self, asks: pa.Table, new: pa.Table, needed: int, bound: int) -> tuple[pa.Table, Int64s, Any]:
+        """Return rows of the right, the position of the newest one at each row of the left, and which are deletions.
+
+        What later rows may need of the right is kept.
+        """
+        plan = self._plan
         numbers = np.concatenate([numbers_of(asks, plan.left.on), new.column(NUMBER).to_numpy()])
         pages = self._kept.pages(numbers)
         kept = self._kept.read(pages)
@@ -187,22 +213,9 @@ class AsOfShard:
         least = np.full(len(at), LOWEST) if plan.tolerance is None else shifted(at, -plan.tolerance)
         found = newest_matches(wanted, least, at, own, times)
         gone = deleted_mask(right).to_numpy()
-        found = np.where(gone[found], -1, found) if len(gone) else found
         if len(numbers):
             self._kept.write(pages, kept.num_rows, right.filter(pa.array(self._stays(own, times, gone, needed, bound))))
-        partner = np.full(due.num_rows, -1, dtype=np.int64)
-        partner[~keyless] = found
-        alone = partner < 0
-        self._counts["unmatched"] += int(np.count_nonzero(alone))
-        if plan.how == "inner":
-            due, partner = due.filter(pa.array(~alone)), partner[~alone]
-        where = pa.array(partner, mask=partner < 0)
-        columns: dict[str, Any] = {
-            each.name: due.column(each.source) if each.side == LEFT else right.column(each.source).take(where)
-            for each in plan.columns
-        }
-        columns |= {name: due.column(name) for name in plan.schema.names if name not in columns}
-        return pa.table({name: columns[name] for name in plan.schema.names}).cast(plan.schema)
+        return right, found, gone
 
     def _stays(self, own: Int64s, times: Int64s, gone: Any, needed: int, bound: int) -> Any:
         """Return which rows of the right a later row of the left may need, of rows sorted by key and time."""
@@ -228,12 +241,17 @@ class AsOfShard:
         times = checked_times(rows, each.time)
         self._counts[f"{SIDES[side]}_rows"] += len(times)
         self._counts[f"{SIDES[side]}_late"] += self._progress.late(side, rows, times)
+        if self._plan.early:
+            first = int(self._head.get(f"{SIDES[side]}_seq", 0))
+            self._head[f"{SIDES[side]}_seq"] = first + len(times)
+            rows = rows.append_column(ROW, pa.array((first + np.arange(len(times))) * self._plan.shards + self._number))
         keyless = without_key(rows, each.on)
         self._counts["without_key"] += int(np.count_nonzero(keyless))
         if side == LEFT:
             return rows.append_column(PANE, pa.array(times)).combine_chunks(), punctuation
         rows = rows.append_column(_TIME, pa.array(times)).filter(pa.array(~keyless)).combine_chunks()
-        return rows.append_column(NUMBER, pa.array(numbers_of(rows, each.on))).cast(self._kept_schema), punctuation
+        rows = rows.append_column(NUMBER, pa.array(numbers_of(rows, each.on)))
+        return rows.select(self._kept_schema.names).cast(self._kept_schema), punctuation
 
     def _check(self) -> None:
         check_identity(
@@ -243,7 +261,11 @@ class AsOfShard:
             "inputs, columns and number of shards",
             other_layout(self._head["layout"], _VERSION),
         )
-        check_columns(self._plan.sides, self._head["columns"], (self._held.rows, self._kept.rows))
+        check_columns(self._plan.sides, self._head["columns"], (self._left_kept, self._kept.rows))
+
+    def _more(self) -> dict[str, Any]:
+        """Return members of the head beside."""
+        return {}
 
     def _save(self, now_us: int) -> None:
         head = {
@@ -257,6 +279,7 @@ class AsOfShard:
             "held": self._held.known,
             "given": self._given_to,
             "kept": self._kept.to_json(),
+            **self._more(),
         }
         self._progress.save()
         self._store.put("head", 0, json.dumps(head).encode())

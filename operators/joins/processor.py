@@ -13,6 +13,7 @@ from ..runtime.shard_processor import ShardProcessor, batch_id
 from ..runtime.store import Store
 from .as_of_plan import AsOfPlan
 from .as_of_shard import AsOfShard
+from .early_as_of_shard import EarlyAsOfShard
 from .plan import JoinPlan
 from .release.choice import Mode
 from .shard import JoinShard
@@ -22,7 +23,9 @@ __all__ = ["JoinProcessor", "join_shard"]
 
 def join_shard(number: int, plan: JoinPlan | AsOfPlan, store: Store) -> JoinShard | AsOfShard:
     """Return a shard of a join, of either kind."""
-    return AsOfShard(number, plan, store) if isinstance(plan, AsOfPlan) else JoinShard(number, plan, store)
+    if isinstance(plan, AsOfPlan):
+        return EarlyAsOfShard(number, plan, store) if plan.early else AsOfShard(number, plan, store)
+    return JoinShard(number, plan, store)
 
 
 class JoinProcessor(ShardProcessor):

@@ -48,6 +48,7 @@ def test_the_key_of_results_names_each_of_them():
     def steps(left, right):
         made.update({how: early(left, right, how) for how in ("left", "full", "anti")})
         made["latest"] = early(left, right, output="latest")
+        made["as of"] = left.join_as_of(right, on="k", early=True)
         return made["left"]
 
     stream_tester(steps)
@@ -56,6 +57,7 @@ def test_the_key_of_results_names_each_of_them():
         "full": ("k", "left_row", "right_row"),
         "anti": ("k", "left_row"),
         "latest": ("k",),
+        "as of": ("k", "left_row"),
     }
     assert made["anti"].schema.names == ["k", "t", "v", "left_row", "_upstream"]
     assert all(each.plan.retracts for each in made.values())

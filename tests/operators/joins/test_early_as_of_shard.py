@@ -1,0 +1,210 @@
+"""A join as of a time whose results are revised: after each batch, the table is that join of all rows so far."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from upstream.conf.errors import CheckpointError
+from upstream.core.pushdown.ipc_frames import to_frame
+from upstream.core.rows.split import split_punctuation
+from upstream.core.rows.system_column import SYSTEM, SYSTEM_TYPE, system_array
+from upstream.core.watermark.bounds import times_of_bounds
+from upstream.operators.joins import early_as_of_shard
+from upstream.operators.joins.as_of_plan import AsOfPlan
+from upstream.operators.joins.as_of_shard import AsOfShard
+from upstream.operators.joins.early_as_of_shard import EarlyAsOfShard
+from upstream.operators.joins.plan import JoinSide
+from upstream.operators.runtime.feeds import ENDED, punctuation_rows
+from upstream.operators.runtime.store import DictStore
+
+LEFT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("a", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+RIGHT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("b", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)])
+
+
+def plan(how="left", tolerance=None, early=True):
+    return AsOfPlan(JoinSide(("k",), "t", LEFT, ("k",)), JoinSide(("k",), "t", RIGHT), how, tolerance, early=early)
+
+
+def frame(schema, rows, bound, feed):
+    """Rows (key, time, number, deleted), and then punctuation."""
+    columns = [pa.array([row[at] for row in rows], schema.field(at).type) for at in range(3)]
+    numbers = np.array([row[2] for row in rows], dtype=np.int64)
+    deleted = np.array([row[3] for row in rows], dtype=np.bool_)
+    table = pa.table(
+        [*columns, system_array(source=feed, seq=numbers, arrival_us=numbers, deleted=deleted)], schema=schema
+    )
+    if bound is not None:
+        at = times_of_bounds([bound], pa.int64(), lambda one: one)
+        table = pa.concat_tables([table, punctuation_rows(table.schema, [feed], 0, t=at)])
+    return [to_frame(table)] if table.num_rows else []
+
+
+def run(join, store, left, left_bound, right, right_bound, shard=EarlyAsOfShard):
+    return shard(0, join, store).run(
+        frame(LEFT, left, left_bound, "left/f"), frame(RIGHT, right, right_bound, "right/f")
+    )
+
+
+class Table:
+    """The newest result of each row of the left; each later one has the same time, and a greater number."""
+
+    def __init__(self):
+        self.rows, self.promised = {}, -(1 << 62)
+
+    def apply(self, result):
+        if result is None:
+            return []
+        rows, punctuation = split_punctuation(result)
+        found = rows.to_pylist()
+        assert len({row["left_row"] for row in found}) == len(found)
+        for row in found:
+            assert row["t"] >= self.promised
+            was = self.rows.get(row["left_row"])
+            assert was is None or (
+                (was["t"], was["k"]) == (row["t"], row["k"])
+                and was[SYSTEM]["seq"] < row[SYSTEM]["seq"]
+                and was[SYSTEM]["arrival"] <= row[SYSTEM]["arrival"]
+            )
+            if row[SYSTEM]["deleted"]:
+                assert (row["a"], row["b"]) == (None, None)
+            self.rows[row["left_row"]] = row
+        if punctuation.num_rows:
+            (bound,) = punctuation.column("t").to_pylist()
+            self.promised = ENDED if bound is None else bound
+        return found
+
+    @property
+    def held(self):
+        return sorted(((row["a"], row["b"]) for row in self.rows.values() if not row[SYSTEM]["deleted"]), key=str)
+
+
+@st.composite
+def streams(draw):
+    both = []
+    for deletions in (False, True):
+        rows = []
+        for number in range(draw(st.integers(0, 12))):
+            deleted = deletions and draw(st.integers(0, 3)) == 0
+            rows.append((draw(st.sampled_from(["x", "y", None])), draw(st.integers(-6, 14)), number, deleted))
+        both.append(rows)
+    count = draw(st.integers(1, 5))
+    # The arrival order is that of the numbers, so that ties are decided alike.
+    places = [sorted(draw(st.integers(0, count - 1)) for _ in rows) for rows in both]
+    batches = []
+    for batch in range(count):
+        cells = []
+        for rows, place in zip(both, places, strict=True):
+            later = [row[1] for row, at in zip(rows, place, strict=True) if at > batch]
+            bound = ENDED if batch == count - 1 else draw(st.none() | st.integers(-8, min(later, default=20)))
+            cells += [[row for row, at in zip(rows, place, strict=True) if at == batch], bound]
+        batches.append(tuple(cells))
+    return batches
+
+
+def expected(left, right, how, tolerance):
+    found = []
+    for key, time, number, _ in left:
+        known = [row for row in right if row[0] is not None and row[0] == key and row[1] <= time]
+        known = [row for row in known if tolerance is None or row[1] >= time - tolerance]
+        newest = max(known, key=lambda row: (row[1], row[2]), default=None)
+        partner = None if newest is None or newest[3] else newest[2]
+        if partner is not None or how == "left":
+            found.append((number, partner))
+    return sorted(found, key=str)
+
+
+@pytest.mark.parametrize("few", [1024, 0], ids=["rows that are final lie on", "they are dropped at once"])
+@given(streams(), st.sampled_from(["inner", "left"]), st.none() | st.integers(0, 6))
+def test_after_each_batch_the_table_is_the_join_of_all_rows_so_far(few, case, how, tolerance):
+    early_as_of_shard._FEW, before = few, early_as_of_shard._FEW
+    try:
+        join, store, table, left, right = plan(how, tolerance), DictStore(), Table(), [], []
+        for batch in case:
+            result, report = run(join, store, *batch)
+            table.apply(result)
+            left += batch[0]
+            right += batch[2]
+            now = expected(left, right, how, tolerance)
+            assert table.held == now
+            assert report.needs is None
+            assert report.unmatched == sum(
+                1 for _, partner in expected(left, right, "left", tolerance) if partner is None
+            )
+        assert report.left_kept == 0
+        # The end is that of the join that waits.
+        waits, store, final = plan(how, tolerance, early=False), DictStore(), []
+        for batch in case:
+            result, _ = run(waits, store, *batch, shard=AsOfShard)
+            rows = [] if result is None else split_punctuation(result)[0].to_pylist()
+            final += [(row["a"], row["b"]) for row in rows]
+        assert table.held == sorted(final, key=str)
+    finally:
+        early_as_of_shard._FEW = before
+
+
+def test_a_row_is_given_at_once_and_again_with_each_better_partner_alone():
+    join, store, table = plan("inner"), DictStore(), Table()
+    shown = []
+    for batch in (
+        ([("x", 10, 0, False), ("y", 10, 1, False)], None, [], None),
+        ([], None, [("x", 8, 0, False)], None),
+        ([], None, [("x", 7, 1, False), ("x", 11, 2, False)], None),
+        ([], None, [("x", 9, 3, True)], None),
+        ([], None, [("x", 10, 4, False)], 10),
+        ([], None, [("x", 10, 5, False)], None),
+        ([], None, [], 11),
+        ([], None, [("x", 10, 6, False)], None),  # late: the row is final, though it lies there still
+    ):
+        found = table.apply(run(join, store, *batch)[0])
+        shown.append([(row["a"], row["b"], row[SYSTEM]["deleted"]) for row in found])
+    assert shown == [
+        [],
+        [(0, 0, False)],
+        [],
+        [(None, None, True)],
+        [(0, 4, False)],
+        [(0, 5, False)],
+        [],
+        [],
+    ]
+
+
+def test_the_partner_of_a_row_that_waits_is_kept_though_a_newer_one_has_come():
+    join, store, table = plan(), DictStore(), Table()
+    run(join, store, [("x", 10, 0, False)], 20, [("x", 8, 0, False), ("x", 15, 1, False)], 5)
+    table.apply(run(join, store, [("x", 30, 1, False)], 25, [("x", 16, 2, False)], None)[0])
+    assert table.held == [(1, 2)]  # that of the first row has not changed
+    (again,) = table.apply(run(join, store, [], None, [("x", 9, 3, False)], None)[0])
+    assert (again["a"], again["b"]) == (0, 3)
+
+
+def test_a_revision_does_not_arrive_before_what_it_revises():
+    join, store, table = plan(), DictStore(), Table()
+    table.apply(run(join, store, [("x", 10, 90, False)], None, [], None)[0])
+    (again,) = table.apply(run(join, store, [], None, [("x", 8, 5, False)], None)[0])
+    assert again[SYSTEM]["arrival"].microsecond == 90
+
+
+def test_rows_that_are_final_are_dropped_though_their_keys_have_no_more_rows():
+    join, store = plan(), DictStore()
+    kept = []
+    for at in range(40):
+        rows = [(f"key {at} {number}", at, 100 * at + number, False) for number in range(100)]
+        _, report = run(join, store, rows, at, [], at)
+        kept.append(report.left_kept)
+    assert max(kept) <= 2 * 200 + 1024 + 100
+
+
+def test_a_checkpoint_is_bound_to_it():
+    store = DictStore()
+    run(plan(), store, [("x", 10, 0, False)], 0, [], 0)
+    with pytest.raises(CheckpointError):
+        AsOfShard(0, plan(early=False), store)
+    fewer = pa.schema([field for field in LEFT if field.name != "a"])
+    side = JoinSide(("k",), "t", fewer, ("k",))
+    with pytest.raises(CheckpointError, match="rows of the left with other columns"):
+        EarlyAsOfShard(0, AsOfPlan(side, JoinSide(("k",), "t", RIGHT), "left", early=True), store)
