@@ -122,7 +122,9 @@ def in_paris(rows: list[Row], bound: int) -> dict[Window, tuple[int, int]]:
 
 def test_every_kind_of_window_in_one_query(spark: SparkSession, tmp_path: Path) -> None:
     rows = write_feeds(tmp_path / "feed")
-    feed = csv_feed(spark, tmp_path / "feed", progressDelay="1 hour", confirmations=1, maxFilesPerTrigger=1, lastLine="complete")
+    feed = csv_feed(
+        spark, tmp_path / "feed", progressDelay="1 hour", confirmations=1, maxFilesPerTrigger=1, lastLine="complete"
+    )
     stream = upstream.UpdateStream(feed, key="key", event_time="ms")
     checkpoint, table = tmp_path / "checkpoint", tmp_path / "table"
     frames = [results(stream, kind, checkpoint) for kind in KINDS]
