@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from ..core.feedback.checkpoint_layout import Kind
 from .nodes import Operator
-from .specification import described
 
 __all__ = ["Grouped", "LatestJoin", "Versions", "WindowVersions", "WindowedGroups"]
 
@@ -26,11 +25,6 @@ class Versions(Operator):
         return "newest rows"
 
     @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
-
-    @property
     def keeps(self) -> str:
         """See :class:`Operator`."""
         return "of each key the time and the columns of the join, for as long as the query lives"
@@ -46,11 +40,6 @@ class LatestJoin(Operator):
     def word(self) -> str:
         """See :class:`Operator`."""
         return "join of newest rows"
-
-    @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
 
     @property
     def retracts(self) -> bool:
@@ -75,11 +64,6 @@ class Grouped(Operator):
         return "groups of newest rows"
 
     @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
-
-    @property
     def retracts(self) -> bool:
         """See :class:`Node`."""
         return True
@@ -100,11 +84,6 @@ class WindowVersions(Operator):
     def word(self) -> str:
         """See :class:`Operator`."""
         return "newest rows of windows"
-
-    @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
 
     @property
     def keeps(self) -> str:
@@ -133,11 +112,6 @@ class WindowedGroups(Operator):
     def word(self) -> str:
         """See :class:`Operator`."""
         return "windows of groups"
-
-    @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
 
     @property
     def retracts(self) -> bool:

@@ -251,6 +251,11 @@ class Operator(Node):
         """The operator's name for users."""
 
     @property
+    def text(self) -> str:
+        """See :class:`Node`."""
+        return described(self.word, self.specification)
+
+    @property
     def late_name(self) -> str:
         """The beginning of the names of its files of late rows."""
         return "late"
@@ -337,11 +342,6 @@ class Queue(Operator):
         return "queue"
 
     @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
-
-    @property
     def keeps(self) -> str:
         """See :class:`Operator`."""
         return "rows that wait, until they are processed or superseded"
@@ -365,11 +365,6 @@ class Window(Operator):
     def word(self) -> str:
         """See :class:`Operator`."""
         return "window"
-
-    @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
 
     @property
     def retracts(self) -> bool:
@@ -446,11 +441,6 @@ class Join(Operator):
     def word(self) -> str:
         """See :class:`Operator`."""
         return "join"
-
-    @property
-    def text(self) -> str:
-        """See :class:`Node`."""
-        return described(self.word, self.specification)
 
     @property
     def retracts(self) -> bool:

@@ -87,15 +87,7 @@ class AsOfShard:
         JoinReport
         """
         plan = self._plan
-        now_us = int(self._head.get("now_us", 0))
-        rows: list[pa.Table] = []
-        for side, frames in ((LEFT, left), (RIGHT, right)):
-            some, punctuation = self._arrived(side, frames)
-            rows.append(some)
-            for table in (some, punctuation):
-                now_us = max(now_us, int(micros(table, "arrival").max(initial=0)))
-            self._progress.hear(side, punctuation)
-        bounds = [self._progress.bound(side) for side in (LEFT, RIGHT)]
+        rows, bounds, now_us = self._taken(left, right)
         times = rows[LEFT].column(PANE).to_numpy()
         _, raised = (self._progress.raised(side) for side in (LEFT, RIGHT))
         # A time that is the bound itself may still come on the right.
@@ -111,12 +103,29 @@ class AsOfShard:
         first = self._held.first_from(self._given_to)
         needed = bounds[LEFT] if first is None else min(bounds[LEFT], first)
         result = self._given(pa.concat_tables(due).combine_chunks(), rows[RIGHT], needed, bounds[RIGHT])
+        needs = None if first is None or plan.unit_us is None or bounds[RIGHT] == ENDED else (first + 1) * plan.unit_us
+        return self._ended(result, bounds, now_us), self._report(batch_id, now_us, needs)
+
+    def _taken(self, left: Sequence[bytes], right: Sequence[bytes]) -> tuple[list[pa.Table], list[int], int]:
+        """Return the rows of both sides that arrived, the bounds after their punctuation, and the latest arrival."""
+        now_us = int(self._head.get("now_us", 0))
+        rows: list[pa.Table] = []
+        for side, frames in ((LEFT, left), (RIGHT, right)):
+            some, punctuation = self._arrived(side, frames)
+            rows.append(some)
+            for table in (some, punctuation):
+                now_us = max(now_us, int(micros(table, "arrival").max(initial=0)))
+            self._progress.hear(side, punctuation)
+        return rows, [self._progress.bound(side) for side in (LEFT, RIGHT)], now_us
+
+    def _ended(self, result: pa.Table, bounds: Sequence[int], now_us: int) -> pa.Table | None:
+        """End a batch, and return what it gives: results, then the shard's own punctuation."""
+        plan = self._plan
         self._counts["results"] += result.num_rows
         given = [result] if result.num_rows else []
         given += self._progress.promise(min(bounds), plan.schema, plan.left.time, self._number, now_us)
         self._save(now_us)
-        needs = None if first is None or plan.unit_us is None or bounds[RIGHT] == ENDED else (first + 1) * plan.unit_us
-        return (pa.concat_tables(given) if given else None), self._report(batch_id, now_us, needs)
+        return pa.concat_tables(given) if given else None
 
     @property
     def _left_kept(self) -> int:

@@ -71,16 +71,7 @@ class EarlyAsOfShard(AsOfShard):
             Results, then the shard's own punctuation; None if there are neither.
         JoinReport
         """
-        plan = self._plan
-        now_us = int(self._head.get("now_us", 0))
-        rows: list[pa.Table] = []
-        for side, frames in ((LEFT, left), (RIGHT, right)):
-            some, punctuation = self._arrived(side, frames)
-            rows.append(some)
-            for table in (some, punctuation):
-                now_us = max(now_us, int(micros(table, "arrival").max(initial=0)))
-            self._progress.hear(side, punctuation)
-        bounds = [self._progress.bound(side) for side in (LEFT, RIGHT)]
+        rows, bounds, now_us = self._taken(left, right)
         for side in (LEFT, RIGHT):
             self._progress.raised(side)
         # Rows meet first: a row that waits may have got a better partner in this batch.
@@ -88,11 +79,7 @@ class EarlyAsOfShard(AsOfShard):
         result = self._revised(rows[LEFT], rows[RIGHT], min(bounds[LEFT], given_to), bounds[RIGHT], given_to)
         self._given_to = given_to
         self._purge()
-        self._counts["results"] += result.num_rows
-        given = [result] if result.num_rows else []
-        given += self._progress.promise(min(bounds), plan.schema, plan.left.time, self._number, now_us)
-        self._save(now_us)
-        return (pa.concat_tables(given) if given else None), self._report(batch_id, now_us, None)
+        return self._ended(result, bounds, now_us), self._report(batch_id, now_us, None)
 
     @property
     def _left_kept(self) -> int:
