@@ -202,7 +202,8 @@ class Stateful(KeyedRows):
             row numbers, counted from 0 for each key.
         slide
             SLIDE, how far they are apart [default: `duration`, windows that tumble]. ``1 row`` for a window by time
-            that ends with each row.
+            that ends with each row, ``10 rows`` for one that ends with every tenth row of its key, in the order of
+            time.
         by
             The columns by which rows have windows of their own [default: the update key]. With more columns than the
             key, a vehicle has windows for each route; with others, such as the route alone, a window has the rows of

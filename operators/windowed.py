@@ -162,6 +162,11 @@ def _check(plan: WindowPlan) -> None:
             f"flush={plan.flush!r} with windows over rows",
             expected="windows by time: a window over rows closes with its key's last row, so there is no burst",
         )
+    if plan.rows_apart > 1 and plan.early:
+        raise OptionError(
+            f"early=True with windows that slide by {plan.rows_apart} rows",
+            expected="early=False: which row is the n-th is known only when the low-watermark has passed it",
+        )
     if plan.flush == "lazy" and plan.paned.by_row:
         raise OptionError(
             "flush='lazy' with windows that slide by row",

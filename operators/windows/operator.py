@@ -18,7 +18,10 @@ from .evaluate import Results, added, advance, combine_each
 from .panes import Paned
 from .recent import latest_per_key
 
-__all__ = ["Kept", "Progress", "Step", "WindowOperator"]
+__all__ = ["Kept", "Opened", "Progress", "Step", "WindowOperator"]
+
+Opened = Callable[[Keys, Int64s, Entries, int, int], tuple[Int64s, Int64s]]
+"""Keys and windows that entries open between two windows, where not every row opens one."""
 
 Kept = Callable[[int, int], Entries]
 """Entries kept by earlier steps, of a first to a last pane."""
@@ -76,10 +79,15 @@ class WindowOperator:
         close is in :mod:`.eager`.
     early : bool
         Whether open windows give partial results.
+    opened : Opened, optional
+        For windows that slide by several rows.
     """
 
-    def __init__(self, paned: Paned, aggregates: Aggregates, *, every: bool, early: bool) -> None:
+    def __init__(
+        self, paned: Paned, aggregates: Aggregates, *, every: bool, early: bool, opened: Opened | None = None
+    ) -> None:
         self._paned = paned
+        self._opened = opened
         self._aggregates = aggregates
         self._every = every
         self._early = early
@@ -158,7 +166,9 @@ class WindowOperator:
         entries = Entries.concat([new.between(first, last), kept(first, last)])
         keys = Keys([entries.keys])
         codes = keys.codes[0]
-        if self._every:
+        if self._opened is not None:
+            code, wid = self._opened(keys, codes, entries, before, now)
+        elif self._every:
             code, wid = every_window(paned, codes, entries.panes, before, now)
         else:
             code = np.arange(keys.size)

@@ -83,10 +83,10 @@ def paned(windows: Windows) -> Paned:
         assert isinstance(windows, LandmarkWindows | CalendarWindows)
         return Paned(windows, LandmarkWindows(1))
     assert isinstance(inner, SlideByTupleWindows)
-    if inner.every != 1:
+    if inner.every != 1 and inner.order != "time":
         raise OptionError(
-            f"windows that slide by {inner.every} rows",
-            expected="by one row, or by time",
-            hint="slide by one row, and keep every n-th result",
+            f"windows that slide by {inner.every} rows in the order of arrival",
+            expected="in the order of time: a result must not depend on which of two rows came first",
+            hint="slide by one row, or in the order of time",
         )
     return Paned(inner, inner)

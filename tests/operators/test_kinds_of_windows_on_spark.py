@@ -49,6 +49,7 @@ KINDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "landmark": ("all", "8 hours", {"output": "all"}),
     "rows": ("10 rows", "4 rows", {"output": "all"}),
     "row": ("3 hours", "1 row", {"output": "all"}),
+    "third row": ("3 hours", "3 rows", {"output": "all"}),
     "calendar": ("1 day", None, {"output": "all", "zone": "Europe/Paris"}),
 }
 
@@ -107,6 +108,15 @@ def by_row(rows: list[Row], length: int, bound: int) -> dict[Window, tuple[int, 
     return sums(found)
 
 
+def by_third_row(rows: list[Row], length: int, bound: int) -> dict[Window, tuple[int, int]]:
+    each = by_row(rows, length, bound)
+    found: dict[Window, tuple[int, int]] = {}
+    for key in {row[0] for row in rows}:
+        for ms in sorted(ms for other, ms, _ in rows if other == key and ms < bound)[2::3]:
+            found[key, ms - length, ms] = each[key, ms - length, ms]
+    return found
+
+
 def in_paris(rows: list[Row], bound: int) -> dict[Window, tuple[int, int]]:
     zone, placed = ZoneInfo("Europe/Paris"), defaultdict[Window, list[int]](list)
     for key, ms, value in rows:
@@ -142,6 +152,7 @@ def test_every_kind_of_window_in_one_query(spark: SparkSession, tmp_path: Path) 
     assert got["landmark"] == landmark(rows, 8 * HOUR, bound)
     assert got["rows"] == by_rows(rows, 10, 4)
     assert got["row"] == by_row(rows, 3 * HOUR, bound)
+    assert got["third row"] == by_third_row(rows, 3 * HOUR, bound)
     days = in_paris(rows, bound)
     assert got["calendar"] == days
     assert {end - begin for _, begin, end in days} == {23 * HOUR, 24 * HOUR}

@@ -155,6 +155,11 @@ class WindowPlan:
         return self.time is None
 
     @property
+    def rows_apart(self) -> int:
+        """How many rows of a key windows by time are apart; 1 where they slide by time too."""
+        return self.windows.every if isinstance(self.windows, SlideByTupleWindows) else 1
+
+    @property
     def keeps_rows(self) -> bool:
         """Whether rows are kept as they are, of some keys at least; then they must arrive as they are."""
         return self.method in ("adaptive", "buffering")

@@ -33,6 +33,7 @@ from .plan import WindowPlan
 from .punctuation import hear
 from .result_flush import ResultFlush
 from .results import head_of, punctuation_before, read_head, result_schema, results_table
+from .row_numbers import RowNumbers
 
 __all__ = ["WindowShard"]
 
@@ -69,7 +70,10 @@ class WindowShard:
         self._feeds = FeedBounds(self._head)
         self._panes = KeptPanes(plan, self._store, self._head)
         self._since = since_of(self._head, plan, self._panes.last_pane)
-        self._operator = WindowOperator(plan.paned, plan.algebra, every=plan.every, early=plan.early)
+        every = plan.rows_apart
+        self._numbers = RowNumbers(self._store, plan, every, self._head.get("numbers", {})) if every > 1 else None
+        opened = None if self._numbers is None else self._numbers.opened
+        self._operator = WindowOperator(plan.paned, plan.algebra, every=plan.every, early=plan.early, opened=opened)
         self._ahead = KeyBounds(self._table("ahead"), plan.key_schema)
         self._nothing = Entries.none(plan.algebra, plan.key_schema)
         self._flush = ResultFlush(plan, self._store, self._head)
@@ -230,7 +234,9 @@ class WindowShard:
         return Entries.concat([*parts, self._nothing]), kept
 
     def _hear(self, punctuation: pa.Table) -> None:
-        hear(self._plan, punctuation, self._feeds, self._ahead if self._plan.update_key is None else None)
+        # Rows are numbered once the low-watermark of all keys has passed them.
+        single = self._plan.update_key is None and self._numbers is None
+        hear(self._plan, punctuation, self._feeds, self._ahead if single else None)
 
     def _bound(self) -> int | None:
         """Return the low-watermark; None before there is one."""
@@ -347,6 +353,7 @@ class WindowShard:
             "seen_us": self._head.get("seen_us", LOWEST),
             "holding": self._head["holding"],
             "since": self._since,
+            **({} if self._numbers is None else {"numbers": self._numbers.to_json()}),
             **({"flush": flush} if (flush := self._flush.to_json()) else {}),
             **self._panes.to_json(),
             **self._feeds.to_json(),
