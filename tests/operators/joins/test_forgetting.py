@@ -60,6 +60,22 @@ def test_punctuation_of_one_key_does_not_count():
     assert not Forgetting(SIDE, forgetting.to_json()).over(kept((0, False, 1))).any()
 
 
+@pytest.mark.parametrize(("bound", "back"), [(30, False), (31, True)])
+def test_a_deletion_that_is_forgotten_and_still_kept_holds_no_row_back(bound, back):
+    def run(saved, time, deleted):
+        versions = LatestVersions(store, "keys", SIDE, saved)
+        one = np.array([time])
+        system = system_array(source="f", seq=one, arrival_us=one, deleted=np.array([deleted]))
+        changes = versions.changes(pa.table([[1], [1], [time], system], schema=SCHEMA))
+        versions.hear(bounds(f=bound if deleted else 0))  # the watermark passes the deletion after it is written
+        return versions.to_json(), changes.num_rows
+
+    store = DictStore()
+    saved, _ = run({}, 5, False)
+    saved, _ = run(saved, 20, True)
+    assert run(saved, 15, False)[1] == (1 if back else 0)
+
+
 ROWS = st.tuples(st.integers(0, 5), st.integers(0, 40), st.booleans())
 BATCHES = st.lists(st.tuples(st.lists(ROWS, max_size=6), st.integers(0, 60)), max_size=12)
 

@@ -200,6 +200,25 @@ def test_files_spare_the_store_and_an_older_state_has_its_own(tmp_path):
     assert shard.read(0, 7) == {(0, 0): 100, (7, 0): 0}
 
 
+def test_what_an_attempt_wrote_elsewhere_is_not_taken_for_what_was_committed(tmp_path):
+    here, there = (RunFiles(tmp_path / name, 1 << 30) for name in ("here", "there"))
+    shard = Shard(files=here)
+    shard.write([(number, 0, 0) for number in range(3000)])
+    shard.write([(number, 0, 1) for number in range(2000)], fails=True)
+    shard.files = there  # the batch runs again on another executor, with other rows
+    shard.write([(number, 0, 2) for number in range(1500)])
+    shard.files = RunFiles(tmp_path / "here", 1 << 30)
+    assert shard.read(0, 1499, 1500, 2999) == {(0, 0): 2, (1499, 0): 2, (1500, 0): 0, (2999, 0): 0}
+
+
+def test_runs_that_are_merged_leave_no_file(tmp_path):
+    shard = Shard(files=RunFiles(tmp_path / "runs", 1 << 30))
+    for batch in range(12):
+        shard.write([(number, 0, batch) for number in range(0, 3000, 2)])
+    names = {f"{run[1]}.run" for run in shard.saved["runs"]}
+    assert {each.name for each in (tmp_path / "runs").iterdir()} == names
+
+
 def test_a_run_that_lacks_a_page_is_not_taken_for_whole():
     shard = Shard()
     shard.write([(number, 0, 0) for number in range(5000)])
