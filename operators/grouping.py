@@ -80,8 +80,8 @@ class GroupedStream(Generic[StreamT]):
         commit. Approximate aggregates keep their error bounds.
 
         Cost: a row that leaves its group is taken out of counts, sums, averages, variances and deviations. For all
-        other aggregates, values are kept by group. A batch then aggregates again at most a few hundred values for each
-        row of a small group, and twice the square root of the group's size for each row of a large one.
+        other aggregates, values are kept by group. For each row of a small group, a batch then
+        aggregates a few hundred of them again at most. For a large group, it is twice the square root of its size.
 
         Examples
         --------

@@ -81,7 +81,7 @@ class TableJoining(KeyedRows):
 
         Examples
         --------
-        >>> named = stream.join_table("routes", on="route_id", how="left", columns=["route_name"])
+        >>> named = stream.join_table("vehicles", on="vehicle_id", how="left", columns=["model"])
         """
         names = columns_of_on(on)
         if how not in get_args(TableHow):

@@ -18,6 +18,7 @@ from ...core.rows.sort_keys import ordered
 from ..runtime.entries import PANE
 from ..runtime.runs import Run, Runs
 from ..runtime.store import Store
+from .band import RIGHT
 from .matching import equal_keys, key_numbers, matches, sorted_rows
 from .plan import JOIN_TIME, JoinPlan
 from .side import NUMBER
@@ -45,7 +46,10 @@ class NewestPairs:
     def __init__(self, store: Store, plan: JoinPlan, known: Sequence[Any]) -> None:
         self._plan = plan
         self._given = Runs(store, "newest", known, 1)
-        self._other_time = {each.source: each.name for each in plan.columns if each.side == 1}[plan.right.time]
+        # A time that is one of the columns of `on` is there once, under the left's name.
+        names = dict(zip(plan.right.on, plan.left.on, strict=True))
+        names |= {each.source: each.name for each in plan.columns if each.side == RIGHT}
+        self._other_time = names[plan.right.time]
 
     @property
     def known(self) -> list[Run]:

@@ -26,6 +26,7 @@ def main() -> int:
     feed.mkdir()
     rows = [f"{key},2024-01-01T00:{minute:02d}:00Z,{key * minute}.5" for minute in range(3) for key in (1, 2)]
     (feed / "0.csv").write_text("\n".join(["vehicle_id,timestamp,speed", *rows]) + "\n")
+    pl.DataFrame({"vehicle_id": [1, 2], "model": ["A", "B"]}).write_delta("vehicles")
 
     def stream() -> us.UpdateStream:
         return us.read(spark, "feed/", key="vehicle_id", event_time="timestamp", watermark_delay="5 minutes")

@@ -51,3 +51,12 @@ def test_an_older_pair_of_the_same_time_does_not_follow_a_newer_one(kind):
     assert {kind for kind, _ in store.values} <= {"newest"}
     assert batch(100) == []
     assert store.values == {}
+
+
+def test_the_time_may_be_one_of_the_columns_that_are_equal():
+    side = JoinSide(("k", "t"), "t", pa.schema([("k", pa.int64()), ("t", pa.int64()), pa.field(SYSTEM, SYSTEM_TYPE)]))
+    join = JoinPlan(side, side, IntervalBand(0, 0), output="latest")
+    system = system_array(source="f", seq=np.arange(2), arrival_us=np.arange(2))
+    columns = {"k": pa.array([1, 1]), "t": pa.array([5, 7]), "join_time": pa.array([5, 7]), SYSTEM: system}
+    pairs = pa.table([columns[name] for name in join.schema.names], schema=join.schema)
+    assert NewestPairs(DictStore(), join, ()).filtered(pairs, 0).column("t").to_pylist() == [5, 7]
