@@ -37,7 +37,8 @@ def root() -> Iterator[Path]:
     for later in (ROOT / "later").rglob("*.csv"):
         shutil.copy(later, ROOT / "feeds" / later.relative_to(ROOT / "later"))
     yield ROOT
-    shutil.rmtree(ROOT)
+    # Spark may still tidy a state of a query that has stopped; what it leaves goes before the next run.
+    shutil.rmtree(ROOT, ignore_errors=True)
 
 
 def rows(feed: Path) -> Rows:
