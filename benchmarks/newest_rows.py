@@ -1,9 +1,10 @@
 """Joins and groups of newest rows beside a plain latest table: ``python -m benchmarks.newest_rows``.
 
 Each query first loads all keys, then takes batches of a few updates: a table of the newest row of each key (the peer),
-the same joined with the newest row of a second stream, on the key and on a column that an update changes, and counts by
-group. Small feeds warm the processes up, and the first batches after the load do not count. After each round the tables
-of the joins and of the groups must hold what the newest rows give, or the benchmark stops.
+the same with twice the updates, which a join of two such streams takes, the first joined with the newest row of a
+second stream, on the key and on a column that an update changes, and counts by group. Small feeds warm processes up,
+and the first batches after the load do not count. After each round the tables must hold what the newest rows give, or
+the benchmark stops.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pyspark.sql import SparkSession
 import upstream as us
 
 GROUPS = 200
+TWICE = "latest table, twice the updates"
 _FIRST = 3
 
 
@@ -56,7 +58,9 @@ def streamed(spark: SparkSession, folder: Path) -> us.UpdateStream:
     )  # fmt: skip
 
 
-def queries(spark: SparkSession, left: Path, right: Path, shards: int) -> dict[str, Callable[[], us.UpdateStream]]:
+def queries(
+    spark: SparkSession, left: Path, right: Path, twice: Path, shards: int
+) -> dict[str, Callable[[], us.UpdateStream]]:
     """Return what is compared, by its name; the first is the peer."""
 
     def one() -> us.UpdateStream:
@@ -67,6 +71,7 @@ def queries(spark: SparkSession, left: Path, right: Path, shards: int) -> dict[s
 
     return {
         "latest table": one,
+        TWICE: lambda: streamed(spark, twice).select("g", "r", "v"),
         "join_latest on the key": lambda: one().join_latest(two(), on="k", shards=shards),
         "join_latest on a column": lambda: one().join_latest(two(), on={"r": "k"}, shards=shards),
         "group_by": lambda: one().group_by("g", shards=shards).agg(n=us.count(), v=us.sum("v")),
@@ -118,24 +123,28 @@ def measure(
 ) -> dict[str, list[float]]:
     """Run all queries in turn and check their tables; return the seconds of all batches."""
     place.mkdir()
-    left, right = place / "left", place / "right"
-    newest = [write_feed(each, keys, batches, rows, seed) for seed, each in enumerate((left, right))]
+    feeds = {place / "left": rows, place / "right": rows, place / "twice": 2 * rows}
+    newest = [write_feed(each, keys, batches, updates, seed) for seed, (each, updates) in enumerate(feeds.items())]
     seconds: dict[str, list[float]] = {}
     for turn in range(rounds):
-        for name, query in queries(spark, left, right, shards).items():
-            found = run(query(), place / name)
+        homes: dict[str, Path] = {}
+        for name, query in queries(spark, *feeds, shards).items():
+            # A folder for each round: Spark may still tidy the state of the last one.
+            homes[name] = place / f"{name}-{turn}"
+            found = run(query(), homes[name])
             seconds.setdefault(name, []).extend(found)
             print(f"round {turn + 1}, {keys:,} keys, {name}: {statistics.median(found):.2f} s a batch", flush=True)
-        check(*newest, {name: table(place / name) for name in seconds})
-        for name in seconds:
-            shutil.rmtree(place / name)
+        check(*newest, {name: table(home) for name, home in homes.items()})
+        for home in homes.values():
+            shutil.rmtree(home / "table")
     return seconds
 
 
-def check(left: pl.DataFrame, right: pl.DataFrame, found: dict[str, pl.DataFrame]) -> None:
+def check(left: pl.DataFrame, right: pl.DataFrame, twice: pl.DataFrame, found: dict[str, pl.DataFrame]) -> None:
     """Stop if a table does not hold what the newest rows give."""
     expected = {
         "latest table": left.select("k", "v"),
+        TWICE: twice.select("k", "v"),
         "join_latest on the key": left.join(right, on="k").select("k", "v", "v_right"),
         "join_latest on a column": left.join(right, left_on="r", right_on="k").select("k", "v", "v_right"),
         "group_by": left.group_by("g").agg(pl.len().cast(pl.Int64).alias("n"), pl.col("v").sum()),

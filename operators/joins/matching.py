@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...core.rows.buckets import spark_hash
-from ...core.rows.exact_integers import Int64s
+from ...core.rows.exact_integers import HIGHEST, LOWEST, Int64s
 
 __all__ = ["SortedRows", "equal_keys", "is_exact", "key_numbers", "matches", "newest_matches", "sorted_rows"]
 
@@ -138,10 +138,20 @@ def _found(
     probes: Int64s, least: Int64s, greatest: Int64s, numbers: Int64s, times: Int64s
 ) -> tuple[Int64s, Int64s, Int64s]:
     """Return the probes whose number there is, the first position of each one's partners, and that behind the last."""
+    inside = least <= greatest
+    low, span = int(times.min()), int(times.max()) - int(times.min()) + 1
+    if (int(numbers[-1]) - int(numbers[0]) + 1) * span < 1 << 62 and LOWEST < low < low + span <= HIGHEST:
+        # Key and time as one number. A key that no row has finds nothing, so no key is looked up first.
+        asks = np.flatnonzero(inside & (probes >= numbers[0]) & (probes <= numbers[-1]))
+        both = (numbers - numbers[0]) * span + (times - low)
+        base = (probes[asks] - numbers[0]) * span
+        start = np.clip(least[asks], low, low + span) - low
+        end = np.clip(greatest[asks], low - 1, low + span - 1) - low
+        return asks, np.searchsorted(both, base + start), np.searchsorted(both, base + end, "right")
     begins = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
     known = numbers[begins]
     code = np.minimum(np.searchsorted(known, probes), len(known) - 1)
-    asks = np.flatnonzero((known[code] == probes) & (least <= greatest))
+    asks = np.flatnonzero((known[code] == probes) & inside)
     if not len(asks):
         return asks, asks, asks
     codes = np.repeat(np.arange(len(known)), np.diff(np.append(begins, len(numbers))))
