@@ -6,11 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..conf.errors import CheckpointError
-from .nodes import Node, Operator
+from .nodes import Intake, Node, Operator
 from .places import operators
 from .specification import in_words_of_today
 
 __all__ = ["Fingerprint", "FingerprintPart", "check_same", "fingerprint", "from_json", "fused_as", "to_json"]
+
+_SILENT = "idle='ets'"
 
 
 class FingerprintPart(NamedTuple):
@@ -24,11 +26,15 @@ class FingerprintPart(NamedTuple):
         What it is to its user.
     identity : mapping of str to str
         What its state is bound to, in words.
+    paced : str or None
+        The argument by which it has an input of its own that starts batches, empty without one. None in a record of
+        0.1.0, which does not have it.
     """
 
     place: str
     name: str
     identity: Mapping[str, str]
+    paced: str | None = None
 
     @property
     def text(self) -> str:
@@ -58,9 +64,8 @@ def fingerprint(
     """
     stages: list[list[FingerprintPart]] = []
     for node in operators(plan):
-        part = FingerprintPart(
-            folders[node].removeprefix(checkpoint.rstrip("/") + "/"), node.word, dict(node.specification.identity())
-        )
+        place = folders[node].removeprefix(checkpoint.rstrip("/") + "/")
+        part = FingerprintPart(place, node.word, dict(node.specification.identity()), _paced(node))
         if node in fused:
             stages[-1].append(part)
         else:
@@ -76,7 +81,8 @@ def to_json(found: Fingerprint) -> list[Any]:
 def from_json(value: Iterable[Any]) -> Fingerprint:
     """Return the fingerprint that :func:`to_json` gave."""
     return tuple(
-        tuple(FingerprintPart(part["place"], part["name"], part["identity"]) for part in stage) for stage in value
+        tuple(FingerprintPart(part["place"], part["name"], part["identity"], part.get("paced")) for part in stage)
+        for stage in value
     )
 
 
@@ -138,11 +144,21 @@ def _by_place(found: Fingerprint) -> dict[str, FingerprintPart]:
 def _changed(was: FingerprintPart, now: FingerprintPart) -> list[str]:
     changes = [] if was.name == now.name else [f"{was.text} is now {now.name}"]
     before, after = in_words_of_today(was.identity), in_words_of_today(now.identity)
-    return changes + [
+    changes += [
         f"{was.text} has {name} {after.get(name)!r}, and had {value!r}"
         for name, value in before.items()
         if after.get(name) != value
     ]
+    # A release that recorded nothing of it had no `idle`.
+    paced = "" if was.paced is None and now.paced == _SILENT else was.paced
+    if changes or paced is None or paced == now.paced:
+        return changes
+    said = f"has {now.paced} now, which adds" if now.paced else f"had {paced}, which added"
+    return [f"{was.text} {said} to the inputs that Spark numbers"]
+
+
+def _paced(node: Operator) -> str:
+    return "" if not node.paced else _SILENT if isinstance(node, Intake) else "flush='slow'"
 
 
 def _in_order(parts: Mapping[str, FingerprintPart]) -> str:

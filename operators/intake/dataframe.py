@@ -30,7 +30,7 @@ from .plan import ARRIVAL, DELETED, FEED, ORDER, IntakePlan
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Idle", "OnMalformed", "check_types", "plan_intake"]
+__all__ = ["Idle", "OnMalformed", "check_types", "on_demand_watermark", "plan_intake"]
 
 Idle = Literal["wait", "ets"]
 """What is done about a silent input partition that an operator waits for."""
@@ -89,7 +89,7 @@ def plan_intake(
         fail=on_malformed == "fail",
         shards=shards,
         schema=to_arrow_schema(df.schema, timezone="UTC"),
-        on_demand=_on_demand(policy, idle, ets_delay),
+        on_demand=on_demand_watermark(policy, idle, ets_delay),
     )
     check_types(plan)
     kafka = set(df.columns) >= _KAFKA
@@ -106,7 +106,7 @@ def plan_intake(
     return Intake(
         plan.key, time, from_arrow_schema(plan.leaving), left_out_by_source(df),
         specification=plan, checkpoint=checkpoint_location, frame=df, columns=columns, name=name,
-        promises=plan.promises,
+        promises=plan.promises, paced=plan.on_demand is not None,
         late_location=None if late_location is None else path_argument("late_location", late_location),
         quarantine_location=(
             None if quarantine_location is None else path_argument("quarantine_location", quarantine_location)
@@ -114,8 +114,15 @@ def plan_intake(
     )  # fmt: skip
 
 
-def _on_demand(policy: Policy, idle: Idle, ets_delay: str | None) -> OnDemandWatermark | None:
+def on_demand_watermark(policy: Policy, idle: Idle, ets_delay: str | None) -> OnDemandWatermark | None:
     """Return how on-demand timestamps are computed; None if nobody asked for them.
+
+    Parameters
+    ----------
+    policy
+        How the progress of each feed is judged.
+    idle, ets_delay
+        As for :meth:`upstream.UpdateStream.from_dataframe`.
 
     Raises
     ------

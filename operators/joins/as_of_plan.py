@@ -93,7 +93,7 @@ class AsOfPlan:
             "tolerance": "" if self.tolerance is None else distance_text(self.tolerance, self.unit_us),
             "how": self.how,
             "shards": str(self.shards),
-            **({"early": "yes"} if self.early else {}),
+            "early": "yes" if self.early else "",
         }
 
     def changeable(self) -> dict[str, str]:

@@ -239,7 +239,7 @@ class JoinPlan:
             "condition": self.condition or "",
             "order": "none" if self.release is None else self.release.identity(),
             "shards": str(self.shards),
-            **({"early": "yes"} if self.early else {}),
+            "early": "yes" if self.early else "",
         }
 
     def changeable(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ from upstream.plan.fusion import fusable
 from upstream.plan.nodes import Node
 from upstream.plan.places import places
 
-from .building import Spec, mapped, ordered, queue, rows, union, where, window
+from .building import Spec, intake, mapped, ordered, queue, rows, union, where, window
 
 
 def of(plan: Node, fused=None, checkpoint: str = "/cp"):
@@ -53,6 +53,40 @@ def test_what_is_free_to_change() -> None:
 def test_a_changed_job_is_refused(now: Node, words: str) -> None:
     with pytest.raises(CheckpointError, match=words):
         check_same(of(window(window(rows()))), of(now))
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        (
+            ordered(rows()),
+            ordered(rows(), paced=True),
+            r"ordered \(upstream-reorder/0\) has flush='slow' now, which adds",
+        ),
+        (ordered(rows(), paced=True), ordered(rows()), r"ordered \(upstream-reorder/0\) had flush='slow', which added"),
+        (intake("gps"), intake("gps", paced=True), r"input 'gps' \(\S+\) has idle='ets' now, which adds to the inputs"),
+        (intake("gps", paced=True), intake("gps"), r"input 'gps' \(\S+\) had idle='ets', which added to the inputs"),
+    ],
+)
+def test_an_input_of_ticks_neither_comes_nor_goes(was: Node, now: Node, words: str) -> None:
+    """Spark finds a query's inputs by their numbers: with one more or less it reads another one's offsets, or none."""
+    check_same(of(was), of(was))
+    with pytest.raises(CheckpointError, match=words):
+        check_same(from_json(through_json(to_json(of(was)))), of(now))
+
+
+def test_a_record_of_the_first_release_does_not_have_the_ticks() -> None:
+    def first_release(plan: Node):
+        return from_json(
+            [[{name: part[name] for name in part if name != "paced"} for part in stage] for stage in to_json(of(plan))]
+        )
+
+    check_same(first_release(ordered(rows())), of(ordered(rows(), paced=True)))
+    check_same(first_release(ordered(rows())), of(ordered(rows())))
+    check_same(first_release(intake("gps")), of(intake("gps")))
+    # It had none for DataFrames.
+    with pytest.raises(CheckpointError, match="has idle='ets' now"):
+        check_same(first_release(intake("gps")), of(intake("gps", paced=True)))
 
 
 def test_each_change_is_named() -> None:

@@ -21,7 +21,7 @@ def test_the_lefts_columns_stay_as_they_are_and_the_rights_may_be_null():
     assert plan.schema.names == ["k", "a", "t", "a_right", "b", "t_right", SYSTEM]
     assert [field.nullable for field in plan.schema] == [False, False, True, True, True, True, True]
     assert plan.identity() == {
-        "as of": "t and t", "on": "k = q", "tolerance": "90 s", "how": "left", "shards": "1",
+        "as of": "t and t", "on": "k = q", "tolerance": "90 s", "how": "left", "shards": "1", "early": "",
     }  # fmt: skip
     assert AsOfPlan(side("k"), side("k"), tolerance=None).identity()["tolerance"] == ""
 

@@ -13,7 +13,7 @@ from kit.tables import read_frame
 
 import upstream
 from upstream import aggregates as agg
-from upstream.conf.errors import OptionError, SchemaError
+from upstream.conf.errors import CheckpointError, OptionError, SchemaError
 from upstream.core.feedback.checkpoint_layout import reorder_folder
 from upstream.core.feedback.reorder_reports import ReorderReport
 from upstream.core.feedback.report_files import read_reports
@@ -138,6 +138,12 @@ def test_slow_flush_gives_all_in_small_batches_and_stops(spark, tmp_path):
     before = deltalake.DeltaTable(str(tmp_path / "table")).version()
     write_to_end(stream, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
     assert deltalake.DeltaTable(str(tmp_path / "table")).version() == before
+    # Spark numbers the input that starts these batches: it stays for the life of the checkpoint.
+    at_once = feed(spark, tmp_path / "feed", "a").ordered(checkpoint_location=tmp_path / "checkpoint", shards=2)
+    with pytest.raises(
+        CheckpointError, match=r"ordered \(upstream-reorder/0\) had flush='slow', which added to the inp"
+    ):
+        write_to_end(at_once, tmp_path / "table", tmp_path / "checkpoint", key=("key", "ms", "value"))
     # Of the next file some rows are below what was promised by then.
     (tmp_path / "feed" / "a-900.csv").write_text("key,ms,value\nk1,1001,too late\nk1,1200,in time\n")
     late = tmp_path / "late"
