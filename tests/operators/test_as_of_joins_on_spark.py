@@ -62,6 +62,35 @@ def test_trades_with_the_quote_that_was_newest_and_windows_of_them(spark, tmp_pa
     assert read_frame(tmp_path / "windows")["n"].sum() == with_partner
 
 
+def test_trades_are_there_at_once_and_again_with_a_better_quote_over_a_restart(spark, tmp_path):
+    trades = write_feed(tmp_path / "feed", "trade", 2, 5)
+    quotes = write_feed(tmp_path / "feed", "quote", 1, 4, per_file=30)
+
+    def run():
+        left, right = (
+            feed(spark, tmp_path / "feed", name, maxFilesPerTrigger=9, atEnd="keep") for name in ("trade", "quote")
+        )
+        valued = left.join_as_of(right, on="key", how="left", early=True, shards=2)
+        write_to_end(valued, tmp_path / "table", tmp_path / "checkpoint", key=("key", "left_row"))
+        known = {
+            number: [quote for quote in quotes if quote[0] == key and quote[1] <= ms] for key, ms, number in trades
+        }
+        expected = {
+            number: max(found, key=lambda quote: quote[1:], default=(None, None, None))[2]
+            for number, found in known.items()
+        }
+        assert dict(read_frame(tmp_path / "table").select("value", "value_right").rows()) == expected
+        return expected
+
+    first = run()
+    # Quotes among the later trades, which the watermark has not passed.
+    better = [(f"k{at % 4}", 1100 + 20 * at, 100 + at) for at in range(15)]
+    write_csv(tmp_path / "feed" / "quote-900.csv", "key,ms,value", better)
+    quotes += better
+    last = run()
+    assert {number for number, quote in first.items() if quote is not None and last[number] != quote}
+
+
 def test_what_makes_no_sense_is_refused(spark, tmp_path):
     write_feed(tmp_path / "feed", "a", 1, 2)
     one, two = (feed(spark, tmp_path / "feed", "a") for _ in range(2))

@@ -90,6 +90,30 @@ def test_a_full_join_gives_each_pair_and_each_row_without_one_over_restarts(spar
     assert sum(each.left_late + each.right_late for each in reports) == 0
 
 
+def test_an_early_join_gives_what_it_takes_back_over_a_restart(spark, tmp_path):
+    left = write_feed(tmp_path / "feed", "a", 2)
+    right = write_feed(tmp_path / "feed", "b", 1)
+    place = tmp_path / "checkpoint"
+
+    def run(early=True):
+        one, two = (feed(spark, tmp_path / "feed", name, maxFilesPerTrigger=9) for name in "ab")
+        both = one.join(two, on="key", within=NEAR, how="full", early=early, shards=2)
+        write_to_end(both, tmp_path / "table", place, key=("key", "left_row", "right_row"))
+        return pairs_in(tmp_path / "table")
+
+    # No watermark has passed most of them: they are there at once.
+    first = run()
+    assert first == expected(left, right, near, "full")
+    right += [(key, ms + 120, at + 60) for key, ms, at in write_feed(tmp_path / "more", "b", 1)]
+    write_csv(tmp_path / "feed" / "b-900.csv", "key,ms,value", right[60:])
+    last = run()
+    assert last == expected(left, right, near, "full")
+    assert {pair for pair in first if -1 in pair} - set(last), "nothing was taken back"
+    # Rows that wait were not given, and those that were given do not wait.
+    with pytest.raises(CheckpointError, match=r"join \(upstream-joins/0\) has early '', and had 'yes'"):
+        run(early=False)
+
+
 def test_two_joins_in_a_row_then_a_filter_and_windows(spark, tmp_path):
     rows = [write_feed(tmp_path / "feed", name, files) for name, files in (("a", 2), ("b", 1), ("c", 2))]
     one, two, three = (feed(spark, tmp_path / "feed", name, atEnd="close") for name in "abc")
