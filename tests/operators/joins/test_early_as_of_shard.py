@@ -199,6 +199,38 @@ def test_rows_that_are_final_are_dropped_though_their_keys_have_no_more_rows():
     assert max(kept) <= 2 * 200 + 1024 + 100
 
 
+class ReadPages(DictStore):
+    """A store that remembers which pages of rows that wait are read."""
+
+    def __init__(self):
+        super().__init__()
+        self.read = []
+
+    def get(self, kind, page):
+        if kind == "waiting":
+            self.read.append(page)
+        return super().get(kind, page)
+
+
+def test_all_pages_are_looked_at_again_when_twice_as_many_rows_wait_and_not_in_each_batch():
+    join, store = plan(), ReadPages()
+
+    def batch(first, count):
+        """Return the pages that are read for some rows of new keys. Nothing is final."""
+        store.read.clear()
+        rows = [(f"key {number}", 10, number, False) for number in range(first, first + count)]
+        _, report = run(join, store, rows, 0, [], 0)
+        assert report.left_kept == first + count
+        return set(store.read)
+
+    every = batch(0, 6000)
+    assert len(every) > 4
+    assert [len(batch(first, 1)) for first in range(6000, 6005)] == [1] * 5
+    batch(6005, 7018)
+    assert len(batch(13_023, 1)) == 1
+    assert len(batch(13_024, 1)) == 16  # twice as many, and _FEW
+
+
 def test_a_checkpoint_is_bound_to_it():
     store = DictStore()
     run(plan(), store, [("x", 10, 0, False)], 0, [], 0)
