@@ -1,4 +1,4 @@
-"""Run the examples of pages on Spark, page by page, in the working directory.
+"""Run the examples of pages on Spark, page by page, in a folder of its own below the working directory.
 
 It is a program, since Spark's own processes keep the directory that they began in.
 
@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import shutil
 import sys
+import tempfile
 import traceback
 from pathlib import Path
 from typing import Any
@@ -36,10 +38,24 @@ def write_feed(folder: Path) -> None:
         (folder / f"{number}.csv").write_text("\n".join(["vehicle_id,timestamp,speed", *rows]) + "\n")
 
 
-def run(page: Path, spark: Any) -> str:
-    """Run a page's programs in one namespace and an empty folder; returns what went wrong."""
-    for old in Path().iterdir():
+def enter_own_folder() -> Path:
+    """Make an empty folder below the working directory, and work there from now on: each page empties it."""
+    made = Path(tempfile.mkdtemp(prefix="pages-", dir=Path.cwd()))
+    os.chdir(made)
+    return made
+
+
+def empty(folder: Path) -> None:
+    """Empty a folder that :func:`enter_own_folder` made, and none of somebody else's."""
+    if not folder.name.startswith("pages-") or folder.resolve() != Path.cwd():
+        raise ValueError(f"{folder} is not the folder that was made for the pages")
+    for old in folder.iterdir():
         shutil.rmtree(old) if old.is_dir() else old.unlink()
+
+
+def run(page: Path, spark: Any, folder: Path) -> str:
+    """Run a page's programs in one namespace and an empty folder; returns what went wrong."""
+    empty(folder)
     write_feed(Path("feed"))
     names: dict[str, Any] = {"us": us, "spark": spark, "Path": Path}
     try:
@@ -58,8 +74,10 @@ def run(page: Path, spark: Any) -> str:
 
 
 def main() -> int:
+    pages = {page: Path(page).resolve() for page in sys.argv[1:]}
+    folder = enter_own_folder()  # before Spark starts, whose processes stay where they began
     spark = us.session("pages", master="local[2]", **{"spark.sql.shuffle.partitions": 2})
-    print(json.dumps({page: run(Path(page), spark) for page in sys.argv[1:]}))
+    print(json.dumps({name: run(page, spark, folder) for name, page in pages.items()}))
     spark.stop()
     return 0
 
