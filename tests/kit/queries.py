@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,3 +23,20 @@ def run_to_end(writer: DataStreamWriter) -> StreamingQuery:
 def write_to_end(stream: Any, table: Path | str, checkpoint: Path | str, **options: Any) -> StreamingQuery:
     """Write all that a stream has by now into a latest table."""
     return run_to_end(upstream.write_latest(stream, str(table), checkpointLocation=str(checkpoint), **options))
+
+
+def batches_begun(checkpoint: Path | str) -> int:
+    """How many batches Spark has journaled."""
+    return sum(file.name.isdigit() for file in (Path(checkpoint) / "offsets").iterdir())
+
+
+def stays_idle(query: StreamingQuery, checkpoint: Path | str, for_s: float) -> bool:
+    """Whether a query that has taken all there is begins no batch, though it looks for input again and again for so
+    long, ten times at least.
+    """
+    query.processAllAvailable()
+    before, until, looks = batches_begun(checkpoint), time.monotonic() + for_s, 0
+    while looks < 10 or time.monotonic() < until:
+        query.processAllAvailable()  # returns when the query has looked for input and found none
+        looks += 1
+    return batches_begun(checkpoint) == before

@@ -9,6 +9,7 @@ from typing import Any
 
 import deltalake
 import pytest
+from kit.queries import stays_idle
 from kit.waiting import wait_for
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,6 +20,8 @@ from upstream.core.feedback.join_reports import JoinReport
 from upstream.core.feedback.report_files import read_reports
 
 pytestmark = pytest.mark.spark
+
+ETS_DELAY_MS = 200
 
 
 class Sides:
@@ -47,7 +50,7 @@ class Sides:
                 .schema(us.with_system_ddl("key STRING, ms BIGINT, v BIGINT"))
                 .options(
                     path=str(self.home / name), key="key", time="ms", timeFormat="epoch_ms", progress="ordered",
-                    confirmations=1, lastLine="complete", idle=idle, etsDelay="200 ms",
+                    confirmations=1, lastLine="complete", idle=idle, etsDelay=f"{ETS_DELAY_MS} ms",
                     checkpointLocation=str(self.checkpoint),
                 )
                 .load(),
@@ -82,11 +85,6 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def batches(query: StreamingQuery) -> int:
-    last = query.lastProgress
-    return -1 if last is None else last.batchId
-
-
 WAYS = {
     "a left row without a partner": {"how": "left"},
     "results in order": {"output_order": "event_time", "release": "filter"},
@@ -107,10 +105,7 @@ def test_what_waits_for_a_silent_source_leaves_and_then_nothing_runs(
     wanted = [(1, None), (2, 0), (3, None)] if "how" in how else [(2, 0)]
     wait_for(lambda: sides.results() == wanted, query.exception)
     wait_for(lambda: all(each.needs is None for each in sides.reports()), query.exception)
-    query.processAllAvailable()  # the batch that has just reported is still to be committed
-    before = batches(query)
-    time.sleep(2)
-    assert batches(query) == before, "nothing waits, and batches run"
+    assert stays_idle(query, sides.checkpoint, 3 * ETS_DELAY_MS / 1000), "nothing waits, and batches run"
     silent = json.loads(query.lastProgress.sources[1].endOffset)["progress"][str(tmp_path / "silent")]  # type: ignore[union-attr,arg-type]
     assert silent["received"] == 1
     assert silent["bound"] > silent["own"], "the silent source's own row is not what let go"
@@ -124,11 +119,11 @@ def test_without_them_results_wait_for_the_silent_source_to_speak(spark: SparkSe
     sides.send("busy", begin, begin + 2000, begin + 4000)
     query = sides.start("wait")
     wait_for(lambda: sides.taken() == 4, query.exception)
-    query.processAllAvailable()
+    query.processAllAvailable()  # the batch that has just reported is still to be committed
     (held,) = [each for each in sides.reports() if each.held]
     assert held.needs == (begin + 2000) * 1000
     assert [feed.partition("/")[0] for feed, bound in held.bounds.items() if bound * 1000 < held.needs] == ["right"]
-    time.sleep(2)
+    assert stays_idle(query, sides.checkpoint, 3 * ETS_DELAY_MS / 1000)
     assert sides.results() == []
     sides.send("silent", begin + 4000)
     wait_for(lambda: (2, 0) in sides.results(), query.exception)

@@ -9,6 +9,7 @@ from typing import Any
 
 import deltalake
 import pytest
+from kit.queries import stays_idle
 from kit.waiting import wait_for
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -83,10 +84,7 @@ def test_what_waits_for_a_silent_dataframe_leaves_and_then_nothing_runs(spark: S
     query = start(tmp_path, *streams(spark, tmp_path, watermark, **idle))
     wait_for(lambda: pairs(tmp_path) == [(1, 0), (2, 0)], query.exception)
     wait_for(lambda: all(each.needs is None for each in reports(tmp_path)), query.exception)
-    query.processAllAvailable()
-    before = query.lastProgress.batchId  # type: ignore[union-attr]
-    time.sleep(2)
-    assert query.lastProgress.batchId == before, "nothing waits, and batches run"  # type: ignore[union-attr]
+    assert stays_idle(query, tmp_path / "checkpoint", 0.6), "nothing waits, and batches run"
     assert [each["promises"].keys() for each in ticks(tmp_path)] != []
     # What comes next goes the same way, after a restart, too.
     query.stop()
@@ -125,8 +123,7 @@ def test_without_them_the_join_waits(spark: SparkSession, tmp_path: Path) -> Non
     watermark = us.Watermark.ordered().guarded(confirmations=1)
     query = start(tmp_path, *streams(spark, tmp_path, watermark))
     wait_for(lambda: sum(each.left_rows + each.right_rows for each in reports(tmp_path)) == 3, query.exception)
-    query.processAllAvailable()
-    time.sleep(2)
+    assert stays_idle(query, tmp_path / "checkpoint", 0.6)
     assert pairs(tmp_path) == []
     assert sum(each.held for each in reports(tmp_path)) == 2
     query.stop()
