@@ -10,17 +10,23 @@ import pyarrow as pa
 
 from ..conf.errors import OptionError, SchemaError
 from ..conf.options import parse_options
+from ..core.feedback.join_reports import JoinReport
+from ..core.feedback.on_demand_watermark import DownstreamReport, DownstreamReports
+from ..core.feedback.reorder_reports import ReorderReport
+from ..core.feedback.window_reports import WindowReport
 from ..core.rows.event_times import NO_TIME, event_time_us
+from ..core.rows.exact_integers import LOWEST
 from ..core.rows.system_column import SYSTEM, TIMESTAMP
 from ..core.watermark.bounds import AFTER_ALL
 from ..core.watermark.choice import Watermark
 from ..datasource.ddl import arrow_schema
 from ..datasource.latest_stream import latest_options
 from ..datasource.options import SourceOptions
-from ..operators.intake.dataframe import check_types
+from ..operators.intake.dataframe import Idle, check_types, on_demand_watermark
 from ..operators.intake.pack import frames_of
 from ..operators.intake.plan import ARRIVAL, DELETED, FEED, IntakePlan
 from ..operators.intake.shard import REASON, IntakeShard
+from ..operators.intake.tick_planner import SilentFeedPlanner
 from ..plan.nodes import Given
 from .checkpoint import Checkpoint
 
@@ -59,6 +65,8 @@ class Input:
         Of its rows.
     key, time, time_format, watermark
         As of :func:`upstream.read`.
+    idle, ets_delay
+        As of :meth:`upstream.UpdateStream.from_dataframe`.
 
     Raises
     ------
@@ -74,20 +82,24 @@ class Input:
         time: str | None,
         time_format: str | None,
         watermark: Watermark | None,
+        idle: Idle = "wait",
+        ets_delay: str | None = None,
     ) -> None:
         asked = {} if watermark is None else watermark.options()
         asked |= {**latest_options(key, time), "coalesce": "false"}
         (options,) = parse_options(asked, [SourceOptions])
+        policy = options.policy()
         self.plan = IntakePlan(
             name=name,
             key=key,
             time=time,
             time_format=time_format,
             time_zone="UTC",
-            policy=options.policy(),
+            policy=policy,
             fail=False,
             shards=1,
             schema=_arrow(schema),
+            on_demand=on_demand_watermark(policy, idle, ets_delay),
         )
         wanted = [*key, *([] if time is None or self.plan.stamped else [time])]
         absent = [each for each in wanted if each not in self.plan.schema.names]
@@ -130,8 +142,17 @@ class Input:
         SchemaError
             The rows do not fit the schema.
         """
-        promises = {} if punctuation is None else {feed: self._bound(punctuation)}
+        promises = self._promised(checkpoint)
+        if punctuation is not None:
+            promises[feed] = max(self._bound(punctuation), promises.get(feed, LOWEST))
         return self._run(self._table(rows, feed, checkpoint.clock_us), promises, checkpoint)
+
+    def tick(self, checkpoint: Checkpoint) -> Taken | None:
+        """Take what the clock promises for silent feeds in a batch that has no rows of this input; None if that is
+        nothing.
+        """
+        promises = self._promised(checkpoint)
+        return self._run(self._table([], "", checkpoint.clock_us), promises, checkpoint) if promises else None
 
     def end(self, checkpoint: Checkpoint) -> Taken:
         """End each feed: no more rows follow."""
@@ -146,6 +167,21 @@ class Input:
         CheckpointError
         """
         IntakeShard(self.plan, checkpoint.store(self.place, 0))
+
+    def _promised(self, checkpoint: Checkpoint) -> dict[str, int]:
+        """Return what silent feeds promise in this batch, as the source of ticks beside a DataFrame plans it."""
+        plan = self.plan
+        if plan.on_demand is None:
+            return {}
+        downstream = DownstreamReports(lambda: _waiting(checkpoint))
+        reports = lambda: checkpoint.said(self.place)  # noqa: E731
+        planner = SilentFeedPlanner((0,), reports, downstream, plan.policy, plan.on_demand)
+        start = checkpoint.ticks.get(self.place) or planner.initial()
+        tick = planner.plan(start, checkpoint.clock_us)
+        if tick == start:
+            return {}
+        checkpoint.ticks[self.place] = tick
+        return dict(tick["promises"])
 
     def _run(self, table: pa.Table, promises: dict[str, int], checkpoint: Checkpoint) -> Taken:
         shard = IntakeShard(self.plan, checkpoint.store(self.place, 0))
@@ -188,6 +224,12 @@ class Input:
         if bound == NO_TIME:
             raise OptionError(f"punctuation={punctuation!r}", expected="a time, such as a datetime")
         return bound
+
+
+def _waiting(checkpoint: Checkpoint) -> list[DownstreamReport]:
+    """Return the last reports of the operators that wait for feeds."""
+    reports = [report for shards in checkpoint.reports.values() for report in shards.values()]
+    return [each for each in reports if isinstance(each, WindowReport | JoinReport | ReorderReport)]
 
 
 def _of_table(rows: Any, schema: pa.Schema) -> tuple[pa.Table, list[bool]]:

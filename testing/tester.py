@@ -20,6 +20,7 @@ from ..core.rows.split import split_punctuation
 from ..core.rows.system_column import SYSTEM, deleted_mask, system_field
 from ..core.watermark.bounds import bounds_in, is_finite
 from ..core.watermark.choice import Watermark
+from ..operators.intake.dataframe import Idle
 from ..operators.runtime.feeds import FeedBounds, key_mask
 from ..operators.stream import UpdateStream
 from ..operators.tables.reading import in_spark_types
@@ -55,6 +56,9 @@ class StreamTester:
         As for :func:`upstream.read`.
     time_format
         How the event time is to be read if it is a number or text, such as ``epoch_ms``.
+    idle, ets_delay
+        As for :meth:`upstream.UpdateStream.from_dataframe`. With ``ets``, each batch takes what the tester's clock
+        promises for silent feeds, of every input.
     tables
         The tables that the steps join, by the path that they give to ``join_table``, each as a pyarrow table or a data
         frame of Polars. :meth:`change_table` gives one another version.
@@ -100,6 +104,8 @@ class StreamTester:
         event_time: str | None = None,
         watermark: Watermark | None = None,
         time_format: str | None = None,
+        idle: Idle = "wait",
+        ets_delay: str | None = None,
         tables: Mapping[str, Any] | None = None,
     ) -> None:
         keys = _names("key", key)
@@ -107,7 +113,10 @@ class StreamTester:
         schemas = schema if isinstance(schema, Mapping) else dict.fromkeys(_parameters(steps), schema)
         _check_inputs(list(schemas), steps)
         self._steps = steps
-        self._inputs = {name: Input(name, each, keys, time, time_format, watermark) for name, each in schemas.items()}
+        self._inputs = {
+            name: Input(name, each, keys, time, time_format, watermark, idle, ets_delay)
+            for name, each in schemas.items()
+        }
         self._checkpoint = Checkpoint()
         self._bounds = FeedBounds()
         self._watermark: int | None = None
@@ -313,7 +322,10 @@ class StreamTester:
         after.clock_us += _BATCH_US
         if at is not None:  # a clock that jumps back stands still
             after.clock_us = max(self._checkpoint.clock_us, _micros(at))
-        taken = taking(after)
+        taken = dict(taking(after))
+        for name, each in self._inputs.items():
+            if name not in taken and (silent := each.tick(after)) is not None:
+                taken[name] = silent
         given = {name: taken[name].rows if name in taken else each.nothing() for name, each in self._inputs.items()}
         left = self._run.run(given, after)
         self._checkpoint = after
